@@ -1,0 +1,39 @@
+"""From a checkpoint to an ONNX file that is checked against PyTorch.
+
+The names below are imported on first use, so that the commands start without torch and onnx.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .attention.mechanism import SiteParameters
+    from .attention.plan import Plan, read_plan
+    from .pipeline import ExportOptions, ExportResult, export_model
+
+__all__ = [
+    "ExportOptions",
+    "ExportResult",
+    "Plan",
+    "SiteParameters",
+    "export_model",
+    "read_plan",
+]
+
+_HOME = {
+    "ExportOptions": "pipeline",
+    "ExportResult": "pipeline",
+    "Plan": "attention.plan",
+    "SiteParameters": "attention.mechanism",
+    "export_model": "pipeline",
+    "read_plan": "attention.plan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -1,0 +1,1 @@
+"""Attention mechanisms, sites and plans."""

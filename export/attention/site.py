@@ -1,0 +1,96 @@
+"""The sites of a network, and putting mechanisms into them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from ...models.sites import TokenSite, WindowSite
+from ...plugins.errors import UnsupportedModelError
+from .mechanism import Form, SiteParameters, mechanism
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place in a network where attention is computed.
+
+    Attributes:
+        path: module path, ``layers.0.residual_group.blocks.1.attn``.
+        module: the module there.
+        tokens: number of keys a query sees, N.
+    """
+
+    path: str
+    module: WindowSite | TokenSite
+
+    @property
+    def tokens(self) -> int:
+        """Number of keys a query sees."""
+        if isinstance(self.module, WindowSite):
+            rows, columns = self.module.geometry.window
+        else:
+            rows, columns = self.module.geometry.key_grid
+        return rows * columns
+
+    @property
+    def bias_size(self) -> float | None:
+        """Largest absolute entry of the relative position bias, in logits; None without one."""
+        table = getattr(self.module, "relative_position_bias_table", None)
+        return None if table is None else float(table.abs().max())
+
+
+def find_sites(network: nn.Module) -> list[Site]:
+    """Return every site of a network in the order of its modules.
+
+    Raises:
+        UnsupportedModelError: the network has none.
+    """
+    sites = [
+        Site(path, module)
+        for path, module in network.named_modules()
+        if isinstance(module, (WindowSite, TokenSite))
+    ]
+    if not sites:
+        raise UnsupportedModelError(f"{type(network).__name__} has no attention site to replace")
+    return sites
+
+
+def resolve(plan: Plan, network: nn.Module) -> dict[str, SiteParameters]:
+    """Return what the plan does at every site of a network.
+
+    A site where the planned mechanism is undefined (a region border cuts a landmark cell) or
+    impossible gets ``full``, with the reason.
+
+    Raises:
+        NystraError: the plan names a site that the network does not have.
+    """
+    sites = find_sites(network)
+    plan.refuse_unknown_sites([site.path for site in sites])
+    resolved = {}
+    for site in sites:
+        parameters = plan.at(site.path)
+        if isinstance(site.module, WindowSite):
+            parameters = parameters.fitted(site.module.geometry)
+        resolved[site.path] = parameters
+    return resolved
+
+
+def swap(
+    network: nn.Module, resolved: Mapping[str, SiteParameters], form: Form = "plain"
+) -> nn.Module:
+    """Return a copy of a network, weights shared, whose sites compute as planned.
+
+    Args:
+        network: left as it is.
+        resolved: parameters of every site, from ``resolve``.
+        form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
+    """
+    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
+    twin = copy.deepcopy(network, shared)
+    for site in find_sites(twin):
+        site.module.mechanism = mechanism(resolved[site.path], site.module, form)
+    return twin

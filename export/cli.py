@@ -1,0 +1,91 @@
+"""The commands ``nystra-export`` and ``nystra``: arguments, errors and exit codes.
+
+Exit codes: 0 fine, 1 a check failed, 2 usage or bad input, 3 a backend is missing,
+130 interrupted. Nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ..plugins.errors import NystraError
+from .commands import export, inspect, run, validate
+
+_COMMANDS = {"export": export, "validate": validate, "run": run, "inspect": inspect}
+_INSTALL = {
+    "torch": "nystra[export]",
+    "onnx": "nystra[export]",
+    "onnxscript": "nystra[export]",
+    "safetensors": "nystra[export]",
+    "onnxruntime": "nystra[ort]",
+    "PIL": "nystra[images]",
+    "png": "nystra[images]",
+    "tifffile": "nystra[images]",
+    "tqdm": "nystra[images]",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``nystra`` with these arguments; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="nystra", description="Export, run and check image restoration transformers."
+    )
+    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+    group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in _COMMANDS.items():
+        one = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        command.add_arguments(one)
+    return _dispatch(parser, sys.argv[1:] if argv is None else argv)
+
+
+def export_main(argv: Sequence[str] | None = None) -> int:
+    """Run ``nystra-export`` with these arguments; return the exit code."""
+    parser = argparse.ArgumentParser(prog="nystra-export", description=export.SUMMARY)
+    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+    parser.set_defaults(command="export")
+    export.add_arguments(parser)
+    return _dispatch(parser, sys.argv[1:] if argv is None else argv)
+
+
+def _version() -> str:
+    from .. import __version__
+
+    return __version__
+
+
+def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed; 0 for --help, 2 for usage
+        return int(stop.code or 0)
+    args.command_line = [parser.prog, *argv]
+    try:
+        code: int = _COMMANDS[args.command].run(args)
+        sys.stdout.flush()
+        return code
+    except NystraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = _INSTALL.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(
+            f"error: this command needs {error.name}, which is not installed: "
+            f"pip install '{extra}'",
+            file=sys.stderr,
+        )
+        return 3
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""Arguments and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...plugins.errors import NystraError
+
+if TYPE_CHECKING:
+    from ..attention.plan import Plan
+
+MECHANISM_NAMES = ("full", "nystra", "nystromformer")
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``, ``-v`` and ``-q``."""
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-v", "--verbose", action="store_true", help="say each step")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+
+
+def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what a checkpoint may not tell: window, heads and other hyper-parameters."""
+    parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")
+    parser.add_argument("--heads", type=int, metavar="N", help="attention heads of the network")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another hyper-parameter, its value in JSON or text; may be repeated",
+    )
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how attention is computed."""
+    parser.add_argument(
+        "--attn", metavar="MECHANISM", help=f"{', '.join(MECHANISM_NAMES)} (default: full)"
+    )
+    parser.add_argument(
+        "--landmarks", metavar="N|RxC", help="landmarks of a window, 16 or 4x4 (default: 4x4)"
+    )
+    parser.add_argument("--iterations", type=int, metavar="N", help="of the pseudoinverse, 1 to 8")
+    parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how a model file is run."""
+    parser.add_argument("--backend", default="auto", help="ort-cpu or auto (default: auto)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
+    parser.add_argument(
+        "--library",
+        default="auto",
+        metavar="auto|none|FILE",
+        help="the operator library; none runs the standard-operator bodies (default: auto)",
+    )
+
+
+def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the hyper-parameters given on the command line.
+
+    Raises:
+        NystraError: a --set without '=', or a value below 1.
+    """
+    hyper: dict[str, Any] = {}
+    for text in args.set:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise NystraError(f"--set {text!r} is not KEY=VALUE")
+        try:
+            hyper[key] = json.loads(value)
+        except json.JSONDecodeError:
+            hyper[key] = value
+    for flag, key, value in (
+        ("--window", "window_size", args.window),
+        ("--heads", "num_heads", args.heads),
+    ):
+        if value is None:
+            continue
+        if value < 1:
+            raise NystraError(f"{flag} {value} is below 1")
+        if key in hyper:
+            raise NystraError(f"{flag} and --set {key} contradict each other: give one")
+        hyper[key] = value
+    return hyper
+
+
+def plan_from(args: argparse.Namespace) -> Plan:
+    """Return the plan given on the command line.
+
+    Raises:
+        NystraError: an unknown mechanism, or --plan together with the flags it excludes.
+    """
+    from ..attention.mechanism import MECHANISMS, SiteParameters
+    from ..attention.plan import Plan, parse_landmarks, read_plan
+
+    flags = {"--attn": args.attn, "--landmarks": args.landmarks, "--iterations": args.iterations}
+    if args.plan is not None:
+        given = [flag for flag, value in flags.items() if value is not None]
+        if given:
+            raise NystraError(f"--plan and {given[0]} contradict each other: the plan says it all")
+        return read_plan(args.plan)
+    name = args.attn or "full"
+    if name not in MECHANISMS:
+        raise NystraError(f"--attn {name!r} is unknown; known are {', '.join(MECHANISMS)}")
+    if name == "full" and (args.landmarks or args.iterations is not None):
+        raise NystraError("--landmarks and --iterations need a linear mechanism, --attn nystra")
+    values: dict[str, Any] = {"mechanism": name}
+    if args.landmarks is not None:
+        values["landmarks"] = parse_landmarks(args.landmarks)
+    if args.iterations is not None:
+        values["iterations"] = args.iterations
+    return Plan(default=SiteParameters(**values))
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON on stdout."""
+    print(json.dumps(document, indent=1, sort_keys=True, default=str))
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns, the first row as the head."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    print(f"warning: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def steps(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the present step.
+
+    On a terminal it is one line with the time spent; with ``-v`` each step is a line of stderr.
+    """
+    from ...runtime.progress import wants_bar
+
+    if args.verbose:
+        yield lambda text: print(text, file=sys.stderr, flush=True)
+    elif not wants_bar(args.quiet):
+        yield lambda _: None
+    else:
+        from tqdm import tqdm
+
+        form = "{elapsed} {desc}"
+        with tqdm(bar_format=form, file=sys.stderr, leave=False, dynamic_ncols=True) as bar:
+            yield lambda text: bar.set_description_str(text)

@@ -1,0 +1,159 @@
+"""``nystra export``: checkpoint to validated ONNX file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...plugins.errors import NystraError
+from .common import (
+    add_checkpoint_arguments,
+    add_output_arguments,
+    add_plan_arguments,
+    hyper_from,
+    plan_from,
+    print_json,
+    print_table,
+    steps,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from ..pipeline import ExportResult
+
+SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("checkpoint", type=Path, help=".safetensors, .pth or .pt file")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="FILE|FOLDER",
+        help=".onnx file or existing folder (default: the current folder)",
+    )
+    add_plan_arguments(parser)
+    add_checkpoint_arguments(parser)
+    parser.add_argument("--opset", type=int, default=20, help="18, 19 or 20 (default: 20)")
+    parser.add_argument(
+        "--static", metavar="BxCxHxW", help="the only input shape (default: any size)"
+    )
+    functions = parser.add_mutually_exclusive_group()
+    functions.add_argument(
+        "--no-functions", action="store_true", help="no bodies: the file needs the library"
+    )
+    functions.add_argument(
+        "--inline", action="store_true", help="plain ONNX without the nystra domain"
+    )
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="FOLDER", help="your pictures to judge the plan on"
+    )
+    parser.add_argument(
+        "--min-psnr", type=float, metavar="DB", help="fail below this PSNR against full attention"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the model of a failed validation")
+    parser.add_argument("--no-speed", action="store_true", help="do not time the file")
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code."""
+    from ..pipeline import ExportOptions, export_model
+
+    options = ExportOptions(
+        plan=plan_from(args),
+        hyper=hyper_from(args),
+        opset=args.opset,
+        static=_static(args.static),
+        functions="none" if args.no_functions else "inline" if args.inline else "attached",
+        calibrate=args.calibrate,
+        min_psnr=args.min_psnr,
+        keep=args.keep,
+        speed=not args.no_speed,
+        command=args.command_line,
+    )
+    with steps(args) as progress:
+        result = export_model(args.checkpoint, args.output, options, progress)
+    if not args.quiet:
+        for text in result.warnings:
+            warn(text)
+    if args.json:
+        print_json(_as_dict(result))
+    elif not args.quiet:
+        _print(result)
+    return 0
+
+
+def _static(text: str | None) -> tuple[int, int, int, int] | None:
+    if text is None:
+        return None
+    try:
+        batch, channels, height, width = (int(part) for part in text.split("x"))
+    except ValueError:
+        raise NystraError(f"--static {text!r} is not of the form 1x3x64x64") from None
+    if min(batch, channels, height, width) < 1:
+        raise NystraError(f"--static {text!r} has a size below 1")
+    return batch, channels, height, width
+
+
+def _as_dict(result: ExportResult) -> dict[str, Any]:
+    return {
+        "model": str(result.model),
+        "files": [str(path) for path in result.files],
+        "nodes": result.nodes,
+        "bytes": result.model.stat().st_size,
+        "sites": {path: one.as_dict() for path, one in result.resolved.items()},
+        "against_torch": result.judgement.as_dict(),
+        "fidelity": result.fidelity.as_dict(),
+        "speed": None if result.speed is None else result.speed.as_dict(),
+        "warnings": list(result.warnings),
+    }
+
+
+def _print(result: ExportResult) -> None:
+    counts: dict[str, int] = {}
+    for one in result.resolved.values():
+        counts[one.mechanism] = counts.get(one.mechanism, 0) + 1
+    attention = ", ".join(f"{name} at {count} sites" for name, count in counts.items())
+    worst = max(
+        size["max_abs"] for report in result.judgement.reports.values() for size in report["sizes"]
+    )
+    rows = [
+        ("model", str(result.model)),
+        ("attention", attention),
+        ("graph", f"{result.nodes} nodes, {result.model.stat().st_size / 1e6:.2f} MB"),
+        (
+            "against PyTorch",
+            f"max difference {worst:.1e} at {len(result.judgement.tolerances)} sizes "
+            f"(allowed {min(result.judgement.tolerances):.1e}) in "
+            + ", ".join(result.judgement.reports),
+        ),
+    ]
+    fidelity = result.fidelity
+    rows.append(("against full", _decibel(fidelity.plan)))
+    if fidelity.no_bias:
+        rows.append(("  bias alone", _decibel(fidelity.no_bias)))
+    if fidelity.as_trained:
+        rows.append(("against trained", _decibel(fidelity.as_trained)))
+    if result.speed is not None:
+        speed = result.speed
+        library = "with the library" if speed.library else "without the library"
+        rows.append(
+            (
+                "speed",
+                f"{speed.ratio:.2f}x full attention ({speed.planned * 1e3:.0f} ms against "
+                f"{speed.full * 1e3:.0f} ms at {speed.size[0]}x{speed.size[1]}, {library})",
+            )
+        )
+    print_table(rows)
+
+
+def _decibel(values: dict[str, float]) -> str:
+    if all(value == float("inf") for value in values.values()):
+        return "identical"
+    mean = sum(values.values()) / len(values)
+    return f"{mean:.1f} dB mean, {min(values.values()):.1f} dB lowest of {len(values)} pictures"

@@ -1,0 +1,132 @@
+"""``nystra inspect``: the sites of a checkpoint, or the operators of a model file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from .common import (
+    add_checkpoint_arguments,
+    add_output_arguments,
+    add_plan_arguments,
+    add_session_arguments,
+    hyper_from,
+    plan_from,
+    print_json,
+    print_table,
+    steps,
+    warn,
+)
+
+SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("file", type=Path, help="checkpoint, or .onnx file")
+    add_plan_arguments(parser)
+    add_checkpoint_arguments(parser)
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="FOLDER", help="your pictures to measure the plan on"
+    )
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code."""
+    return _inspect_model(args) if args.file.suffix == ".onnx" else _inspect_checkpoint(args)
+
+
+def _inspect_checkpoint(args: argparse.Namespace) -> int:
+    from ..attention.site import resolve
+    from ..inspection import inspect_network
+    from ..pictures import calibration_images
+    from ..pipeline import load_for, plan_warnings
+
+    with steps(args) as progress:
+        progress("load")
+        loaded, plan = load_for(args.file, plan_from(args), hyper_from(args))
+        resolved = resolve(plan, loaded.network)
+        progress("measure")
+        images = calibration_images(loaded.facts, args.calibrate, None)
+        reports = inspect_network(loaded.network, loaded.facts, resolved, images)
+    warnings = [*loaded.warnings, *plan_warnings(plan, loaded, resolved)]
+    if not args.quiet:
+        for text in warnings:
+            warn(text)
+    if args.json:
+        document: dict[str, Any] = {
+            "facts": loaded.facts.as_dict(),
+            "hyper": loaded.hyper,
+            "sites": [one.as_dict() for one in reports],
+            "warnings": warnings,
+        }
+        print_json(document)
+        return 0
+    facts = loaded.facts
+    print(
+        f"{facts.architecture}, {facts.scale}x, {facts.input_channels} channels, "
+        f"window {facts.window[0]}x{facts.window[1]}, licence {facts.license}"
+    )
+    rows = [("site", "tokens", "FLOPs", "bias", "plan", "error", "guarded")]
+    for one in reports:
+        what = one.parameters.mechanism
+        if what != "full":
+            what += " {}x{}, {} iterations".format(
+                *one.parameters.landmarks, one.parameters.iterations
+            )
+        rows.append(
+            (
+                one.path,
+                str(one.tokens),
+                f"{one.flops_share:.1%}",
+                "-" if one.bias is None else f"{one.bias:.2f}",
+                what,
+                "-" if one.error is None else f"{one.error:.2%}",
+                "-" if one.guarded is None else f"{one.guarded:.2%}",
+            )
+        )
+    print_table(rows)
+    share = sum(one.flops_share for one in reports)
+    print(f"exact attention is {share:.0%} of the network's operations")
+    return 0
+
+
+def _inspect_model(args: argparse.Namespace) -> int:
+    from ...runtime.session import Session
+
+    session = Session(args.file, args.backend, args.threads, args.library)
+    text = session.metadata.get("nystra.attention", "{}")
+    sites = json.loads(text).get("sites", {})
+    nodes = _nodes(args.file)
+    path = "body" if session.library is None else "kernel"
+    if args.json:
+        print_json(
+            {
+                "metadata": session.metadata,
+                "library": session.library,
+                "library_reason": session.library_reason,
+                "nodes": [{"name": n, "operator": o, "path": path} for n, o in nodes],
+                "sites": sites,
+            }
+        )
+        return 0
+    for key in sorted(session.metadata):
+        if key not in ("nystra.attention", "nystra.io"):
+            print(f"{key}: {session.metadata[key]}")
+    print(f"library: {session.library_reason}")
+    if nodes:
+        print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes)])
+    else:
+        print("no nystra nodes: plain ONNX")
+    return 0
+
+
+def _nodes(path: Path) -> list[tuple[str, str]]:
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    return [(node.name, node.op_type) for node in model.graph.node if node.domain == "nystra"]

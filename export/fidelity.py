@@ -1,0 +1,176 @@
+"""What a plan costs: the planned network against full attention, on pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..models.sites import WindowGeometry, WindowMechanism, WindowSite
+from ..runtime.json_text import json_number
+from .attention.mechanism import SiteParameters, mechanism
+from .attention.site import find_sites, swap
+from .pictures import Pixels
+from .torch_backend import TorchBackend
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class SiteCost:
+    """What the plan does at one site.
+
+    Attributes:
+        path: of the site.
+        error: relative error of the site's output, Frobenius norm over all pictures, with every
+            other site exact.
+        guarded: share of tokens the guard touched, None for mechanisms without a guard.
+    """
+
+    path: str
+    error: float = 0.0
+    guarded: float | None = None
+
+
+@dataclass
+class Fidelity:
+    """PSNR of a plan against full attention, RGB on 0..1, dB, by picture.
+
+    Attributes:
+        plan: the plan against full attention at the same window.
+        no_bias: full attention without position bias against full attention, empty when no
+            planned site drops a bias.
+        as_trained: the plan against the network at its trained window, empty when it is the same.
+        sites: what the plan does at each site that is not ``full``, the worst first.
+    """
+
+    plan: dict[str, float] = field(default_factory=dict)
+    no_bias: dict[str, float] = field(default_factory=dict)
+    as_trained: dict[str, float] = field(default_factory=dict)
+    sites: list[SiteCost] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Mean PSNR of the plan against full attention, dB."""
+        return float(np.mean(list(self.plan.values())))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        numbers = {
+            key: {name: json_number(value) for name, value in getattr(self, key).items()}
+            for key in ("plan", "no_bias", "as_trained")
+        }
+        sites = [
+            {"path": one.path, "error": one.error, "guarded": one.guarded} for one in self.sites
+        ]
+        return {**numbers, "mean": json_number(self.mean), "sites": sites}
+
+
+def measure_fidelity(
+    network: nn.Module,
+    resolved: Mapping[str, SiteParameters],
+    images: Mapping[str, Pixels],
+    as_trained: nn.Module | None = None,
+    progress: Progress = lambda _: None,
+) -> Fidelity:
+    """Measure what a plan costs.
+
+    Args:
+        network: the loaded network.
+        resolved: parameters of every site.
+        images: pictures (1, C, H, W), 0..1, by name.
+        as_trained: the network at its trained window, where that is another one.
+        progress: is called with the name of each step.
+    """
+    exact = {path: one.as_full() for path, one in resolved.items()}
+    reference = TorchBackend(swap(network, exact))
+    planned = TorchBackend(swap(network, resolved))
+    bare = TorchBackend(_without_dropped_bias(swap(network, exact), resolved))
+    linear = [path for path, one in resolved.items() if one.mechanism != "full"]
+    drops_bias = any(s.bias_size is not None for s in find_sites(network) if s.path in linear)
+    trained = None if as_trained is None else TorchBackend(as_trained)
+    result = Fidelity()
+    for name, image in images.items():
+        progress(name)
+        full = reference(image)
+        got = planned(image) if linear else full
+        result.plan[name] = difference_psnr(got, full)
+        if drops_bias:
+            result.no_bias[name] = difference_psnr(bare(image), full)
+        if trained is not None:
+            result.as_trained[name] = difference_psnr(got, trained(image))
+    if linear:
+        progress("sites")
+        result.sites = measure_sites(network, resolved, images)
+    return result
+
+
+def difference_psnr(got: Pixels, expected: Pixels) -> float:
+    """Return the PSNR in dB of an output against another, both clipped to 0..1 and peak 1."""
+    error = np.clip(got, 0, 1).astype(np.float64) - np.clip(expected, 0, 1)
+    mean = float(np.mean(error**2))
+    return float("inf") if mean == 0 else -10.0 * float(np.log10(mean))
+
+
+def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, SiteParameters]) -> nn.Module:
+    for site in find_sites(network):
+        if resolved[site.path].mechanism != "full" and isinstance(site.module, WindowSite):
+            site.module.mechanism = _Biasless(site.module.mechanism)  # type: ignore[arg-type]
+    return network
+
+
+@dataclass(frozen=True)
+class _Biasless:
+    exact: WindowMechanism
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        return self.exact(qkv, None, geometry)
+
+
+class _Probe:
+    """Computes a site both ways, hands on the exact result and adds up the difference."""
+
+    def __init__(self, exact: WindowMechanism, planned: WindowMechanism) -> None:
+        self.exact, self.planned = exact, planned
+        self.difference = self.energy = 0.0
+        self.guarded: list[float] = []
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        exact = self.exact(*arguments)
+        planned = self.planned(*arguments)
+        self.difference += float(torch.sum((planned - exact).double() ** 2))
+        self.energy += float(torch.sum(exact.double() ** 2))
+        share = getattr(self.planned, "guarded_share", None)
+        if share is not None:
+            self.guarded.append(share(*arguments))
+        return exact
+
+
+def measure_sites(
+    network: nn.Module, resolved: Mapping[str, SiteParameters], images: Mapping[str, Pixels]
+) -> list[SiteCost]:
+    """Return the cost of every site that is not ``full``, the largest error first."""
+    twin = swap(network, {path: one.as_full() for path, one in resolved.items()})
+    probes: dict[str, _Probe] = {}
+    for site in find_sites(twin):
+        parameters = resolved[site.path]
+        if parameters.mechanism != "full":
+            planned: Any = mechanism(parameters, site.module, "plain")
+            exact: Any = site.module.mechanism
+            site.module.mechanism = probes[site.path] = _Probe(exact, planned)
+    run = TorchBackend(twin)
+    for image in images.values():
+        run(image)
+    costs = [
+        SiteCost(
+            path,
+            (probe.difference / max(probe.energy, 1e-300)) ** 0.5,
+            float(np.mean(probe.guarded)) if probe.guarded else None,
+        )
+        for path, probe in probes.items()
+    ]
+    return sorted(costs, key=lambda cost: -cost.error)

@@ -1,0 +1,1 @@
+"""From a network to an ONNX graph: one pass, one file."""

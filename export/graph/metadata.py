@@ -1,0 +1,53 @@
+"""What a model file says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import onnx
+
+from ...models.facts import Facts
+
+
+def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the metadata of a model file by key.
+
+    Args:
+        facts: of the network; architecture, scale, channels and licence stand under plain
+            keys, all others under the prefix ``nystra.``.
+        more: further ``nystra.`` entries, without the prefix.
+    """
+    plain = {
+        "architecture": facts.architecture,
+        "scale": str(facts.scale),
+        "input_channels": str(facts.input_channels),
+        "output_channels": str(facts.output_channels),
+        "license": facts.license,
+    }
+    low, high = facts.range
+    common = {"layout": "NCHW", "range": [low, high], "dtype": "float32"}
+    io = [
+        {"name": "input", "role": "image", "multiple": facts.size_multiple} | common,
+        {"name": "output", "role": "picture", "multiple": facts.scale} | common,
+    ]
+    own = {
+        "task": facts.task,
+        "io": json.dumps(io, sort_keys=True),
+        "range": json.dumps([low, high]),
+        "window": json.dumps(list(facts.window)),
+        "size_multiple": str(facts.size_multiple),
+        "size_minimum": str(facts.size_minimum),
+        "tiling": facts.tiling,
+        "precision": facts.precision,
+    }
+    return plain | {f"nystra.{key}": value for key, value in (own | dict(more)).items()}
+
+
+def write_metadata(model: onnx.ModelProto, entries: Mapping[str, str], version: str) -> None:
+    """Replace the metadata of a model, in place, in the order of its keys."""
+    del model.metadata_props[:]
+    for key in sorted(entries):
+        model.metadata_props.add(key=key, value=entries[key])
+    model.producer_name = "nystra"
+    model.producer_version = version

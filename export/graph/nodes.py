@@ -1,0 +1,64 @@
+"""From a torch op of the namespace ``nystra`` to one ONNX node of the domain ``nystra``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import torch
+from onnxscript.values import Op, Opset
+
+from ...plugins.operators import OPERATORS, schema
+from ...plugins.operators.schema import DOMAIN, VERSION, OperatorSchema, node_attributes
+
+_FLOAT_TYPES = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
+
+
+def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return what ``torch.onnx.export`` needs to write every nystra operator as a bare node."""
+    table: dict[Callable[..., Any], Callable[..., Any]] = {}
+    for name, folder in OPERATORS.items():
+        importlib.import_module(f"...plugins.operators.{folder}.torch_op", __package__)
+        overload = getattr(torch.ops.nystra, folder).default
+        table[overload] = _emitter(schema(name), overload)
+    return table
+
+
+def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
+    emit = Op(Opset(DOMAIN, VERSION), operator.name, _onnx_schema(operator))
+    arguments = overload._schema.arguments
+    tensors = [one.name for one in arguments if isinstance(one.type, torch.TensorType)]
+    rest = [one.name for one in arguments if one.name not in tensors]
+    names = [one.name for one in arguments]
+
+    def translate(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        attributes = node_attributes(operator.name, **{name: given[name] for name in rest})
+        return emit(*(given[name] for name in tensors), **attributes)
+
+    return translate
+
+
+def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
+    kinds = {"int": onnx.defs.OpSchema.AttrType.INT, "float": onnx.defs.OpSchema.AttrType.FLOAT}
+    formal = onnx.defs.OpSchema.FormalParameter
+    attributes = [
+        onnx.defs.OpSchema.Attribute(one.name, kinds[one.kind], one.doc)
+        for one in operator.attributes
+    ]
+    attributes += [
+        onnx.defs.OpSchema.Attribute(name, onnx.defs.OpSchema.AttrType.STRING, "")
+        for name in ("plugin_version", "plugin_namespace")
+    ]
+    return onnx.defs.OpSchema(
+        operator.name,
+        DOMAIN,
+        VERSION,
+        operator.doc,
+        inputs=[formal(name, "T") for name in operator.inputs],
+        outputs=[formal(name, "T") for name in operator.outputs],
+        type_constraints=[("T", _FLOAT_TYPES, "")],
+        attributes=attributes,
+    )

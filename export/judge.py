@@ -1,0 +1,116 @@
+"""The file against PyTorch with the same plan, at several sizes, on what this machine has."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..models.facts import Facts
+from ..plugins.library import library_path
+from ..runtime.references import ReferenceCase, References
+from ..runtime.session import Session
+from ..runtime.validation import validate_against_references
+from .fidelity import Progress
+from .pictures import Pixels, validation_images
+from .torch_backend import TorchBackend
+
+SMALLEST_TOLERANCE = 1e-4
+"""Largest difference allowed on 0..1 images where PyTorch itself is more precise than that."""
+
+
+@dataclass
+class Judgement:
+    """What was found.
+
+    Attributes:
+        tolerances: largest difference allowed, a size.
+        reports: backend label to the sizes' figures, in JSON form.
+        passed: every size passed on every backend.
+        psnr: lowest PSNR against PyTorch, dB.
+        faults: one sentence for each size that failed.
+    """
+
+    tolerances: list[float]
+    reports: dict[str, Any] = field(default_factory=dict)
+    passed: bool = True
+    psnr: float = float("inf")
+    faults: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"passed": self.passed, "tolerances": self.tolerances, "backends": self.reports}
+
+
+def record_references(
+    plain: nn.Module, facts: Facts, static: tuple[int, ...] | None, progress: Progress
+) -> References:
+    """Run the plain network at the validation sizes and keep inputs, outputs and tolerances.
+
+    The tolerance of a size is the larger of 1e-4 and twice the difference between the float32
+    and the float64 run of the plain network.
+    """
+    single, double = TorchBackend(plain), TorchBackend(plain, torch.float64)
+    cases, tolerances = [], []
+    for image in validation_images(facts, static):
+        batch = image if static is None else np.repeat(image, static[0], axis=0)
+        progress(f"PyTorch {batch.shape[2]}x{batch.shape[3]}")
+        output = single(batch)
+        own = float(np.max(np.abs(output - double(batch))))
+        tolerances.append(max(SMALLEST_TOLERANCE, 2.0 * own))
+        stored = np.round(batch * 255.0).astype(np.uint8)
+        cases.append(ReferenceCase({"input": stored}, {"output": output}))
+    return References(tuple(cases), {"tolerances": tolerances, "torch": torch.__version__})
+
+
+def judge(
+    path: Path, references: References, *, bodies: bool, progress: Progress
+) -> Judgement:
+    """Compare a model file with recorded references.
+
+    Args:
+        path: of the file.
+        references: of the plain network.
+        bodies: the file runs without the operator library.
+        progress: is called with the name of each step.
+
+    Raises:
+        BackendUnavailableError: the file needs the library and there is none.
+    """
+    judgement = Judgement(list(references.meta["tolerances"]))
+    for library in _libraries(bodies):
+        label = "ort-cpu" if library is None else "ort-cpu+library"
+        progress(f"{path.name} in {label}")
+        report = validate_against_references(Session(path, library=library), references)
+        judgement.reports[label] = report.as_dict()
+        judgement.passed &= report.passed
+        judgement.psnr = min(judgement.psnr, *(size.psnr for size in report.sizes))
+        judgement.faults += [f"{label}: {text}" for text in report.faults]
+    return judgement
+
+
+def _libraries(bodies: bool) -> list[str | Path | None]:
+    try:
+        built: list[str | Path | None] = [library_path()]
+    except FileNotFoundError:
+        built = [] if bodies else ["auto"]
+    return [None, *built] if bodies else built
+
+
+def tool_versions(more: Sequence[str] = ("torch", "onnx", "onnxscript")) -> dict[str, str]:
+    """Return the versions of what made and judged a file."""
+    from importlib.metadata import version
+
+    names = ("nystra", "numpy", *more)
+    return {"python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def smallest(images: Sequence[Pixels]) -> Pixels:
+    """Return the image with the fewest pixels."""
+    return min(images, key=lambda image: image.size)

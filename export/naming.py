@@ -1,0 +1,49 @@
+"""The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..models.facts import Facts
+from ..plugins.errors import NystraError
+from .attention.mechanism import SiteParameters
+
+
+def attention_label(resolved: Mapping[str, SiteParameters]) -> str:
+    """Return ``full``, ``nystra``, ...: the mechanism of the sites, or ``mixed``."""
+    used = {one.mechanism for one in resolved.values()}
+    return used.pop() if len(used) == 1 else "mixed"
+
+
+def output_path(
+    output: Path,
+    source: Path,
+    facts: Facts,
+    resolved: Mapping[str, SiteParameters],
+    opset: int,
+    static: tuple[int, ...] | None,
+) -> Path:
+    """Return where the model file goes.
+
+    Args:
+        output: a file that ends in ``.onnx``, or an existing folder.
+        source: the checkpoint.
+        facts: of the network.
+        resolved: parameters of every site.
+        opset: of the file.
+        static: the only input shape, or None.
+
+    Raises:
+        NystraError: the folder does not exist, or the file ends in something else.
+    """
+    if output.is_dir():
+        stem = source.stem
+        dims = "dynamic" if static is None else "x".join(map(str, static))
+        attention = attention_label(resolved)
+        return output / f"{stem}_{facts.scale}x_{dims}_fp32_op{opset}_{attention}.onnx"
+    if output.suffix != ".onnx":
+        raise NystraError(f"the output {output} is neither an existing folder nor a .onnx file")
+    if not output.parent.is_dir():
+        raise NystraError(f"the folder {output.parent} of the output does not exist: create it")
+    return output

@@ -1,0 +1,58 @@
+"""The planned file against the full-attention file, in interleaved runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..runtime.benchmark import interleaved
+from ..runtime.session import Session
+from .pictures import Pixels
+
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Median seconds of one picture, and the ratio of interleaved runs.
+
+    Attributes:
+        planned: seconds of the planned file.
+        full: seconds of the full-attention file.
+        ratio: full over planned; above 1 the plan is faster.
+        size: height and width of the picture.
+        library: both ran with the operator library.
+    """
+
+    planned: float
+    full: float
+    ratio: float
+    size: tuple[int, int]
+    library: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "planned_seconds": self.planned,
+            "full_seconds": self.full,
+            "ratio": self.ratio,
+            "size": list(self.size),
+            "library": self.library,
+        }
+
+
+def compare_speed(planned: Path, full: Path, image: Pixels) -> Speed:
+    """Time two files on one image (1, C, H, W) in interleaved runs, about ten seconds."""
+    sessions = {"planned": Session(planned), "full": Session(full)}
+    timing = interleaved(
+        {name: lambda run=session: run(image) for name, session in sessions.items()},  # type: ignore[misc]
+        seconds=_SECONDS,
+    )
+    return Speed(
+        timing.medians["planned"],
+        timing.medians["full"],
+        timing.ratios["full", "planned"],
+        (image.shape[2], image.shape[3]),
+        sessions["planned"].library is not None,
+    )

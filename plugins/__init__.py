@@ -1,0 +1,1 @@
+"""The operators: schemas, references, torch ops, ONNX bodies and native libraries."""

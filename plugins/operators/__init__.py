@@ -1,0 +1,42 @@
+"""The operators of the ONNX domain ``nystra``: a lazy register, importing neither torch nor onnx.
+
+Each operator is one folder of this package:
+
+- ``schema.py``: ``SCHEMA``, its inputs, outputs and attributes;
+- ``reference.py``: ``reference(*inputs, **attributes)``, float64 numpy written from the formula;
+- ``torch_op.py``: a plain differentiable function and ``torch.ops.nystra.<folder>``;
+- ``body.py``: ``body(opset)``, its meaning as a model-local ONNX function.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..errors import NystraError
+
+if TYPE_CHECKING:
+    from .schema import OperatorSchema
+
+__all__ = ["OPERATORS", "schema"]
+
+OPERATORS: dict[str, str] = {
+    "NystraPinv": "pinv",
+    "NystraWindowSoftmax": "window_softmax",
+    "NystraWindowNystrom": "window_nystrom",
+    "NystraWindowNystromformer": "window_nystromformer",
+}
+"""Node type -> folder, which is also the name of the torch op and of the kernel."""
+
+
+def schema(name: str) -> OperatorSchema:
+    """Return the schema of the operator with node type ``name``.
+
+    Raises:
+        NystraError: there is no such operator.
+    """
+    if name not in OPERATORS:
+        known = ", ".join(OPERATORS)
+        raise NystraError(f"unknown operator {name!r}: the operators of nystra are {known}")
+    found: OperatorSchema = import_module(f"{__name__}.{OPERATORS[name]}.schema").SCHEMA
+    return found

@@ -1,0 +1,20 @@
+"""``NystraPinv`` as a model-local ONNX function."""
+
+from __future__ import annotations
+
+import onnx
+
+from ..body_builder import BodyBuilder
+from ..pinv_body import pinv_nodes
+from .schema import SCHEMA
+
+
+def body(opset: int) -> onnx.FunctionProto:
+    """Return the function for a model of that opset of ONNX.
+
+    Raises:
+        NystraError: no body is written for this opset.
+    """
+    nodes = BodyBuilder(SCHEMA, opset)
+    a = nodes.float32(nodes.inputs[0])
+    return nodes.finish(pinv_nodes(nodes, a, nodes.size(a, -1)))

@@ -1,0 +1,30 @@
+"""``NystraPinv`` in float64 numpy, written from the formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..windows_reference import Array, pseudoinverses
+from .schema import SCHEMA
+
+
+def reference(a: npt.ArrayLike, **attributes: object) -> Array:
+    """Return the approximate pseudoinverse of each matrix.
+
+    Args:
+        a: A (..., m, m).
+        **attributes: those of the schema.
+
+    Returns:
+        Z (..., m, m) in float64.
+
+    Raises:
+        NystraError: the schema refuses the attributes.
+    """
+    checked = SCHEMA.validate(attributes)
+    a = np.asarray(a, dtype=np.float64)
+    m = a.shape[-1]
+    matrices = list(a.reshape(-1, m, m))
+    no_regions = [np.zeros(m, dtype=np.int64)] * len(matrices)
+    return np.array(pseudoinverses(matrices, no_regions, checked)).reshape(a.shape)

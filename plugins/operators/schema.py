@@ -1,0 +1,152 @@
+"""What an operator takes: inputs, outputs, attributes and their limits."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import NystraError
+
+DOMAIN = "nystra"
+"""The ONNX domain of every operator."""
+
+VERSION = 1
+"""The version of the domain."""
+
+REVISION = 1
+"""The meaning of the operators; a change of meaning raises it, and old kernels refuse it."""
+
+PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": ""}
+"""Strings that every node carries, so that TensorRT takes a registered plugin."""
+
+Attributes = dict[str, int | float]
+"""The attributes of one operator, by name."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute of an operator.
+
+    Attributes:
+        name: its name in the node.
+        kind: ``int`` (INT) or ``float`` (FLOAT).
+        default: the value where none is given; None: it must be given.
+        minimum: the smallest value allowed.
+        maximum: the largest value allowed.
+        doc: what it means.
+    """
+
+    name: str
+    kind: Literal["int", "float"]
+    default: int | float | None
+    minimum: int | float
+    maximum: int | float
+    doc: str
+
+    def check(self, owner: str, value: object) -> int | float:
+        """Return ``value`` as this attribute's type.
+
+        Raises:
+            NystraError: the type or the range is wrong.
+        """
+        checked = self._converted(value)
+        if checked is None:
+            expected = "an integer" if self.kind == "int" else "a finite number"
+            raise NystraError(f"{owner}: {self.name} is {value!r}; expected {expected}")
+        if not self.minimum <= checked <= self.maximum:
+            if self.name == "revision":
+                raise NystraError(
+                    f"{owner}: the node is of revision {checked}, this nystra knows revision "
+                    f"{REVISION}; use the nystra that exported the model, or one as new as it"
+                )
+            raise NystraError(
+                f"{owner}: {self.name} is {checked}; expected {self.minimum} to {self.maximum}"
+            )
+        return checked
+
+    def _converted(self, value: object) -> int | float | None:
+        try:
+            if self.kind == "int":
+                return operator.index(value)  # type: ignore[arg-type]
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return None
+        return number if math.isfinite(number) else None
+
+
+@dataclass(frozen=True)
+class OperatorSchema:
+    """An operator as a node: names, order and limits of what it takes.
+
+    Attributes:
+        name: the node type, unique by itself (TensorRT ignores the domain).
+        doc: what it computes.
+        inputs: names of the inputs, none of them optional.
+        outputs: names of the outputs.
+        attributes: the attributes, ``revision`` last.
+        types: element types of T.
+        rule: raises NystraError where attributes that are fine alone do not fit together.
+    """
+
+    name: str
+    doc: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    types: tuple[str, ...] = ("float", "float16", "bfloat16")
+    rule: Callable[[str, Attributes], None] | None = field(default=None, compare=False)
+
+    def validate(self, attributes: Mapping[str, object]) -> Attributes:
+        """Return all attributes of a node, defaults filled in and types made exact.
+
+        Args:
+            attributes: what was given; ``plugin_version`` and ``plugin_namespace`` are passed over.
+
+        Raises:
+            NystraError: an attribute is unknown, missing or out of range, the attributes do not
+                fit together, or the node is of another revision.
+        """
+        known = {attribute.name for attribute in self.attributes}
+        given = {name: v for name, v in attributes.items() if name not in PLUGIN_ATTRIBUTES}
+        if unknown := sorted(given.keys() - known):
+            raise NystraError(
+                f"{self.name}: unknown attribute {', '.join(unknown)}; "
+                f"expected {', '.join(a.name for a in self.attributes)}"
+            )
+        checked: Attributes = {}
+        for attribute in reversed(self.attributes):  # revision first: it says why others differ
+            value = given.get(attribute.name, attribute.default)
+            if value is None:
+                raise NystraError(f"{self.name}: attribute {attribute.name} is missing")
+            checked[attribute.name] = attribute.check(self.name, value)
+        ordered = {attribute.name: checked[attribute.name] for attribute in self.attributes}
+        if self.rule is not None:
+            self.rule(self.name, ordered)
+        return ordered
+
+
+REVISION_ATTRIBUTE = Attribute(
+    "revision", "int", REVISION, REVISION, REVISION, "the meaning of the operator"
+)
+
+
+def node_attributes(name: str, **attributes: object) -> dict[str, int | float | str]:
+    """Return every attribute that a node of the operator ``name`` must carry.
+
+    Args:
+        name: the node type, such as ``NystraPinv``.
+        **attributes: the values that differ from the defaults or have none.
+
+    Returns:
+        all attributes of the schema with ``revision``, and ``plugin_version`` and
+        ``plugin_namespace`` (kernels and plugins see no defaults of a function).
+
+    Raises:
+        NystraError: the operator is unknown or the schema refuses the attributes.
+    """
+    from . import schema
+
+    return {**schema(name).validate(attributes), **PLUGIN_ATTRIBUTES}

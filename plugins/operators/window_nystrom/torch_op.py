@@ -1,0 +1,253 @@
+"""``NystraWindowNystrom`` in torch: a plain function and ``torch.ops.nystra.window_nystrom``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..attention import nystrom_terms
+from ..windows_torch import (
+    Geometry,
+    check_map,
+    empty_output,
+    merge,
+    partition,
+    window_landmarks,
+    window_regions,
+)
+from .schema import SCHEMA
+
+
+def window_nystrom_terms(
+    qkv: Tensor,
+    *,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    scale: float,
+    shift_h: int = 0,
+    shift_w: int = 0,
+    mask: int = 0,
+    landmark_rows: int = 4,
+    landmark_cols: int = 4,
+    iterations: int = 6,
+    batch_init: int = 0,
+    threshold: float = 5.0,
+    guard: float = 0.02,
+) -> tuple[Tensor, Tensor]:
+    """Return the kernel Nystrom attention (B, H, W, h e) and t (B, H, W, h), differentiable.
+
+    Args:
+        qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
+        heads: h.
+        head_dim: d.
+        value_dim: e.
+        window_h: rows of a window.
+        window_w: columns of a window.
+        scale: factor of q.k.
+        shift_h: rows the map is rolled up before the partition.
+        shift_w: columns the map is rolled left by.
+        mask: 1: kernel entries between tokens of different Swin regions are 0.
+        landmark_rows: rows of landmarks in a window.
+        landmark_cols: columns of landmarks in a window.
+        iterations: steps of the pseudoinverse.
+        batch_init: 1: its start value takes maxima over the whole batch.
+        threshold: where exp is continued linearly.
+        guard: the safe share of the denominator; 0: none. t is how much of the Nystrom form a
+            token kept, 1 where the guard did not touch it.
+
+    Raises:
+        NystraError: the schema refuses the attributes (a cut cell among them), or the map does
+            not fit them.
+    """
+    SCHEMA.validate(
+        {
+            "heads": heads,
+            "head_dim": head_dim,
+            "value_dim": value_dim,
+            "window_h": window_h,
+            "window_w": window_w,
+            "shift_h": shift_h,
+            "shift_w": shift_w,
+            "mask": mask,
+            "scale": scale,
+            "landmark_rows": landmark_rows,
+            "landmark_cols": landmark_cols,
+            "iterations": iterations,
+            "batch_init": batch_init,
+            "threshold": threshold,
+            "guard": guard,
+        }
+    )
+    geometry = Geometry(heads, head_dim, value_dim, window_h, window_w, shift_h, shift_w)
+    check_map(SCHEMA.name, qkv, geometry)
+    height, width = qkv.shape[1:3]
+    q, k, v = partition(qkv, geometry)
+    regions = None
+    if mask and (shift_h or shift_w):
+        regions = window_regions(height, width, geometry, landmark_rows, landmark_cols, qkv.device)
+    out, t = nystrom_terms(
+        q,
+        k,
+        v,
+        window_landmarks(q, geometry, landmark_rows, landmark_cols),
+        window_landmarks(k, geometry, landmark_rows, landmark_cols),
+        scale=scale,
+        iterations=iterations,
+        batch_init=batch_init,
+        threshold=threshold,
+        guard=guard,
+        regions=regions,
+    )
+    return (
+        merge(out, height, width, geometry),
+        merge(t.unsqueeze(-1), height, width, geometry._replace(value_dim=1)),
+    )
+
+
+def window_nystrom(
+    qkv: Tensor,
+    *,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    scale: float,
+    shift_h: int = 0,
+    shift_w: int = 0,
+    mask: int = 0,
+    landmark_rows: int = 4,
+    landmark_cols: int = 4,
+    iterations: int = 6,
+    batch_init: int = 0,
+    threshold: float = 5.0,
+    guard: float = 0.02,
+) -> Tensor:
+    """Return the kernel Nystrom attention in windows (B, H, W, h e), differentiable.
+
+    Arguments and errors as in :func:`window_nystrom_terms`.
+    """
+    return window_nystrom_terms(
+        qkv,
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        scale=scale,
+        landmark_rows=landmark_rows,
+        landmark_cols=landmark_cols,
+        iterations=iterations,
+        batch_init=batch_init,
+        threshold=threshold,
+        guard=guard,
+    )[0]
+
+
+@torch.library.custom_op("nystra::window_nystrom", mutates_args=())
+def window_nystrom_op(
+    qkv: Tensor,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    shift_h: int,
+    shift_w: int,
+    mask: int,
+    scale: float,
+    landmark_rows: int,
+    landmark_cols: int,
+    iterations: int,
+    batch_init: int,
+    threshold: float,
+    guard: float,
+) -> Tensor:
+    """The operator as one node: computed in float32 for float16 and bfloat16."""
+    out = empty_output(
+        SCHEMA,
+        qkv,
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        scale=scale,
+        landmark_rows=landmark_rows,
+        landmark_cols=landmark_cols,
+        iterations=iterations,
+        batch_init=batch_init,
+        threshold=threshold,
+        guard=guard,
+    )
+    if not out.numel():
+        return out
+    low = qkv.dtype in (torch.float16, torch.bfloat16)
+    result = window_nystrom(
+        qkv.float() if low else qkv,
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        scale=scale,
+        landmark_rows=landmark_rows,
+        landmark_cols=landmark_cols,
+        iterations=iterations,
+        batch_init=batch_init,
+        threshold=threshold,
+        guard=guard,
+    )
+    return out.copy_(result)
+
+
+@window_nystrom_op.register_fake
+def _(
+    qkv: Tensor,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    shift_h: int,
+    shift_w: int,
+    mask: int,
+    scale: float,
+    landmark_rows: int,
+    landmark_cols: int,
+    iterations: int,
+    batch_init: int,
+    threshold: float,
+    guard: float,
+) -> Tensor:
+    return empty_output(
+        SCHEMA,
+        qkv,
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        scale=scale,
+        landmark_rows=landmark_rows,
+        landmark_cols=landmark_cols,
+        iterations=iterations,
+        batch_init=batch_init,
+        threshold=threshold,
+        guard=guard,
+    )

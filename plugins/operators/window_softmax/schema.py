@@ -1,0 +1,18 @@
+"""The schema of ``NystraWindowSoftmax``."""
+
+from ..schema import REVISION_ATTRIBUTE, OperatorSchema
+from ..window_schema import BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, window_rule
+
+SCHEMA = OperatorSchema(
+    name="NystraWindowSoftmax",
+    doc=(
+        "Exact window attention of qkv (B, H, W, h(2d+e)), packed q, k, v and each (head, channel),"
+        " to (B, H, W, h e): cyclic shift, window partition, softmax attention with the relative "
+        "position bias of bias_table ((2wh-1)(2ww-1), h) (one element where bias is 0), reverse. "
+        "With mask 1, -100 is added between tokens of different Swin regions."
+    ),
+    inputs=("qkv", "bias_table"),
+    outputs=("out",),
+    attributes=(*WINDOW_ATTRIBUTES, BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, REVISION_ATTRIBUTE),
+    rule=window_rule,
+)

@@ -1,0 +1,172 @@
+"""``NystraWindowSoftmax`` in torch: a plain function and ``torch.ops.nystra.window_softmax``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...errors import NystraError
+from ..attention import softmax_attention
+from ..windows_torch import Geometry, check_map, empty_output, merge, partition, token_regions
+from .schema import SCHEMA
+
+
+def relative_position_bias(table: Tensor, window_h: int, window_w: int) -> Tensor:
+    """Return the bias (h, N, N) of every pair of query and key.
+
+    Args:
+        table: ((2wh-1)(2ww-1), h), the entry of (query a, key b) at
+            (row_a - row_b + wh - 1)(2ww - 1) + (col_a - col_b + ww - 1).
+        window_h: rows of the window.
+        window_w: columns of the window.
+
+    Raises:
+        NystraError: the table is of another window.
+    """
+    rows = (2 * window_h - 1) * (2 * window_w - 1)
+    if table.dim() != 2 or table.shape[0] != rows:
+        raise NystraError(
+            f"a bias table of shape {tuple(table.shape)}; expected ({rows}, heads) = "
+            f"((2 wh - 1)(2 ww - 1), heads) for windows of {window_h} x {window_w}"
+        )
+    row = torch.arange(window_h, device=table.device).repeat_interleave(window_w)
+    col = torch.arange(window_w, device=table.device).repeat(window_h)
+    row_offset = row[:, None] - row[None, :] + window_h - 1
+    col_offset = col[:, None] - col[None, :] + window_w - 1
+    index = row_offset * (2 * window_w - 1) + col_offset
+    return table[index.flatten()].unflatten(0, index.shape).permute(2, 0, 1)
+
+
+def window_softmax(
+    qkv: Tensor,
+    bias_table: Tensor | None = None,
+    *,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    scale: float,
+    shift_h: int = 0,
+    shift_w: int = 0,
+    mask: int = 0,
+    bias: int = 0,
+) -> Tensor:
+    """Return exact window attention (B, H, W, h e), differentiable.
+
+    Args:
+        qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
+        bias_table: ((2wh-1)(2ww-1), h), read with ``bias`` 1 only.
+        heads: h.
+        head_dim: d.
+        value_dim: e.
+        window_h: rows of a window.
+        window_w: columns of a window.
+        scale: factor of q.k.
+        shift_h: rows the map is rolled up before the partition.
+        shift_w: columns the map is rolled left by.
+        mask: 1: -100 between tokens of different Swin regions.
+        bias: 1: the relative position bias is added.
+
+    Raises:
+        NystraError: the map is no multiple of the window, or the table is of another window.
+    """
+    geometry = Geometry(heads, head_dim, value_dim, window_h, window_w, shift_h, shift_w)
+    check_map(SCHEMA.name, qkv, geometry)
+    batch, height, width, _ = qkv.shape
+    q, k, v = partition(qkv, geometry)
+    added: Tensor | None = None
+    if bias:
+        if bias_table is None:
+            raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
+        added = relative_position_bias(bias_table, window_h, window_w).to(qkv.dtype)
+    if mask and (shift_h or shift_w):
+        regions = token_regions(height, width, geometry, qkv.device)
+        apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
+        masked = -100.0 * apart.to(qkv.dtype).unsqueeze(1)
+        added = masked if added is None else masked + added
+        added = added.expand(batch, *added.shape).flatten(0, 1)
+    out = softmax_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), scale, added)
+    return merge(out.unflatten(0, (batch, -1)), height, width, geometry)
+
+
+@torch.library.custom_op("nystra::window_softmax", mutates_args=())
+def window_softmax_op(
+    qkv: Tensor,
+    bias_table: Tensor,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    shift_h: int,
+    shift_w: int,
+    mask: int,
+    bias: int,
+    scale: float,
+) -> Tensor:
+    """The operator as one node: computed in float32 for float16 and bfloat16."""
+    out = empty_output(
+        SCHEMA,
+        qkv,
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+    )
+    if not out.numel():
+        return out
+    low = qkv.dtype in (torch.float16, torch.bfloat16)
+    wide = torch.float32 if low else qkv.dtype
+    result = window_softmax(
+        qkv.to(wide),
+        bias_table.to(wide),
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+    )
+    return out.copy_(result)
+
+
+@window_softmax_op.register_fake
+def _(
+    qkv: Tensor,
+    bias_table: Tensor,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    window_h: int,
+    window_w: int,
+    shift_h: int,
+    shift_w: int,
+    mask: int,
+    bias: int,
+    scale: float,
+) -> Tensor:
+    return empty_output(
+        SCHEMA,
+        qkv,
+        heads=heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        window_h=window_h,
+        window_w=window_w,
+        shift_h=shift_h,
+        shift_w=shift_w,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+    )

@@ -1,0 +1,153 @@
+"""Windows, regions, landmarks and the pseudoinverse in plain float64 numpy: slow and obvious."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import NystraError
+from .schema import Attributes
+from .window_schema import cell_bounds
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The tokens of one window, row-major.
+
+    Attributes:
+        rows: row in the map of each token, (N,).
+        cols: column in the map of each token, (N,).
+        regions: Swin region of each token, (N,); all 0 without a mask.
+    """
+
+    rows: npt.NDArray[np.int64]
+    cols: npt.NDArray[np.int64]
+    regions: npt.NDArray[np.int64]
+
+
+def windows(height: int, width: int, attributes: Attributes) -> Iterator[Window]:
+    """Yield the windows of a map, row-major.
+
+    The map is rolled by minus the shift, then cut. The rolled map of a shifted block is labelled
+    as SwinIR does: cut at H - wh and H - shift_h, and the same for columns.
+
+    Raises:
+        NystraError: the map is not a multiple of the window.
+    """
+    window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
+    shift_h, shift_w = int(attributes["shift_h"]), int(attributes["shift_w"])
+    if height % window_h or width % window_w:
+        raise NystraError(
+            f"a map of {height} x {width}; expected a multiple of {window_h} x {window_w}: pad it"
+        )
+    row_label = np.searchsorted([height - window_h, height - shift_h], np.arange(height), "right")
+    col_label = np.searchsorted([width - window_w, width - shift_w], np.arange(width), "right")
+    for top in range(0, height, window_h):
+        for left in range(0, width, window_w):
+            rows = np.repeat(np.arange(top, top + window_h), window_w)
+            cols = np.tile(np.arange(left, left + window_w), window_h)
+            labels = 3 * row_label[rows] + col_label[cols]
+            yield Window(
+                (rows + shift_h) % height,
+                (cols + shift_w) % width,
+                labels if attributes["mask"] else np.zeros_like(labels),
+            )
+
+
+def split_heads(tokens: Array, attributes: Attributes) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield q (N, d), k (N, d), v (N, e) of each head of packed tokens (N, h(2d+e))."""
+    heads, d, e = (int(attributes[name]) for name in ("heads", "head_dim", "value_dim"))
+    if tokens.shape[-1] != heads * (2 * d + e):
+        raise NystraError(
+            f"qkv has {tokens.shape[-1]} channels; expected {heads * (2 * d + e)} = "
+            f"heads (2 head_dim + value_dim) = {heads} (2 * {d} + {e})"
+        )
+    for head in range(heads):
+        q = tokens[:, head * d : (head + 1) * d]
+        k = tokens[:, (heads + head) * d : (heads + head + 1) * d]
+        v = tokens[:, 2 * heads * d + head * e : 2 * heads * d + (head + 1) * e]
+        yield q, k, v
+
+
+def landmarks(tokens: Array, attributes: Attributes) -> Array:
+    """Return the landmarks (m, d) of the tokens (N, d) of a window: the means of its cells."""
+    window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
+    grid = tokens.reshape(window_h, window_w, -1)
+    means = [
+        grid[top:bottom, left:right].mean(axis=(0, 1))
+        for top, bottom in cell_bounds(window_h, int(attributes["landmark_rows"]))
+        for left, right in cell_bounds(window_w, int(attributes["landmark_cols"]))
+    ]
+    return np.stack(means)
+
+
+def landmark_regions(
+    regions: npt.NDArray[np.int64], attributes: Attributes
+) -> npt.NDArray[np.int64]:
+    """Return the region (m,) of each landmark: that of its cell, which no border cuts."""
+    window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
+    grid = regions.reshape(window_h, window_w)
+    return np.array(
+        [
+            grid[top, left]
+            for top, _ in cell_bounds(window_h, int(attributes["landmark_rows"]))
+            for left, _ in cell_bounds(window_w, int(attributes["landmark_cols"]))
+        ]
+    )
+
+
+def start_maxima(a: Array, regions: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+    """Return R (m,) and C (m,): the largest row and column sums of |a| in each landmark's region.
+
+    Args:
+        a: one matrix (m, m).
+        regions: the region of each landmark, (m,).
+    """
+    rows, cols = np.abs(a).sum(axis=1), np.abs(a).sum(axis=0)
+    same = [regions == region for region in regions]
+    return (
+        np.array([rows[members].max() for members in same]),
+        np.array([cols[members].max() for members in same]),
+    )
+
+
+def iterate(a: Array, row_maxima: Array, col_maxima: Array, iterations: int) -> Array:
+    """Return the approximate pseudoinverse (m, m) of ``a`` (Razavi et al., as in Nystromformer).
+
+    Args:
+        a: one matrix (m, m).
+        row_maxima: R, a scalar or (m,).
+        col_maxima: C, a scalar or (m,).
+        iterations: how often Z <- Z (13 I - aZ (15 I - aZ (7 I - aZ))) / 4 is done.
+    """
+    eye = np.eye(len(a))
+    z = a.T / (np.asarray(row_maxima * col_maxima).reshape(-1, 1) + 1e-15)
+    for _ in range(iterations):
+        az = a @ z
+        z = z @ (13 * eye - az @ (15 * eye - az @ (7 * eye - az))) / 4
+    return np.asarray(z)
+
+
+def pseudoinverses(
+    matrices: list[Array], regions: list[npt.NDArray[np.int64]], attributes: Attributes
+) -> list[Array]:
+    """Return the approximate pseudoinverse of each matrix (m, m) of a batch.
+
+    Args:
+        matrices: all matrices of the batch.
+        regions: for each matrix the region of each landmark, (m,).
+        attributes: ``iterations`` and ``batch_init`` (1: the maxima run over the whole batch).
+    """
+    iterations = int(attributes["iterations"])
+    if attributes["batch_init"] and matrices:
+        row_maximum = np.max([np.abs(a).sum(axis=1).max() for a in matrices])
+        col_maximum = np.max([np.abs(a).sum(axis=0).max() for a in matrices])
+        return [iterate(a, row_maximum, col_maximum, iterations) for a in matrices]
+    return [
+        iterate(a, *start_maxima(a, r), iterations) for a, r in zip(matrices, regions, strict=True)
+    ]

@@ -1,0 +1,55 @@
+"""Which operator library a session registers, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+
+
+@dataclass(frozen=True)
+class LibraryChoice:
+    """A library to try.
+
+    Attributes:
+        path: The library, or None for none.
+        reason: One sentence without a full stop that says why.
+        required: The user asked for this one: failing to load it is an error.
+    """
+
+    path: Path | None
+    reason: str
+    required: bool = False
+
+
+def choose_library(library: str | Path | None, *, needed: bool) -> LibraryChoice:
+    """Choose the operator library for a model.
+
+    Args:
+        library: ``auto``, None or ``none``, or a path.
+        needed: The model has nystra operators.
+
+    Raises:
+        NystraError: The path given is not a file.
+    """
+    if library is None or library == "none":
+        return LibraryChoice(None, "no operator library was wanted (library none)")
+    if library != "auto":
+        path = Path(library)
+        if not path.is_file():
+            raise NystraError(
+                f"there is no operator library at {path}: expected auto, none or the path of "
+                "a built libnystra_onnxruntime"
+            )
+        return LibraryChoice(path.resolve(), f"the operator library {path} was asked for", True)
+    if not needed:
+        return LibraryChoice(None, "the model has no nystra operators, so no library is needed")
+    try:
+        from ...plugins.library import library_path
+
+        path = Path(library_path())
+    except (ImportError, FileNotFoundError, NystraError) as error:
+        text = str(error).strip().rstrip(".")
+        return LibraryChoice(None, f"the operator library is not built here ({text})")
+    return LibraryChoice(path, f"the operator library {path} is registered")

@@ -1,0 +1,49 @@
+"""JSON that is the same bytes for the same content, and holds no NaN or infinity."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+PSNR_CAP = 200.0
+"""What an infinite figure becomes in JSON, in dB: above anything float32 can show."""
+
+
+def json_number(value: float, cap: float = PSNR_CAP) -> float | None:
+    """Return a number that JSON can hold.
+
+    Args:
+        value: Any number; an infinite one (the PSNR of equal pictures) becomes ``cap`` with
+            its sign, NaN becomes None.
+        cap: The largest magnitude an infinity is written as.
+    """
+    number = float(value)
+    if math.isnan(number):
+        return None
+    if math.isinf(number):
+        return math.copysign(cap, number)
+    return number
+
+
+def stable_json(value: Any) -> bytes:
+    """Return UTF-8 JSON with sorted keys, two spaces of indent and a final newline.
+
+    Tuples become lists, numpy scalars Python numbers, NaN null and infinities the cap of
+    `json_number`.
+    """
+    text = json.dumps(_plain(value), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode("utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return _plain(value.item())
+    if isinstance(value, float):
+        return json_number(value)
+    return value

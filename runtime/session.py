@@ -1,0 +1,131 @@
+"""One loaded model file: named arrays in, named arrays out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..plugins.errors import NystraError
+from .backends import backend_class
+from .facts import ModelFacts, TensorInfo, parse_facts
+from .onnx_header import read_onnx_header
+
+Array = npt.NDArray[Any]
+
+
+class Session:
+    """A model file, ready to run; safe to use from several threads at once.
+
+    Attributes:
+        path: The model file.
+        backend: Name of the backend that runs it, such as ``ort-cpu``.
+        inputs: The graph's inputs (`TensorInfo`).
+        outputs: The graph's outputs; the first one is the picture.
+        metadata: The file's ``metadata_props``, as text.
+        facts: The same, read (`ModelFacts`).
+        library: Path of the operator library in use, or None.
+        library_reason: One sentence: why that library, or why none.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        backend: str = "auto",
+        threads: int | None = None,
+        library: str | Path | None = "auto",
+    ) -> None:
+        """Load a model file.
+
+        Args:
+            path: An ONNX file, by nystra-export or by another program.
+            backend: ``ort-cpu``, or ``auto`` for the best one that is installed.
+            threads: Number of threads, or None for the backend's own choice.
+            library: The operator library: ``auto`` takes the one built with nystra if it is
+                there and can serve the model; None or ``none`` runs the operators' ONNX bodies;
+                a path takes that one.
+
+        Raises:
+            NystraError: The file is missing, not ONNX or cut short, or an argument is wrong.
+            BackendUnavailableError: The backend, or a library the model needs, is missing.
+        """
+        if threads is not None and threads < 1:
+            raise NystraError(f"the number of threads is {threads}, expected 1 or more")
+        self.path = Path(path)
+        self.backend, found = backend_class(backend)
+        header = read_onnx_header(self.path)
+        self._backend = found(self.path, header, threads=threads, library=library)
+        self.inputs = self._backend.inputs
+        self.outputs = self._backend.outputs
+        self.metadata = self._backend.metadata
+        self.library = self._backend.library
+        self.library_reason = self._backend.library_reason
+        self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model once.
+
+        Args:
+            feeds: Input name -> array. Floating arrays are converted to the input's own
+                floating type; nothing else is converted. Nothing is changed in place.
+
+        Returns:
+            Output name -> array, in the order of `outputs`.
+
+        Raises:
+            NystraError: A name, type or shape is wrong, or the backend fails.
+        """
+        wanted = {tensor.name: tensor for tensor in self.inputs}
+        if set(feeds) != set(wanted):
+            raise NystraError(
+                f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(wanted)}"
+            )
+        return self._backend.run(
+            {name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()}
+        )
+
+    def __call__(self, image: Array, **others: Array) -> Array:
+        """Run the model on one image and return its first output.
+
+        Args:
+            image: For the input whose role is ``image``; usually (B, C, H, W), RGB, in 0..1.
+            **others: The model's other inputs by name.
+
+        Raises:
+            NystraError: As `run`; also when no input of the model is an image.
+        """
+        name = self.facts.image_input
+        if name is None:
+            names = [f"{tensor.name} {tensor.shape}" for tensor in self.inputs]
+            raise NystraError(
+                f"{self.path} has no input that is plainly an image (floating, 4-D, the only "
+                f"one): its inputs are {names}. Use run() with names."
+            )
+        return self.run({name: image, **others})[self.outputs[0].name]
+
+
+def _fit(tensor: TensorInfo, array: Array) -> Array:
+    """Return the array in the input's type, or say what is wrong with it."""
+    if array.dtype.name != tensor.dtype:
+        floating = array.dtype.kind == "f" and tensor.dtype in ("float16", "float32", "float64")
+        if not floating:
+            raise NystraError(
+                f"the input {tensor.name!r} got {array.dtype.name}, expected {tensor.dtype}: "
+                "convert it first (8-bit pictures: divide by 255)"
+            )
+        array = array.astype(tensor.dtype)
+    fits = len(array.shape) == len(tensor.shape) and all(
+        not isinstance(expected, int) or expected == got
+        for expected, got in zip(tensor.shape, array.shape, strict=False)
+    )
+    if not fits:
+        raise NystraError(
+            f"the input {tensor.name!r} got the shape {array.shape}, expected {tensor.shape}"
+        )
+    if 0 in array.shape:
+        raise NystraError(f"the input {tensor.name!r} is empty: its shape is {array.shape}")
+    return array

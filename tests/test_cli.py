@@ -1,0 +1,189 @@
+"""The commands: speed of --help, exit codes, and errors that leave nothing behind."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from test_checkpoint import state_of
+
+from nystra.export.cli import export_main, main
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
+    save_file(state_of(window_size=8, embed_dim=8), path)
+    return path
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["export", "--help"], ["run", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    done = run_python(
+        "import sys\n"
+        "from nystra.export.cli import main\n"
+        f"code = main({arguments})\n"
+        "heavy = {'torch', 'onnxruntime', 'onnx', 'numpy', 'PIL'} & set(sys.modules)\n"
+        "sys.exit(code or (str(heavy) if heavy else 0))"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage: nystra" in done.stdout
+
+
+def test_help_is_instant() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        run_python("from nystra.export.cli import main; main(['--help'])")
+        return time.perf_counter() - start
+
+    bare = min(seconds_of("pass") for _ in range(3))
+    assert min(seconds() for _ in range(5)) - bare < 0.3
+
+
+def seconds_of(code: str) -> float:
+    start = time.perf_counter()
+    run_python(code)
+    return time.perf_counter() - start
+
+
+def test_bad_usage_is_exit_code_2_and_writes_nothing(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"schema_version": 1, "sites": {"layers.9.attn": {"mechanism": "nystra"}}}')
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"schema_version": 1, "colour": 3}')
+    text = tmp_path / "text.pth"
+    text.write_text("not a checkpoint")
+    before = sorted(tmp_path.iterdir())
+    cases: list[tuple[list[str], str]] = [
+        ([str(tmp_path / "none.pth")], "does not exist"),
+        ([str(text)], "not a checkpoint"),
+        ([str(checkpoint), "--attn", "magic"], "'magic' is unknown; known are full, nystra"),
+        ([str(checkpoint), "--landmarks", "16"], "need a linear mechanism"),
+        ([str(checkpoint), "--attn", "nystra", "--landmarks", "many"], "neither a number"),
+        ([str(checkpoint), "--attn", "nystra", "--iterations", "9"], "iterations 9 is not 1 to 8"),
+        ([str(checkpoint), "--plan", str(plan), "--attn", "nystra"], "contradict each other"),
+        ([str(checkpoint), "--plan", str(plan)], "sites that the network does not have"),
+        ([str(checkpoint), "--plan", str(broken)], "unknown key 'colour'"),
+        ([str(checkpoint), "--set", "window"], "is not KEY=VALUE"),
+        ([str(checkpoint), "--window", "8", "--set", "window_size=8"], "contradict each other"),
+        ([str(checkpoint), "--static", "64x64"], "is not of the form 1x3x64x64"),
+        ([str(checkpoint), "--static", "1x1x64x64"], "has 1 channels, the network 3"),
+        ([str(checkpoint), "--opset", "12"], "opset 12 is none of 18, 19, 20"),
+        ([str(checkpoint), "-o", str(tmp_path / "no" / "a.onnx")], "does not exist"),
+        ([str(checkpoint), "-o", str(tmp_path / "a.txt")], "neither an existing folder nor"),
+        ([str(checkpoint), "--calibrate", str(tmp_path / "no")], "is not a folder"),
+        ([str(checkpoint), "--no-functions", "--inline"], "not allowed with"),
+    ]
+    for arguments, message in cases:
+        if "-o" not in arguments:
+            arguments = [*arguments, "-o", str(tmp_path)]
+        assert export_main([*arguments, "--no-speed"]) == 2, arguments
+        assert message in capsys.readouterr().err, arguments
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_missing_library_is_exit_code_3(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
+    monkeypatch.setattr("nystra.export.judge.library_path", _no_library)
+    monkeypatch.setattr("nystra.plugins.library.library_path", _no_library)
+    output = tmp_path / "a.onnx"
+    assert export_main([str(checkpoint), "-o", str(output), "--no-functions", "-q"]) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def _no_library() -> Path:
+    raise FileNotFoundError("not built")
+
+
+def test_export_run_validate_inspect(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "tiny.onnx"
+    arguments = ["--attn", "nystra", "--landmarks", "2x2", "-o", str(model), "--json"]
+    assert main(["export", str(checkpoint), *arguments, "--no-speed"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["against_torch"]["passed"]
+    assert len(report["sites"]) == 2
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["tiny.json", "tiny.npz", "tiny.onnx", "tiny.plan.json"]
+
+    assert main(["validate", str(model), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"]
+    assert main(["validate", str(model), "--checkpoint", str(checkpoint), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"]
+
+    assert main(["inspect", str(model), "--json", "--library", "none"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert {node["path"] for node in nodes} == {"body"}
+    assert nodes[0]["name"] == "layers.0.residual_group.blocks.0.attn"
+    assert main(["inspect", str(checkpoint), "--attn", "nystra", "--json"]) == 0
+    sites = json.loads(capsys.readouterr().out)["sites"]
+    assert 0 < sites[0]["flops_share"] < 1
+    assert sites[0]["error"] > 0
+
+    from PIL import Image
+
+    Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(tmp_path / "in.png")
+    assert main(["run", str(model), "-i", str(tmp_path / "in.png"), "-o", str(tmp_path / "o.png")]) == 0
+    assert Image.open(tmp_path / "o.png").size == (14, 10)
+
+
+def test_a_wrong_file_is_exit_code_1(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nystra.export import pipeline
+
+    honest = pipeline.trace
+
+    def spoiled(network: Any, *arguments: Any) -> Any:
+        with torch.no_grad():
+            network.norm.weight.mul_(1.01)
+        try:
+            return honest(network, *arguments)
+        finally:
+            with torch.no_grad():
+                network.norm.weight.div_(1.01)
+
+    monkeypatch.setattr(pipeline, "trace", spoiled)
+    model = tmp_path / "a.onnx"
+    model.write_bytes(b"what was there before")
+    assert export_main([str(checkpoint), "-o", str(model), "-q"]) == 1
+    assert model.read_bytes() == b"what was there before"
+    failed = json.loads((tmp_path / "a.failed.json").read_text())
+    assert failed["validation"]["failures"]
+    assert not (tmp_path / "a.failed.onnx").exists()
+    assert export_main([str(checkpoint), "-o", str(model), "-q", "--keep"]) == 1
+    assert (tmp_path / "a.failed.onnx").exists()
+
+
+def test_min_psnr_fails_the_export(checkpoint: Path, tmp_path: Path) -> None:
+    model = tmp_path / "a.onnx"
+    arguments = ["--attn", "nystra", "--min-psnr", "200", "-o", str(model), "-q"]
+    assert export_main([str(checkpoint), *arguments]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.failed.json"]
+
+
+def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        code = export_main(
+            [str(checkpoint), "--attn", "nystra", "-o", str(tmp_path / name / "m.onnx"), "-q"]
+            + ["--no-speed"]
+        )
+        assert code == 0
+    for name in ("m.onnx", "m.npz", "m.plan.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
