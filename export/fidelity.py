@@ -119,7 +119,7 @@ def difference_psnr(got: Pixels, expected: Pixels) -> float:
 def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, SiteParameters]) -> nn.Module:
     for site in find_sites(network):
         if resolved[site.path].mechanism != "full" and isinstance(site.module, WindowSite):
-            site.module.mechanism = _Biasless(site.module.mechanism)  # type: ignore[arg-type]
+            site.module.mechanism = _Biasless(site.module.mechanism)
     return network
 
 

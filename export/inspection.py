@@ -94,7 +94,7 @@ def network_flops(network: nn.Module, facts: Facts, size: tuple[int, int]) -> in
     image = torch.empty(1, facts.input_channels, *size, device="meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         twin(image)
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 def _counting_size(facts: Facts) -> tuple[int, int]:

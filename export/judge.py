@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .. import __version__
 from ..models.facts import Facts
 from ..plugins.library import library_path
 from ..runtime.references import ReferenceCase, References
@@ -69,9 +70,7 @@ def record_references(
     return References(tuple(cases), {"tolerances": tolerances, "torch": torch.__version__})
 
 
-def judge(
-    path: Path, references: References, *, bodies: bool, progress: Progress
-) -> Judgement:
+def judge(path: Path, references: References, *, bodies: bool, progress: Progress) -> Judgement:
     """Compare a model file with recorded references.
 
     Args:
@@ -90,8 +89,10 @@ def judge(
         report = validate_against_references(Session(path, library=library), references)
         judgement.reports[label] = report.as_dict()
         judgement.passed &= report.passed
-        judgement.psnr = min(judgement.psnr, *(size.psnr for size in report.sizes))
-        judgement.faults += [f"{label}: {text}" for text in report.faults]
+        judgement.psnr = min(judgement.psnr, report.psnr)
+        for size in report.sizes:
+            shape = "x".join(map(str, size.shapes["input"]))
+            judgement.faults += [f"{label} at {shape}: {text}" for text in size.findings]
     return judgement
 
 
@@ -107,8 +108,8 @@ def tool_versions(more: Sequence[str] = ("torch", "onnx", "onnxscript")) -> dict
     """Return the versions of what made and judged a file."""
     from importlib.metadata import version
 
-    names = ("nystra", "numpy", *more)
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    own = {"nystra": __version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in ("numpy", *more)}
 
 
 def smallest(images: Sequence[Pixels]) -> Pixels:

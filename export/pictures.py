@@ -98,7 +98,12 @@ def _load(path: Path, channels: int) -> Pixels:
 
 def _crop(image: Pixels, height: int, width: int) -> Pixels:
     """Return the middle of an image, mirrored where it is smaller."""
-    pads = [(0, 0), (0, 0), (0, max(0, height - image.shape[2])), (0, max(0, width - image.shape[3]))]
+    pads = [
+        (0, 0),
+        (0, 0),
+        (0, max(0, height - image.shape[2])),
+        (0, max(0, width - image.shape[3])),
+    ]
     if any(after for _, after in pads):
         image = np.pad(image, pads, mode="symmetric")
     top, left = (image.shape[2] - height) // 2, (image.shape[3] - width) // 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import onnx
 
+from .. import __version__
 from ..models.loading import LoadedModel, load
 from ..plugins.errors import NystraError, UnsupportedModelError, ValidationError
 from ..runtime.files import atomic_path, check_writable_folder
@@ -153,12 +153,12 @@ def export_model(
         plan, sites=resolved, window=facts.window, source_sha256=loaded.checkpoint.sha256
     )
     entries = {
-        "version": version("nystra"),
+        "version": __version__,
         "attention": stable_json(written.as_dict()).decode(),
         "source_sha256": loaded.checkpoint.sha256,
         "psnr_vs_torch": f"{json_number(judgement.psnr):.1f}",
     }
-    write_metadata(model, metadata(facts, entries), version("nystra"))
+    write_metadata(model, metadata(facts, entries), __version__)
     manifest = Manifest(
         model=target.name,
         source={"name": source.name, "sha256": loaded.checkpoint.sha256},
@@ -184,9 +184,7 @@ def export_model(
     )
 
 
-def load_for(
-    checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]
-) -> tuple[LoadedModel, Plan]:
+def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> tuple[LoadedModel, Plan]:
     """Load a checkpoint at the window that a plan is for.
 
     Raises:
@@ -257,11 +255,12 @@ def _fidelity_warnings(fidelity: Fidelity, minimum: float | None) -> list[str]:
     if fidelity.mean >= wanted:
         return []
     worst = ", ".join(f"{cost.path} ({cost.error:.0%} off)" for cost in fidelity.sites[:3])
-    return [
+    text = (
         f"the plan gives {fidelity.mean:.1f} dB against full attention, below {wanted:.1f} dB. "
         f"Worst sites: {worst}. Try full attention there (--plan), more --landmarks, "
         "or --attn nystromformer"
-    ]
+    )
+    return [text]
 
 
 def _build(

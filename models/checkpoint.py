@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickletools
+import re
 import struct
 import zipfile
 from dataclasses import dataclass, field
@@ -102,11 +104,12 @@ def _read_torch(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what the file provokes: any of it is a bad file
         text = str(error)
-        if "Unsupported global" in text or "weights_only" in text or "Unsupported operand" in text:
+        wanted = _foreign_object(path, text)
+        if wanted:
             raise CheckpointError(
-                f"{path} is refused: besides tensors, its pickle asks to run code or build "
-                f"foreign objects ({_first_line(text)}). nystra reads tensors only; if you trust "
-                "the source, save its state dict with safetensors.torch.save_file"
+                f"{path} is refused: besides tensors, its pickle asks to run code or build foreign "
+                f"objects ({wanted}). nystra reads tensors only; if you trust the source, save its "
+                "state dict with safetensors.torch.save_file"
             ) from error
         raise CheckpointError(
             f"{path} is not a checkpoint that PyTorch can read, or it is truncated: "
@@ -114,10 +117,23 @@ def _read_torch(path: Path) -> Any:
         ) from error
 
 
+def _foreign_object(path: Path, message: str) -> str:
+    """Return what a refused pickle asked for, or "" where it is no pickle at all."""
+    named = re.search(r"(?:GLOBAL|global:?) ([\w.]+)", message)
+    if named is not None:
+        return named[1]
+    try:  # a bare pickle that PyTorch's reader does not even start on
+        for code, argument, _ in pickletools.genops(path.read_bytes()):
+            if code.name in ("GLOBAL", "INST"):
+                return str(argument)
+            if code.name in ("STACK_GLOBAL", "REDUCE"):
+                return "a function call"
+    except (ValueError, IndexError, UnicodeDecodeError):
+        pass
+    return ""
+
+
 def _first_line(text: str) -> str:
-    for line in text.splitlines():
-        if "GLOBAL" in line or "global" in line:
-            return line.strip()[:200]
     return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "")
 
 
@@ -151,7 +167,9 @@ def _unwrap(content: Any, path: Path) -> tuple[dict[str, Tensor], str]:
         if isinstance(key, str) and isinstance(value, Tensor)
     }
     if not state:
-        raise CheckpointError(f"{path} holds no tensors: its keys are {sorted(map(str, content))[:8]}")
+        raise CheckpointError(
+            f"{path} holds no tensors: its keys are {sorted(map(str, content))[:8]}"
+        )
     for prefix in _PREFIXES:
         if all(key.startswith(prefix) for key in state):
             state = {key[len(prefix) :]: value for key, value in state.items()}

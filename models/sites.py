@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
@@ -39,7 +39,7 @@ class WindowGeometry:
     masked: bool
     scale: float
 
-    def attributes(self) -> dict[str, int | float]:
+    def attributes(self) -> dict[str, Any]:
         """Return the geometry under the attribute names of the window operators."""
         return {
             "heads": self.heads,

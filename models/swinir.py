@@ -77,7 +77,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for the map x."""
         x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        y: Tensor = x + self.mlp(self.norm2(x))
+        return y
 
 
 def _residual_convolution(dim: int, connection: str) -> nn.Module:
@@ -147,6 +148,9 @@ class SwinIR(nn.Module):
 
     Source: J. Liang et al., "SwinIR: Image Restoration Using Swin Transformer", 2021.
     """
+
+    mean: Tensor
+    absolute_pos_embed: Tensor
 
     def __init__(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,22 @@ from .images import Picture
 
 _MINISWHITE, _MINISBLACK, _RGB = 0, 1, 2
 _REDUCED = 1
+_ORIENTATION, _ICC = 274, 34675
 
 
-def decode(path: Path, by_pillow: Callable[[], Picture]) -> Picture:
-    """Read the pixels of a TIFF; 8-bit ones through ``by_pillow``."""
+def is_tiff(path: Path) -> bool:
+    """Return whether a file begins as TIFF or BigTIFF does."""
+    with path.open("rb") as stream:
+        return stream.read(4) in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+
+@contextmanager
+def single_page(path: Path) -> Iterator[Any]:
+    """Open a TIFF and yield its only page; reduced copies of it do not count.
+
+    Raises:
+        NystraError: The file is damaged, or holds several pictures.
+    """
     import tifffile
 
     try:
@@ -26,14 +40,45 @@ def decode(path: Path, by_pillow: Callable[[], Picture]) -> Picture:
             pages = [page for page in pages if not page.subfiletype & _REDUCED] or pages[:1]
             if len(pages) != 1:
                 raise NystraError(f"{path} has {len(pages)} pages, expected a single picture")
-            page = pages[0]
-            if page.dtype is None or page.dtype == np.uint8 or page.bitspersample == 1:
-                return by_pillow()
-            if page.dtype != np.uint16 or page.imagedepth != 1:
-                raise NystraError(f"{path} holds {page.dtype}, expected 8 or 16 bits a channel")
-            return _deep(path, page)
-    except tifffile.TiffFileError as error:
+            yield pages[0]
+    except (tifffile.TiffFileError, IndexError, KeyError, TypeError) as error:
         raise NystraError(f"the picture {path} is damaged or truncated: {error}") from error
+
+
+def is_deep(path: Path, page: Any) -> bool:
+    """Return whether a page has 16 bits a channel; fewer are read by Pillow.
+
+    Raises:
+        NystraError: It has more than 16 bits, or several layers.
+    """
+    if page.dtype is None or page.dtype == np.uint8 or page.bitspersample == 1:
+        return False
+    if page.dtype != np.uint16 or page.imagedepth != 1:
+        raise NystraError(f"{path} holds {page.dtype}, expected 8 or 16 bits a channel")
+    return True
+
+
+def decode(path: Path, page: Any) -> tuple[Picture, int]:
+    """Return a 16-bit page and its orientation (tag 274), which is not applied."""
+    picture = _deep(path, page)
+    tags = {tag.code: tag.value for tag in page.tags.values()}
+    icc = tags.get(_ICC)
+    return (
+        replace(picture, icc=bytes(icc) if icc else None, dpi=_dpi(tags)),
+        int(tags.get(_ORIENTATION, 1)),
+    )
+
+
+def _dpi(tags: dict[int, Any]) -> tuple[float, float] | None:
+    """Return pixels per inch of the tags XResolution, YResolution and ResolutionUnit."""
+    per_inch = {2: 1.0, 3: 2.54}.get(int(tags.get(296, 2)))
+    try:
+        across, down = (tags[code][0] / tags[code][1] for code in (282, 283))
+    except (KeyError, TypeError, ZeroDivisionError):
+        return None
+    if per_inch is None or not (across > 0 and down > 0):
+        return None
+    return across * per_inch, down * per_inch
 
 
 def _deep(path: Path, page: Any) -> Picture:

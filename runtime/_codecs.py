@@ -51,34 +51,37 @@ def decode(path: Path, max_pixels: int) -> Picture:
 
 
 def _decode(path: Path, max_pixels: int) -> Picture:
+    if _codec_tiff.is_tiff(path):
+        with _codec_tiff.single_page(path) as page:
+            _check_size(path, (page.imagewidth, page.imagelength), max_pixels)
+            if _codec_tiff.is_deep(path, page):
+                picture, orientation = _codec_tiff.decode(path, page)
+                return _turned(picture, orientation)
+    return _decode_by_pillow(path, max_pixels)
+
+
+def _decode_by_pillow(path: Path, max_pixels: int) -> Picture:
     from PIL import Image
 
     with _no_pixel_limit(), Image.open(path, formats=_FORMATS) as image:
         _check_size(path, image.size, max_pixels)
         if image.format in ("PNG", "WEBP") and getattr(image, "n_frames", 1) > 1:
             raise NystraError(f"{path} is animated, expected a single picture")
-        exif = image.getexif()
-        if image.format == "TIFF":
-            orientation = int(exif.get(_ORIENTATION, 1))
-            picture = _codec_tiff.decode(path, lambda: _from_pillow(image))
-            if picture.bits == 8:
-                orientation = 1  # Pillow turns TIFF pictures by itself
-        else:
-            deep = image.format == "PNG" and _codec_png.is_deep_colour(path)
-            image.load()
-            exif = image.getexif()  # a PNG may carry it behind the pixels
-            orientation = int(exif.get(_ORIENTATION, 1))
-            picture = _codec_png.decode(path) if deep else _from_pillow(image)
-        icc = image.info.get("icc_profile")
-        dpi = _dpi(image.info.get("dpi"))
-        kept = None if image.format == "TIFF" else _without_orientation(exif)
-        if image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
-            icc = None  # of the colours it had before
-    pixels = _turn(picture.pixels, orientation)
-    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation)
-    if dpi is not None and orientation in (5, 6, 7, 8):
-        dpi = (dpi[1], dpi[0])
-    return replace(picture, pixels=pixels, alpha=alpha, icc=icc or None, dpi=dpi, exif=kept)
+        deep = image.format == "PNG" and _codec_png.is_deep_colour(path)
+        image.load()
+        exif = image.getexif()  # after the pixels: a PNG may carry it behind them
+        # Pillow turns TIFF pictures by itself.
+        orientation = 1 if image.format == "TIFF" else int(exif.get(_ORIENTATION, 1))
+        picture = _codec_png.decode(path) if deep else _from_pillow(image)
+        # The profile of CMYK and its like is of the colours it had before.
+        keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
+        picture = replace(
+            picture,
+            icc=(image.info.get("icc_profile") or None) if keeps_colours else None,
+            dpi=_dpi(image.info.get("dpi")),
+            exif=None if image.format == "TIFF" else _without_orientation(exif),
+        )
+    return _turned(picture, orientation)
 
 
 def encode(path: Path, kind: str, picture: Picture) -> None:
@@ -98,11 +101,12 @@ def encode(path: Path, kind: str, picture: Picture) -> None:
 def _encode_pillow(path: Path, kind: str, values: Array, picture: Picture) -> None:
     from PIL import Image
 
-    options: dict[str, Any] = {
+    by_kind: dict[str, dict[str, Any]] = {
         "PNG": {},
         "JPEG": {"quality": 95, "subsampling": 0},
         "WebP": {"lossless": True, "exact": True},
-    }[kind]
+    }
+    options = by_kind[kind]
     if picture.icc:
         options["icc_profile"] = picture.icc
     if picture.exif:
@@ -162,6 +166,15 @@ def _no_pixel_limit() -> Iterator[None]:
             yield
         finally:
             Image.MAX_IMAGE_PIXELS = before
+
+
+def _turned(picture: Picture, orientation: int) -> Picture:
+    """Apply an EXIF orientation to a picture and its resolution."""
+    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation)
+    dpi = picture.dpi
+    if dpi is not None and orientation in (5, 6, 7, 8):
+        dpi = (dpi[1], dpi[0])
+    return replace(picture, pixels=_turn(picture.pixels, orientation), alpha=alpha, dpi=dpi)
 
 
 def _turn(array: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:

@@ -94,12 +94,9 @@ def parse_facts(
         raise NystraError(f"the metadata entry nystra.io is {io!r}, expected a list of objects")
     image = _by_role(io, "image", inputs) or _only_image(inputs)
     picture = _by_role(io, "picture", outputs) or (outputs[0] if outputs else None)
-    value_range = _range(
-        metadata, "nystra.range", _json(metadata, "nystra.range", None), (0.0, 1.0)
-    )
+    value_range = _range("nystra.range", _json(metadata, "nystra.range", None), (0.0, 1.0))
     by_name = {entry.get("name"): entry for entry in io}
     output_range = _range(
-        metadata,
         "nystra.io",
         by_name.get(picture.name if picture else None, {}).get("range"),
         value_range,
@@ -165,9 +162,7 @@ def _integer(metadata: Mapping[str, str], key: str) -> int | None:
     return value
 
 
-def _range(
-    metadata: Mapping[str, str], key: str, value: Any, default: tuple[float, float]
-) -> tuple[float, float]:
+def _range(key: str, value: Any, default: tuple[float, float]) -> tuple[float, float]:
     if value is None:
         return default
     if (

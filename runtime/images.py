@@ -60,7 +60,7 @@ class Picture:
     @property
     def grey(self) -> bool:
         """Whether it has one channel."""
-        return self.pixels.shape[2] == 1
+        return bool(self.pixels.shape[2] == 1)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -168,9 +168,8 @@ def quantise(values: Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np
     """Return values in 0..1 as whole numbers of 8 or 16 bits, clipped and rounded to nearest."""
     peak = (1 << bits) - 1
     scaled = np.clip(values, 0.0, 1.0) * np.float32(peak) + np.float32(0.5)
-    if bits == 8:
-        return np.minimum(scaled, peak).astype(np.uint8)
-    return np.minimum(scaled, peak).astype(np.uint16)
+    whole: Array = np.minimum(scaled, peak).astype(np.uint8 if bits == 8 else np.uint16)
+    return whole
 
 
 def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]:

@@ -71,7 +71,9 @@ def test_keys_that_do_not_fit_are_listed(tmp_path: Path) -> None:
     state["surprise"] = torch.zeros(1)
     state["conv_after_body.bias"] = torch.zeros(3)
     save_file(state, tmp_path / "a.safetensors")
-    expected = r"1 missing: norm.bias; 1 surplus: surprise; 1 misshapen: conv_after_body.bias \(3,\)"
+    expected = (
+        r"1 missing: norm.bias; 1 surplus: surprise; 1 misshapen: conv_after_body.bias \(3,\)"
+    )
     with pytest.raises(CheckpointError, match=expected):
         load(tmp_path / "a.safetensors")
 

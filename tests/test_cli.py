@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_checkpoint import state_of
 
 from nystra.export.cli import export_main, main
+from test_checkpoint import state_of
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +138,10 @@ def test_export_run_validate_inspect(
     from PIL import Image
 
     Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(tmp_path / "in.png")
-    assert main(["run", str(model), "-i", str(tmp_path / "in.png"), "-o", str(tmp_path / "o.png")]) == 0
-    assert Image.open(tmp_path / "o.png").size == (14, 10)
+    restored = tmp_path / "out.png"
+    assert main(["run", str(model), "-i", str(tmp_path / "in.png"), "-o", str(restored)]) == 0
+    with Image.open(restored) as picture:
+        assert picture.size == (14, 10)
 
 
 def test_a_wrong_file_is_exit_code_1(
@@ -180,10 +182,7 @@ def test_min_psnr_fails_the_export(checkpoint: Path, tmp_path: Path) -> None:
 def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        code = export_main(
-            [str(checkpoint), "--attn", "nystra", "-o", str(tmp_path / name / "m.onnx"), "-q"]
-            + ["--no-speed"]
-        )
-        assert code == 0
+        arguments = ["--attn", "nystra", "-o", str(tmp_path / name / "m.onnx"), "-q", "--no-speed"]
+        assert export_main([str(checkpoint), *arguments]) == 0
     for name in ("m.onnx", "m.npz", "m.plan.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name

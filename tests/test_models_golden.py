@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from shared import golden, shared_path
 
 from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.facts import Facts
 from nystra.models.swinir import SwinIR
 from nystra.models.swinir_detect import swinir_hyper
+from shared import golden, shared_path
 
 OFFICIAL = [
     "classical_x2",
@@ -116,9 +116,7 @@ def _key_lists() -> list[str]:
 def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
     text = shared_path("golden", "facts", "keys", f"swinir_{name}.json").read_text()
     entry = json.loads(text)[name]
-    state = {
-        key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]
-    }
+    state = {key: torch.empty(shape, device="meta") for key, shape, *_ in entry["state_dict"]}
     hyper = swinir_hyper(state)
     for key, expected in entry["constructor"].items():
         if key == "img_range":

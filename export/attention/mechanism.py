@@ -74,7 +74,9 @@ class SiteParameters:
             return self
         rows, columns = geometry.window
         if self.landmarks[0] > rows or self.landmarks[1] > columns:
-            return self.as_full(f"more landmarks than rows or columns of the {rows}x{columns} window")
+            return self.as_full(
+                f"more landmarks than rows or columns of the {rows}x{columns} window"
+            )
         if geometry.masked and self.mask == "regions":
             for side, shift, parts in zip(
                 geometry.window, geometry.shift, self.landmarks, strict=True

@@ -24,7 +24,9 @@ class Windows:
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
         compute = (
-            torch.ops.nystra.window_nystromformer if self.form == "operator" else torch_op.window_nystromformer
+            torch.ops.nystra.window_nystromformer
+            if self.form == "operator"
+            else torch_op.window_nystromformer
         )
         out: Tensor = compute(qkv, **self._attributes(geometry))
         return out

@@ -21,6 +21,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..pipeline import ExportResult
+    from ..speed import Speed
 
 SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
 
@@ -140,16 +141,16 @@ def _print(result: ExportResult) -> None:
     if fidelity.as_trained:
         rows.append(("against trained", _decibel(fidelity.as_trained)))
     if result.speed is not None:
-        speed = result.speed
-        library = "with the library" if speed.library else "without the library"
-        rows.append(
-            (
-                "speed",
-                f"{speed.ratio:.2f}x full attention ({speed.planned * 1e3:.0f} ms against "
-                f"{speed.full * 1e3:.0f} ms at {speed.size[0]}x{speed.size[1]}, {library})",
-            )
-        )
+        rows.append(("speed", _speed(result.speed)))
     print_table(rows)
+
+
+def _speed(speed: Speed) -> str:
+    library = "with the library" if speed.library else "without the library"
+    return (
+        f"{speed.ratio:.2f}x as fast as full attention at {speed.size[0]}x{speed.size[1]}, "
+        f"{speed.planned * 1e3:.0f} ms against {speed.full * 1e3:.0f} ms, {library}"
+    )
 
 
 def _decibel(values: dict[str, float]) -> str:

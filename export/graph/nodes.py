@@ -10,7 +10,7 @@ import onnx
 import torch
 from onnxscript.values import Op, Opset
 
-from ...plugins.operators import OPERATORS, schema
+from ...plugins.operators import OPERATORS, find_schema
 from ...plugins.operators.schema import DOMAIN, VERSION, OperatorSchema, node_attributes
 
 _FLOAT_TYPES = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
@@ -22,7 +22,7 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
     for name, folder in OPERATORS.items():
         importlib.import_module(f"...plugins.operators.{folder}.torch_op", __package__)
         overload = getattr(torch.ops.nystra, folder).default
-        table[overload] = _emitter(schema(name), overload)
+        table[overload] = _emitter(find_schema(name), overload)
     return table
 
 

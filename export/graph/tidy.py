@@ -17,13 +17,17 @@ def tidy(model: onnx.ModelProto, scale: int, *, dynamic: bool) -> None:
     """Clean a traced model in place.
 
     Nystra nodes are named after their site, the free axes of input and output ``batch``,
-    ``height`` and ``width``; traces of the source code and inner shapes are dropped.
+    ``height`` and ``width``; traces of the source code and inner shapes are dropped; attributes
+    stand in the order of their names.
     """
     for node in model.graph.node:
         if node.domain == DOMAIN:
             node.name = _site(node) or node.name
         del node.metadata_props[:]
         node.doc_string = ""
+        ordered = sorted(node.attribute, key=lambda one: one.name)
+        del node.attribute[:]
+        node.attribute.extend(ordered)
     for value in [*model.graph.input, *model.graph.output, *model.graph.initializer]:
         del value.metadata_props[:]
         value.doc_string = ""

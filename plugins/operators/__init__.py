@@ -11,14 +11,11 @@ Each operator is one folder of this package:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ..errors import NystraError
+from .schema import OperatorSchema  # before schema() is defined: the module has its name
 
-if TYPE_CHECKING:
-    from .schema import OperatorSchema
-
-__all__ = ["OPERATORS", "schema"]
+__all__ = ["OPERATORS", "find_schema"]
 
 OPERATORS: dict[str, str] = {
     "NystraPinv": "pinv",
@@ -29,7 +26,7 @@ OPERATORS: dict[str, str] = {
 """Node type -> folder, which is also the name of the torch op and of the kernel."""
 
 
-def schema(name: str) -> OperatorSchema:
+def find_schema(name: str) -> OperatorSchema:
     """Return the schema of the operator with node type ``name``.
 
     Raises:

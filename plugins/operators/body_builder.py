@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -43,7 +44,7 @@ class BodyBuilder:
     def _named(self, name: str) -> str:
         return f"{self.schema.name}_{name}"
 
-    def op(self, op_type: str, *inputs: str, **attributes: object) -> str:
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Add one node with one output."""
         output = self._named(f"{op_type}_{len(self._nodes)}")
         self._nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))

@@ -63,7 +63,7 @@ def window_nystrom_reference(
     problems: list[Factors] = []
     regions: list[npt.NDArray[np.int64]] = []
     for image, pixels in enumerate(qkv):
-        for window in windows(*pixels.shape[:2], attributes):
+        for window in windows(pixels.shape[0], pixels.shape[1], attributes):
             tokens, cells = window.regions, landmark_regions(window.regions, attributes)
             for head, (q, k, v) in enumerate(
                 split_heads(pixels[window.rows, window.cols], attributes)

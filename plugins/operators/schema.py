@@ -147,6 +147,6 @@ def node_attributes(name: str, **attributes: object) -> dict[str, int | float | 
     Raises:
         NystraError: the operator is unknown or the schema refuses the attributes.
     """
-    from . import schema
+    from . import find_schema
 
-    return {**schema(name).validate(attributes), **PLUGIN_ATTRIBUTES}
+    return {**find_schema(name).validate(attributes), **PLUGIN_ATTRIBUTES}

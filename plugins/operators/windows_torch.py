@@ -112,7 +112,8 @@ def window_landmarks(tokens: Tensor, geometry: Geometry, rows: int, cols: int) -
     col_pool = landmark_pool(window_w, cols, dtype=tokens.dtype, device=tokens.device)
     d = tokens.shape[-1]
     by_row = row_pool @ tokens.reshape(*tokens.shape[:-2], window_h, window_w * d)
-    return (col_pool @ by_row.unflatten(-1, (window_w, d))).flatten(-3, -2)
+    cells = torch.matmul(col_pool, by_row.unflatten(-1, (window_w, d)))
+    return cells.flatten(-3, -2)
 
 
 def token_regions(height: int, width: int, geometry: Geometry, device: torch.device) -> Tensor:

@@ -17,4 +17,6 @@ def body(opset: int) -> onnx.FunctionProto:
     """
     nodes = BodyBuilder(SCHEMA, opset)
     a = nodes.float32(nodes.inputs[0])
-    return nodes.finish(pinv_nodes(nodes, a, nodes.size(a, -1)))
+    m = nodes.size(a, -1)
+    z = pinv_nodes(nodes, nodes.reshape(a, -1, m, m), 3, m)
+    return nodes.finish(nodes.op("Reshape", z, nodes.op("Shape", a)))

@@ -31,7 +31,8 @@ def combine(factors: Factors, z: Array, guard: float) -> Array:
     t = np.clip((den / mag - guard) / guard, 0, 1)
     weights = left / np.maximum(left.sum(axis=1, keepdims=True), 1e-30)
     soft = weights @ ((upper @ values) / np.maximum(sums, 1e-30))
-    return np.where(t > 0, soft + t * (num / np.maximum(den, guard * mag) - soft), soft)
+    mixed = soft + t * (num / np.maximum(den, guard * mag) - soft)
+    return np.asarray(np.where(t > 0, mixed, soft))
 
 
 def reference(qkv: npt.ArrayLike, **attributes: object) -> Array:

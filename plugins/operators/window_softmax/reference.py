@@ -47,7 +47,7 @@ def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: objec
         for head in range(heads)
     ]
     for image, result in zip(qkv, out, strict=True):
-        for window in windows(*image.shape[:2], checked):
+        for window in windows(image.shape[0], image.shape[1], checked):
             apart = window.regions[:, None] != window.regions[None, :]
             tokens = image[window.rows, window.cols]
             for head, (q, k, v) in enumerate(split_heads(tokens, checked)):

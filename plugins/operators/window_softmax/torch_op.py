@@ -34,7 +34,8 @@ def relative_position_bias(table: Tensor, window_h: int, window_w: int) -> Tenso
     row_offset = row[:, None] - row[None, :] + window_h - 1
     col_offset = col[:, None] - col[None, :] + window_w - 1
     index = row_offset * (2 * window_w - 1) + col_offset
-    return table[index.flatten()].unflatten(0, index.shape).permute(2, 0, 1)
+    bias: Tensor = table[index]
+    return bias.permute(2, 0, 1)
 
 
 def window_softmax(

@@ -1,0 +1,168 @@
+"""``nystra validate``: is the file right, and how good is what it makes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from .common import (
+    add_checkpoint_arguments,
+    add_output_arguments,
+    add_session_arguments,
+    hyper_from,
+    print_json,
+    print_table,
+    steps,
+)
+
+SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("model", type=Path, help=".onnx file")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="run PyTorch now (default: recorded outputs)",
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
+    )
+    parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference allowed")
+    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
+    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
+    parser.add_argument("--channel", choices=("y", "rgb"), default="y", help="default: y")
+    parser.add_argument("--crop", type=int, metavar="N", help="border left out (default: scale)")
+    parser.add_argument(
+        "--pad",
+        choices=("none", "official"),
+        default="none",
+        help="official: mirror each picture as SwinIR's test procedure does (default: none)",
+    )
+    parser.add_argument("--sheet", type=Path, metavar="OUT.png", help="draw a comparison sheet")
+    add_checkpoint_arguments(parser)
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 1 when the file is wrong."""
+    from ...runtime.session import Session
+    from ...runtime.validation import validate_against_references
+
+    if (args.images is None) != (args.truth is None):
+        raise NystraError("--images and --truth belong together: give both or neither")
+    session = Session(args.model, args.backend, args.threads, args.library)
+    with steps(args) as progress:
+        references = _references(args, session.metadata, progress)
+        progress("compare")
+        report = validate_against_references(session, references, args.tolerance)
+        quality = _quality(args, session, progress) if args.images is not None else None
+        if args.sheet is not None:
+            progress("sheet")
+            _sheet(args.sheet, session, references)
+    if args.json:
+        document: dict[str, Any] = {
+            **report.as_dict(),
+            "against": str(args.checkpoint or "recorded references"),
+            "library_reason": session.library_reason,
+        }
+        if quality is not None:
+            document["quality"] = quality.as_dict()
+        print_json(document)
+    elif not args.quiet:
+        _print(report, quality, session.library_reason)
+    return 0 if report.passed else 1
+
+
+def _references(args: argparse.Namespace, metadata: dict[str, str], progress: Any) -> Any:
+    from ...runtime.references import read_references
+
+    if args.checkpoint is None:
+        return read_references(args.references or args.model.with_suffix(".npz"))
+    if args.references is not None:
+        raise NystraError("--checkpoint and --references contradict each other: give one")
+    from ..attention.plan import parse_plan
+    from ..attention.site import resolve, swap
+    from ..judge import record_references
+    from ..pipeline import load_for
+
+    if "nystra.attention" not in metadata:
+        raise NystraError(f"{args.model} carries no plan: it was not written by nystra-export")
+    plan = parse_plan(json.loads(metadata["nystra.attention"]))
+    progress("load")
+    loaded, plan = load_for(args.checkpoint, plan, hyper_from(args))
+    if plan.source_sha256 != loaded.checkpoint.sha256:
+        raise NystraError(
+            f"{args.model} was exported from another checkpoint: sha256 {plan.source_sha256}, "
+            f"{args.checkpoint} has {loaded.checkpoint.sha256}"
+        )
+    network = swap(loaded.network, resolve(plan, loaded.network))
+    return record_references(network, loaded.facts, _static(args.model), progress)
+
+
+def _static(model: Path) -> tuple[int, ...] | None:
+    import onnx
+
+    graph = onnx.load(str(model), load_external_data=False).graph
+    sizes = tuple(one.dim_value for one in graph.input[0].type.tensor_type.shape.dim)
+    return sizes if all(sizes) else None
+
+
+def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
+    from ...runtime.validation import validate_quality
+
+    return validate_quality(
+        session,
+        args.images,
+        args.truth,
+        args.crop,
+        args.channel,
+        args.pad,
+        progress=lambda done, total: progress(f"picture {done} of {total}"),
+    )
+
+
+def _sheet(path: Path, session: Any, references: Any) -> None:
+    import numpy as np
+
+    from ...runtime.sheet import comparison_sheet, magnified_difference
+
+    case = references.cases[0]
+    feeds = case.feeds()
+    name = next(iter(case.outputs))
+    picture = [
+        np.clip(np.moveaxis(np.asarray(array[0]), 0, 2), 0, 1)
+        for array in (next(iter(feeds.values())), case.outputs[name], session.run(feeds)[name])
+    ]
+    difference, factor = magnified_difference(picture[2], picture[1])
+    titles = ("input", "PyTorch", "exported", f"difference x {factor:g}")
+    comparison_sheet(list(zip(titles, [*picture, difference], strict=True)), path)
+
+
+def _print(report: Any, quality: Any, library_reason: str) -> None:
+    rows = [("size", "max difference", "allowed", "PSNR", "verdict")]
+    for size in report.sizes:
+        shape = next(iter(size.shapes.values()))
+        rows.append(
+            (
+                f"{shape[2]}x{shape[3]}",
+                f"{size.max_abs:.1e}",
+                f"{size.tolerance:.1e}",
+                f"{size.psnr:.1f} dB",
+                "; ".join(size.findings) or "passed",
+            )
+        )
+    print_table(rows)
+    print(library_reason)
+    if quality is not None:
+        table = [("picture", f"PSNR ({quality.channel})", "SSIM")]
+        table += [(one.name, f"{one.psnr:.2f}", f"{one.ssim:.4f}") for one in quality.pictures]
+        table.append(("mean", f"{quality.psnr:.2f}", f"{quality.ssim:.4f}"))
+        print_table(table)
+        print(f"border {quality.crop_border} left out, padding {quality.pad}")

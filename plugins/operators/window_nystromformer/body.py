@@ -1,0 +1,33 @@
+"""``NystraWindowNystromformer`` as a model-local ONNX function."""
+
+from __future__ import annotations
+
+import onnx
+
+from ..body_builder import BodyBuilder
+from ..landmark_body import LandmarkBody
+from ..pinv_body import pinv_nodes
+from .schema import SCHEMA
+
+
+def body(opset: int) -> onnx.FunctionProto:
+    """Return the function for a model of that opset of ONNX.
+
+    Raises:
+        NystraError: no body is written for this opset.
+    """
+    nodes = BodyBuilder(SCHEMA, opset)
+    windows = LandmarkBody(nodes)
+    q, k, v = windows.heads_apart()
+
+    def weights(logits: str, same: str) -> str:
+        mask = nodes.op("Where", same, nodes.number(0.0), nodes.number(-100.0))
+        return nodes.op("Softmax", nodes.op("Add", logits, mask), axis=-1)
+
+    left_logits, core_logits, upper_logits = windows.logits(q, k)
+    left = weights(left_logits, windows.left_same)
+    core = weights(core_logits, windows.core_same)
+    upper = weights(upper_logits, windows.upper_same)
+    z = pinv_nodes(nodes, core, 5, windows.landmarks, windows.core_same)
+    values = nodes.op("MatMul", z, nodes.op("MatMul", upper, v))
+    return nodes.finish(windows.merged(nodes.op("MatMul", left, values)))
