@@ -1,8 +1,79 @@
-"""Where the native libraries are."""
+"""Where the built native libraries are, and what they support. Imports nothing heavy.
 
+The environment variable ``NYSTRA_LIBRARY_DIR`` names a folder to look in first: builds by hand,
+with sanitizers, or carried to a machine beside the package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from importlib import resources
 from pathlib import Path
+
+from .errors import BackendUnavailableError
+
+__all__ = ["INSTRUCTION_SETS", "LIBRARY_DIR_VARIABLE", "isa", "library_path", "supported"]
+
+INSTRUCTION_SETS = ("generic", "avx2", "avx512")
+"""The instruction sets the CPU kernels are built for (x86-64), slowest first."""
+
+LIBRARY_DIR_VARIABLE = "NYSTRA_LIBRARY_DIR"
+"""The environment variable that names the folder to look in first."""
+
+_BUILD_HINT = (
+    "build it with a C++ compiler: pip install . (from a checkout of nystra), or "
+    "cmake -S plugins -B build/dev && cmake --build build/dev "
+    f"and set {LIBRARY_DIR_VARIABLE}=build/dev"
+)
 
 
 def library_path(name: str = "nystra_onnxruntime") -> Path:
-    """Stub."""
-    raise FileNotFoundError(f"{name} was not built")
+    """Return the path of the shared library ``name``.
+
+    Args:
+        name: without prefix and suffix.
+
+    Raises:
+        FileNotFoundError: it was not built; the message says how to build it.
+    """
+    file = f"lib{name}.so"
+    candidates = [Path(str(resources.files(__package__).joinpath(file)))]
+    if folder := os.environ.get(LIBRARY_DIR_VARIABLE):
+        candidates.insert(0, Path(folder, file))
+    for path in candidates:
+        if path.is_file():
+            return path.absolute()
+    looked = " and ".join(str(path.parent) for path in candidates)
+    raise FileNotFoundError(f"no {file} in {looked}; {_BUILD_HINT}")
+
+
+def supported() -> bool:
+    """Return whether the onnxruntime library is there and loads on this machine."""
+    try:
+        isa()
+    except (BackendUnavailableError, OSError):
+        return False
+    return True
+
+
+def isa() -> str:
+    """Return the CPU instruction set the kernels use: one of ``INSTRUCTION_SETS``.
+
+    It is chosen once a process: the best of this CPU, or the one ``NYSTRA_CPU_ISA`` names.
+
+    Raises:
+        FileNotFoundError: the library was not built.
+        OSError: the library cannot be loaded on this machine.
+        BackendUnavailableError: ``NYSTRA_CPU_ISA`` names a set that is unknown or that this CPU
+            lacks.
+    """
+    function = ctypes.CDLL(str(library_path())).nystra_isa
+    function.restype = ctypes.c_char_p
+    chosen: bytes | None = function()
+    if chosen is None:
+        raise BackendUnavailableError(
+            f"NYSTRA_CPU_ISA is {os.environ.get('NYSTRA_CPU_ISA')!r}; expected one of "
+            f"{', '.join(INSTRUCTION_SETS)} that this CPU and this build have, or unset it"
+        )
+    return chosen.decode()

@@ -17,6 +17,7 @@ from .images import Picture
 _MINISWHITE, _MINISBLACK, _RGB = 0, 1, 2
 _REDUCED = 1
 _ORIENTATION, _ICC = 274, 34675
+_UNDEFINED = 7  # the TIFF data type of plain bytes
 
 
 def is_tiff(path: Path) -> bool:
@@ -126,6 +127,8 @@ def encode(path: Path, values: npt.NDArray[Any], picture: Picture) -> None:
     if picture.dpi:
         options["resolution"] = picture.dpi
         options["resolutionunit"] = "INCH"
+    if picture.icc:  # as a tag: the argument for it is younger than the oldest tifffile we take
+        options["extratags"] = [(_ICC, _UNDEFINED, len(picture.icc), picture.icc, True)]
     tifffile.imwrite(
         path,
         values[:, :, 0] if planes == 1 else values,
@@ -133,7 +136,6 @@ def encode(path: Path, values: npt.NDArray[Any], picture: Picture) -> None:
         planarconfig="contig" if planes > 1 else None,
         compression="zlib",
         predictor=True,
-        iccprofile=picture.icc,
         metadata=None,
         software="nystra",
         **options,

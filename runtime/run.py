@@ -14,6 +14,7 @@ from .checks import find_problems
 from .files import check_writable_folder, make_folder
 from .images import (
     SUFFIXES,
+    Picture,
     check_writable,
     read_picture,
     resize_plane,
@@ -63,10 +64,10 @@ def run_pictures(
     """
     source, target = Path(input), Path(output)
     pairs = _pairs(source, target, str(output).endswith(("/", os.sep)))
-    if not source.is_dir():
+    only: Picture | None = None
+    if not source.is_dir():  # the cheaper errors come before the model is loaded
         _check_pair(*pairs[0], overwrite)
-        # The picture is looked at before the model: the cheaper error comes first.
-        read_picture(pairs[0][0])
+        only = read_picture(source)
     session = (
         model
         if isinstance(model, Session)
@@ -78,8 +79,12 @@ def run_pictures(
         for index, (here, there) in enumerate(pairs):
             try:
                 _check_pair(here, there, overwrite)
+                picture = only or read_picture(here)
                 step = _share(move, index, len(pairs))
-                results.append(_one(restorer, here, there, tile, overlap, overwrite, step))
+                result, done = _restored(restorer, picture, here, tile, overlap, step)
+                make_folder(there.parent)
+                write_picture(there, done, overwrite=overwrite)
+                results.append({**result, "output": str(there)})
             except NystraError as error:
                 if not source.is_dir():
                     raise
@@ -120,16 +125,15 @@ def _check_can_make(folder: Path) -> None:
     check_writable_folder(existing)
 
 
-def _one(
+def _restored(
     restorer: Restorer,
+    picture: Picture,
     here: Path,
-    there: Path,
     tile: int,
     overlap: int | None,
-    overwrite: bool,
     progress: Callable[[int, int], None],
-) -> dict[str, Any]:
-    picture = read_picture(here)
+) -> tuple[dict[str, Any], Picture]:
+    """Return what is said about one picture, and what the model made of it."""
     begin = time.perf_counter()
     try:
         pixels, tiles = restorer(picture.pixels, tile, overlap, progress)
@@ -144,17 +148,15 @@ def _one(
     size = (pixels.shape[0], pixels.shape[1])
     alpha = None if picture.alpha is None else resize_plane(picture.alpha, size)
     icc = picture.icc if picture.grey == (pixels.shape[2] == 1) else None
-    make_folder(there.parent)
-    write_picture(there, replace(picture, pixels=pixels, alpha=alpha, icc=icc), overwrite=overwrite)
-    return _result(
+    result = _result(
         here,
-        output=str(there),
         warnings=[finding.message for finding in findings],
         input_size=picture.size[::-1],
         output_size=size[::-1],
         seconds=seconds,
         tiles=tiles,
     )
+    return result, replace(picture, pixels=pixels, alpha=alpha, icc=icc)
 
 
 def _result(here: Path, **values: Any) -> dict[str, Any]:

@@ -20,8 +20,8 @@ OFFICIAL = [
     "classical_x4",
     "dn_color",
     "dn_gray",
-    "full_light_x2",
-    "full_classical_m_x2",
+    pytest.param("full_light_x2", marks=pytest.mark.full),
+    pytest.param("full_classical_m_x2", marks=pytest.mark.full),
     "imgsize_eq_window",
     "jpeg_gray",
     "light_x2",
@@ -35,7 +35,7 @@ PAPER = [
     "nystra_w8_m16_it2",
     "nystra_w8_m4_it1",
     "original_w8",
-    "full_x2_w32",
+    pytest.param("full_x2_w32", marks=pytest.mark.full),
 ]
 _OURS = {"mech", "num_landmarks", "iters"}
 

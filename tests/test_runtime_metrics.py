@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from shared import shared_path
 
 from nystra.plugins.errors import NystraError
 from nystra.runtime.checks import find_problems, max_abs
 from nystra.runtime.json_text import stable_json
 from nystra.runtime.metrics import json_number, luma, psnr, ssim
+from shared import shared_path
 
 
 def pair(*shape: int) -> tuple[np.ndarray, np.ndarray]:

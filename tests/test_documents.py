@@ -1,0 +1,92 @@
+"""README and CONTRIBUTING say what is there."""
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import PurePosixPath
+
+import pytest
+
+from nystra.export.attention.mechanism import MECHANISMS
+from nystra.export.cli import export_main, main
+from nystra.export.commands.common import MECHANISM_NAMES
+from nystra.models.registry import ARCHITECTURES
+from nystra.plugins.operators import OPERATORS
+from nystra.runtime.backends import backend_names
+from shared import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("heading", ["Run it", "Test it"])
+def test_readme_has_one_block_under_each_heading(heading: str) -> None:
+    command = [sys.executable, str(ROOT / ".ci" / "readme_block.py"), heading]
+    block = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "pip install" in block
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    assert section.count("```bash") == 1
+
+
+def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = re.findall(r"^(nystra(?:-export| export| run| validate| inspect) .*)$", README, re.M)
+    assert len(lines) >= 4
+    for line in lines:
+        program, *arguments = shlex.split(line, comments=True)
+        run = main if program == "nystra" else export_main
+        code = run(["--help"] if program != "nystra" else [arguments[0], "--help"])
+        assert code == 0
+        usage = capsys.readouterr().out
+        for argument in arguments:
+            if argument.startswith("-"):
+                assert argument in usage, line
+
+
+def test_contributing_names_files_that_exist() -> None:
+    for path in re.findall(r"^\| `([^`]+)`", CONTRIBUTING, re.M):
+        names = {
+            "plugins/operators": OPERATORS.values(),
+            "plugins/csrc/kernels/cpu": OPERATORS.values(),
+            "models": [row.name for row in ARCHITECTURES],
+            "export/attention": MECHANISMS,
+            "runtime/backends": [name.replace("-", "_") for name in backend_names()],
+        }
+        folder = next((one for one in names if path.startswith(f"{one}/<name>")), None)
+        choices = names[folder] if folder else [""]
+        for name in choices:
+            assert (ROOT / path.replace("<name>", name)).exists(), path
+
+
+def test_the_light_list_of_mechanisms_is_the_table() -> None:
+    assert tuple(MECHANISMS) == MECHANISM_NAMES
+
+
+def test_installed_files_are_the_tracked_ones() -> None:
+    try:
+        installed = {str(path) for path in files("nystra") or []}
+    except PackageNotFoundError:
+        pytest.skip("nystra is not installed here")
+    kept = {path for path in installed if path.startswith("nystra/") and "__pycache__" not in path}
+    if "nystra/export/cli.py" not in kept:
+        pytest.skip("nystra is installed in place")
+    listed = subprocess.run(
+        ["git", "ls-files", "export", "models", "plugins", "runtime"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    unpackaged = ("plugins/csrc/", "plugins/cmake/", "plugins/CMakeLists.txt")
+    expected = {
+        str(PurePosixPath("nystra", path))
+        for path in listed.stdout.split()
+        if not path.startswith(unpackaged)
+    }
+    expected |= {"nystra/__init__.py", "nystra/py.typed"}
+    libraries = {path for path in kept if path.endswith(".so")}
+    assert libraries <= {"nystra/plugins/libnystra_onnxruntime.so"}
+    assert kept - libraries == expected
