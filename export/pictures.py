@@ -66,7 +66,7 @@ def calibration_images(
     """
     if folder is None:
         paths = list(photographs().values())
-        side = max(96, 2 * max(facts.window))
+        side = max(64, 2 * max(facts.window))
     else:
         if not folder.is_dir():
             raise NystraError(f"--calibrate {folder} is not a folder")

@@ -45,6 +45,13 @@ struct BatchMaxima {
   float row = -1.0f, column = -1.0f;
 };
 
+// Merges maxima; NaN stays NaN.
+static inline void merge(const BatchMaxima& from, BatchMaxima* into) {
+  const auto larger = [](float a, float b) { return b > a || b != b ? b : a; };
+  into->row = larger(into->row, from.row);
+  into->column = larger(into->column, from.column);
+}
+
 struct WindowSoftmaxParams {
   WindowShape shape;
   const float* bias;  // made by window_softmax_bias; null: none

@@ -12,11 +12,6 @@ namespace {
 // The larger one; NaN if either is.
 inline float merge_maximum(float a, float b) { return b > a || b != b ? b : a; }
 
-inline void merge(const BatchMaxima& from, BatchMaxima* into) {
-  into->row = merge_maximum(into->row, from.row);
-  into->column = merge_maximum(into->column, from.column);
-}
-
 // The buffers of a pseudoinverse; A and Z are filled and read by the caller.
 struct PinvBuffers {
   int64_t size, rows, step;  // m, m rounded up for products, m rounded up for vectors

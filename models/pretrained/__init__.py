@@ -1,0 +1,24 @@
+"""Small checkpoints of our own, each a ``.safetensors`` file with its model card beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+
+_FOLDER = Path(__file__).resolve().parent
+
+
+def pretrained_path(name: str = "swinir_x2_w16") -> Path:
+    """Return the file of a shipped checkpoint.
+
+    Args:
+        name: file name without its suffix; the model card is ``<name>.md`` beside the file.
+
+    Raises:
+        NystraError: no such checkpoint is shipped.
+    """
+    known = sorted(file.stem for file in _FOLDER.glob("*.safetensors"))
+    if name not in known:
+        raise NystraError(f"no shipped checkpoint is named {name!r}: there are {', '.join(known)}")
+    return _FOLDER / f"{name}.safetensors"

@@ -1,0 +1,173 @@
+// What the two Nystrom forms share: landmarks of a window and blocks of its tokens.
+#pragma once
+
+#include "pseudoinverse.h"
+#include "window.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+constexpr int64_t kBlock = 64;  // tokens
+
+struct LandmarkBuffers {
+  int64_t m, rows, step;  // landmarks; rounded up for products; rounded up for vectors
+  int64_t d_step, e_step;
+  float *q, *k;     // landmarks (d_step, step), channels in rows; q times scale and log2(e)
+  float *upper;     // (rows, e_step) G_U V
+  float *product;   // (rows, e_step) Z G_U V
+  float *columns;   // (d_step, kBlock) q or k of a block, channels in rows
+  float *values;    // (kBlock, e_step) v of a block
+  float *scores;    // (rows, kBlock) landmarks against a block
+  float *token_regions;  // (kBlock)
+  PinvBuffers pinv;
+  int regions[kMaxLandmarks];
+  int64_t pixels[kBlock];
+
+  LandmarkBuffers(const LandmarkParams& params, Scratch& memory)
+      : m(params.landmarks()),
+        rows(round_up(m, 4)),
+        step(round_up(m, kLanes)),
+        d_step(round_up(params.shape.head_dim, kLanes)),
+        e_step(round_up(params.shape.value_dim, kLanes)),
+        q(memory.take(d_step * step)),
+        k(memory.take(d_step * step)),
+        upper(memory.take(rows * e_step)),
+        product(memory.take(rows * e_step)),
+        columns(memory.take(d_step * kBlock)),
+        values(memory.take(kBlock * e_step)),
+        scores(memory.take(rows * kBlock)),
+        token_regions(memory.take(kBlock)),
+        pinv(m, memory) {}
+};
+
+// The channels of one head in a packed map.
+template <class T>
+struct Head {
+  const T *q, *k, *v;
+
+  Head(const WindowShape& s, const T* qkv, int64_t head)
+      : q(qkv + head * s.head_dim),
+        k(qkv + (s.heads + head) * s.head_dim),
+        v(qkv + 2 * s.heads * s.head_dim + head * s.value_dim) {}
+};
+
+inline int64_t cell_start(int64_t i, int64_t n, int64_t parts) { return i * n / parts; }
+inline int64_t cell_end(int64_t i, int64_t n, int64_t parts) { return ((i + 1) * n + parts - 1) / parts; }
+
+// out[c * step + j] = factor * mean of channel c over the cell of landmark j.
+template <class T>
+inline void pool(const LandmarkParams& params, const Place& p, const T* map, float factor,
+                 float* out, int64_t step) {
+  const WindowShape& s = params.shape;
+  int64_t j = 0;
+  for (int64_t row = 0; row < params.rows; ++row) {
+    const int64_t y0 = cell_start(row, s.window_h, params.rows), y1 = cell_end(row, s.window_h, params.rows);
+    for (int64_t col = 0; col < params.cols; ++col, ++j) {
+      const int64_t x0 = cell_start(col, s.window_w, params.cols), x1 = cell_end(col, s.window_w, params.cols);
+      const float mean = factor / float((y1 - y0) * (x1 - x0));
+      for (int64_t c = 0; c < s.head_dim; c += 2 * kLanes) {
+        const int n0 = lanes_left(s.head_dim, c);
+        const int n1 = s.head_dim - c > kLanes ? lanes_left(s.head_dim, c + kLanes) : 0;
+        Vec sum0 = {}, sum1 = {};
+        for (int64_t y = y0; y < y1; ++y) {
+          for (int64_t x = x0; x < x1; ++x) {
+            const T* const token = map + p.pixel(y, x) * s.channels() + c;
+            sum0 += load_part(token, n0);
+            if (n1 > 0) sum1 += load_part(token + kLanes, n1);
+          }
+        }
+        for (int i = 0; i < n0; ++i) out[(c + i) * step + j] = sum0[i] * mean;
+        for (int i = 0; i < n1; ++i) out[(c + kLanes + i) * step + j] = sum1[i] * mean;
+      }
+    }
+  }
+}
+
+// Fills the landmarks: q times scale and log2(e), k as it is. Padding is zero.
+template <class T>
+inline void find_landmarks(const LandmarkParams& params, const Place& p, const Head<T>& head,
+                           LandmarkBuffers& b) {
+  for (int64_t i = 0; i < b.d_step * b.step; ++i) b.q[i] = b.k[i] = 0;
+  pool(params, p, head.q, params.shape.scale * kLog2E, b.q, b.step);
+  pool(params, p, head.k, 1.0f, b.k, b.step);
+  for (int64_t j = 0; j < b.m; ++j) {
+    const int64_t y = cell_start(j / params.cols, params.shape.window_h, params.rows);
+    const int64_t x = cell_start(j % params.cols, params.shape.window_w, params.cols);
+    b.regions[j] = p.region(y, x);
+  }
+}
+
+// Multiplies the key landmarks by scale and log2(e), as pass 2 wants them.
+inline void scale_keys(const LandmarkParams& params, const LandmarkBuffers& b) {
+  const float scale = params.shape.scale * kLog2E;
+  for (int64_t i = 0; i < b.d_step * b.step; i += kLanes) store(b.k + i, load(b.k + i) * scale);
+}
+
+// Calls f(count) for each block of tokens, their pixels (and regions, in a cut window) filled in.
+template <class F>
+inline void for_blocks(const LandmarkParams& params, const Place& p, LandmarkBuffers& b, const F& f) {
+  const int64_t tokens = params.shape.tokens();
+  for (int64_t first = 0; first < tokens; first += kBlock) {
+    const int64_t count = tokens - first < kBlock ? tokens - first : kBlock;
+    token_pixels(p, first, count, b.pixels);
+    if (p.cut) {
+      token_regions(p, first, count, b.token_regions);
+      for (int64_t i = count; i < kBlock; ++i) b.token_regions[i] = 0;
+    }
+    f(count);
+  }
+}
+
+// scores = f(landmarks^T columns), for the tokens of a block.
+template <class F>
+inline void score(const LandmarkParams& params, const LandmarkBuffers& b, const float* landmarks,
+                  int64_t count, const F& f) {
+  multiply(b.rows, round_up(count, kLanes), params.shape.head_dim, landmarks, Fixed<1>(), b.step,
+           b.columns, kBlock, Zero(), store_to(b.scores, Fixed<kBlock>(), f));
+}
+
+// scores = f(scores, same) for all tokens; same is -1 in the lanes whose region is the landmark's.
+template <class F>
+inline void mask_scores(const LandmarkBuffers& b, int64_t count, const F& f) {
+  for (int64_t j = 0; j < b.m; ++j) {
+    const Vec region = splat(float(b.regions[j]));
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const IntVec same = load(b.token_regions + i) == region;
+      float* const s = b.scores + j * kBlock + i;
+      store(s, f(load(s), same));
+    }
+  }
+}
+
+// upper = start + scores values, over the tokens of a block.
+template <class Start>
+inline void add_values(const LandmarkBuffers& b, int64_t count, const Start& start) {
+  multiply(b.rows, b.e_step, count, b.scores, Fixed<kBlock>(), Fixed<1>(), b.values, b.e_step,
+           start, store_to(b.upper, b.e_step, Same()));
+}
+
+// product = Z upper.
+inline void apply_inverse(const LandmarkBuffers& b) {
+  multiply(b.rows, b.e_step, b.m, b.pinv.z, b.pinv.step, Fixed<1>(), b.upper, b.e_step, Zero(),
+           store_to(b.product, b.e_step, Same()));
+}
+
+// Writes token i of a block as factors[i] * (scores^T matrix)[i].
+template <class T>
+inline void write_tokens(const WindowShape& s, const LandmarkBuffers& b, int64_t head,
+                         int64_t count, const float* matrix, const float* factors, T* out) {
+  const auto finish = [&](int64_t row, int64_t col, auto& acc) {
+    const int n = lanes_left(s.value_dim, col);
+    const int n1 = s.value_dim - col > kLanes ? lanes_left(s.value_dim, col + kLanes) : 0;
+    each(row, col, acc, [&](int64_t r, int64_t c, Vec v) {
+      if (r < count)
+        store_part(out + b.pixels[r] * s.heads * s.value_dim + head * s.value_dim + c,
+                   v * factors[r], c == col ? n : n1);
+    });
+  };
+  multiply(round_up(count, 4), b.e_step, b.m, b.scores, Fixed<1>(), Fixed<kBlock>(), matrix,
+           b.e_step, Zero(), finish);
+}
+
+}  // namespace
+}  // namespace nystra::NYSTRA_ISA

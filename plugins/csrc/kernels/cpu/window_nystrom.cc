@@ -1,0 +1,234 @@
+// NystraWindowNystrom: the kernel Nystrom attention of PnP-Nystra in windows of a shifted map.
+//
+// A task is one head of one window: landmarks, their pseudoinverse Z, one pass over the keys that
+// sums G_U [V 1], one pass over the queries. Memory of a task: O(m (d + e + m)).
+#include <cmath>
+
+#include "isa.h"
+#include "landmark_window.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+// f(x) = exp(min(x, threshold)) + max(x - threshold, 0) of x log2(e).
+struct Kernel {
+  float threshold;  // times log2(e)
+
+  explicit Kernel(const LandmarkParams& params) : threshold(params.threshold * kLog2E) {}
+  Vec operator()(Vec x) const {
+    return fma(splat(kLn2), max(Vec{}, x - threshold), exp2(min(splat(threshold), x)));
+  }
+};
+
+struct Buffers : LandmarkBuffers {
+  float* sums;       // (step) G_U 1; while summing (rows, kLanes)
+  float* inverse_sums;  // (step) Z G_U 1
+  float* soft;       // (rows, e_step) (G_U 1)^-1 G_U V
+  float* magnitudes;    // (kBlock) |G_L Z| G_U 1
+  float* denominators;  // (kBlock) G_L Z G_U 1
+  float* factors;    // (kBlock) what a token's numerator is multiplied by
+  float* shares;     // (kBlock) t of the guard
+  float* numerators, *softs;  // (kBlock, e_step) of guarded blocks
+
+  Buffers(const LandmarkParams& params, Scratch& memory)
+      : LandmarkBuffers(params, memory),
+        sums(memory.take(rows * kLanes)),
+        inverse_sums(memory.take(step)),
+        soft(memory.take(rows * e_step)),
+        magnitudes(memory.take(kBlock)),
+        denominators(memory.take(kBlock)),
+        factors(memory.take(kBlock)),
+        shares(memory.take(kBlock)),
+        numerators(memory.take(kBlock * e_step)),
+        softs(memory.take(kBlock * e_step)) {}
+};
+
+Vec only_same(Vec v, IntVec same) { return (Vec)((IntVec)v & same); }
+
+// A = f(q_m k_m), 0 between regions.
+void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
+  multiply(b.rows, b.step, params.shape.head_dim, b.q, Fixed<1>(), b.step, b.k, b.step, Zero(),
+           store_to(b.pinv.a, b.pinv.step, Kernel(params)));
+  for (int64_t i = 0; i < b.rows; ++i)
+    for (int64_t j = 0; j < b.step; ++j)
+      if (i >= b.m || j >= b.m || (p.cut && b.regions[i] != b.regions[j]))
+        b.pinv.a[i * b.pinv.step + j] = 0;
+}
+
+// Pass 1: upper = G_U V, sums = G_U 1.
+template <class T>
+void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head, Buffers& b) {
+  const WindowShape& s = params.shape;
+  for (int64_t i = 0; i < b.rows * b.e_step; i += kLanes) store(b.upper + i, Vec{});
+  for (int64_t i = 0; i < b.rows * kLanes; i += kLanes) store(b.sums + i, Vec{});
+  for_blocks(params, p, b, [&](int64_t count) {
+    pack_columns(head.k, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
+    pack_rows(head.v, s.channels(), b.pixels, count, s.value_dim, b.values, b.e_step);
+    score(params, b, b.q, count, Kernel(params));
+    if (p.cut) mask_scores(b, count, only_same);
+    const int64_t padded = round_up(count, kLanes);
+    for (int64_t j = 0; j < b.m; ++j) {
+      for (int64_t i = count; i < padded; ++i) b.scores[j * kBlock + i] = 0;
+      Vec total = load(b.sums + j * kLanes);
+      for (int64_t i = 0; i < padded; i += kLanes) total += load(b.scores + j * kBlock + i);
+      store(b.sums + j * kLanes, total);
+    }
+    add_values(b, count, [&](int64_t r, int64_t c) { return load(b.upper + r * b.e_step + c); });
+  });
+  for (int64_t j = 0; j < b.step; ++j) b.sums[j] = j < b.m ? sum(load(b.sums + j * kLanes)) : 0.0f;
+}
+
+// product = Z G_U V, inverse_sums = Z G_U 1, soft = (G_U 1)^-1 G_U V.
+void combine(const Buffers& b) {
+  apply_inverse(b);
+  for (int64_t i = 0; i < b.m; ++i) {
+    Vec total = {};
+    for (int64_t j = 0; j < b.step; j += kLanes)
+      total = fma(load(b.pinv.z + i * b.pinv.step + j), load(b.sums + j), total);
+    b.inverse_sums[i] = sum(total);
+    const float divisor = b.sums[i] < 1e-30f ? 1e-30f : b.sums[i];
+    for (int64_t c = 0; c < b.e_step; c += kLanes)
+      store(b.soft + i * b.e_step + c, load(b.upper + i * b.e_step + c) / divisor);
+  }
+}
+
+// Fills denominators, magnitudes, shares and factors of a block. Returns whether any is guarded.
+bool guard_block(const LandmarkParams& params, const Buffers& b, int64_t count) {
+  const int64_t padded = round_up(count, kLanes);
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    Vec den = {};
+    for (int64_t j = 0; j < b.m; ++j)
+      den = fma(load(b.scores + j * kBlock + i), splat(b.inverse_sums[j]), den);
+    store(b.denominators + i, den);
+    store(b.magnitudes + i, Vec{});
+    if (params.guard == 0) store(b.factors + i, 1.0f / (den + 1e-12f));
+  }
+  if (params.guard == 0) return false;
+  const auto add_magnitude = [&](int64_t row, int64_t col, auto& acc) {
+    constexpr int kVecs = sizeof acc[0] / sizeof acc[0][0];
+    Vec total[kVecs];
+    for (int v = 0; v < kVecs; ++v) total[v] = load(b.magnitudes + col + v * kLanes);
+    each(row, col, acc, [&](int64_t r, int64_t c, Vec v) {
+      total[(c - col) / kLanes] = fma(abs(v), splat(b.sums[r]), total[(c - col) / kLanes]);
+    });
+    for (int v = 0; v < kVecs; ++v) store(b.magnitudes + col + v * kLanes, total[v]);
+  };
+  multiply(b.rows, padded, b.m, b.pinv.z, Fixed<1>(), b.pinv.step, b.scores, kBlock, Zero(),
+           add_magnitude);
+  bool guarded = false;
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    const Vec magnitude = max(splat(1e-30f), load(b.magnitudes + i));
+    const Vec den = load(b.denominators + i);
+    const Vec ratio = (den / magnitude - params.guard) / params.guard;
+    const Vec share = max(Vec{}, min(splat(1.0f), ratio));
+    store(b.shares + i, share);
+    store(b.factors + i, 1.0f / max(den, params.guard * magnitude));
+    guarded |= any(~(share >= 1.0f));
+  }
+  return guarded;
+}
+
+// Writes a block some of whose tokens take the two-step form, in part or wholly.
+template <class T>
+void write_guarded(const WindowShape& s, const Buffers& b, int64_t head, int64_t count, T* out) {
+  const int64_t rows = round_up(count, 4);
+  multiply(rows, b.e_step, b.m, b.scores, Fixed<1>(), Fixed<kBlock>(), b.product, b.e_step, Zero(),
+           store_to(b.numerators, b.e_step, Same()));
+  multiply(rows, b.e_step, b.m, b.scores, Fixed<1>(), Fixed<kBlock>(), b.soft, b.e_step, Zero(),
+           store_to(b.softs, b.e_step, Same()));
+  for (int64_t i = 0; i < count; ++i) {
+    float total = 0;
+    for (int64_t j = 0; j < b.m; ++j) total += b.scores[j * kBlock + i];
+    const float divisor = total < 1e-30f ? 1e-30f : total;
+    const float share = b.shares[i];
+    T* const token = out + b.pixels[i] * s.heads * s.value_dim + head * s.value_dim;
+    for (int64_t c = 0; c < s.value_dim; c += kLanes) {
+      const Vec soft = load(b.softs + i * b.e_step + c) / divisor;
+      const Vec full = load(b.numerators + i * b.e_step + c) * b.factors[i];
+      store_part(token + c, share > 0 ? soft + share * (full - soft) : soft,
+                 lanes_left(s.value_dim, c));
+    }
+  }
+}
+
+// Pass 2: out = (G_L product) / (G_L inverse_sums), guarded.
+template <class T>
+void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& in, int64_t head,
+                  Buffers& b, T* out) {
+  const WindowShape& s = params.shape;
+  scale_keys(params, b);
+  for_blocks(params, p, b, [&](int64_t count) {
+    pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
+    score(params, b, b.k, count, Kernel(params));
+    if (p.cut) mask_scores(b, count, only_same);
+    if (guard_block(params, b, count))
+      write_guarded(s, b, head, count, out);
+    else
+      write_tokens(s, b, head, count, b.product, b.factors, out);
+  });
+}
+
+template <class T>
+void run(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T* out, int64_t task,
+         float* scratch) {
+  const int64_t head = task % params.shape.heads;
+  const Place p = place(params.shape, task / params.shape.heads);
+  const Head<T> in(params.shape, qkv, head);
+  Scratch memory(scratch);
+  Buffers b(params, memory);
+  find_landmarks(params, p, in, b);
+  fill_core(params, p, b);
+  start_value(b.pinv, given, p.cut ? b.regions : nullptr);
+  iterate(b.pinv, params.iterations);
+  pass_keys(params, p, in, b);
+  combine(b);
+  pass_queries(params, p, in, head, b, out);
+}
+
+template <class T>
+void merge_maxima(const LandmarkParams& params, const T* qkv, int64_t task, float* scratch,
+                  BatchMaxima* result) {
+  const Place p = place(params.shape, task / params.shape.heads);
+  Scratch memory(scratch);
+  Buffers b(params, memory);
+  find_landmarks(params, p, Head<T>(params.shape, qkv, task % params.shape.heads), b);
+  fill_core(params, p, b);
+  merge(maxima(b.pinv), result);
+}
+
+}  // namespace
+
+int64_t window_nystrom_scratch(const LandmarkParams& params) {
+  Scratch memory(nullptr);
+  const Buffers buffers(params, memory);
+  return memory.used();
+}
+
+Status window_nystrom_maxima(const LandmarkParams& params, Type type, const void* qkv,
+                             int64_t first, int64_t last, float* scratch, BatchMaxima* result) {
+  if (scratch == nullptr) return Status::kNoScratch;
+  if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
+  for (int64_t task = first; task < last; ++task) {
+    if (type == Type::kFloat)
+      merge_maxima(params, static_cast<const float*>(qkv), task, scratch, result);
+    else
+      merge_maxima(params, static_cast<const Half*>(qkv), task, scratch, result);
+  }
+  return Status::kOk;
+}
+
+Status window_nystrom(const LandmarkParams& params, Type type, const void* qkv,
+                      const BatchMaxima& given, void* out, int64_t first, int64_t last,
+                      float* scratch) {
+  if (scratch == nullptr) return Status::kNoScratch;
+  if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
+  for (int64_t task = first; task < last; ++task) {
+    if (type == Type::kFloat)
+      run(params, static_cast<const float*>(qkv), given, static_cast<float*>(out), task, scratch);
+    else
+      run(params, static_cast<const Half*>(qkv), given, static_cast<Half*>(out), task, scratch);
+  }
+  return Status::kOk;
+}
+
+}  // namespace nystra::NYSTRA_ISA

@@ -1,0 +1,193 @@
+// NystraWindowSoftmax: exact attention in the windows of a shifted map.
+//
+// A task is a chunk of the queries of one head in one window. Its queries stay packed while the
+// keys and values pass by in blocks; scores exist for kTileRows queries and one block only.
+#include "isa.h"
+#include "matmul.h"
+#include "scratch.h"
+#include "softmax.h"
+#include "window.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+constexpr int64_t kQueries = 256, kKeys = 256;  // a task's queries, a block's keys
+constexpr float kApart = -100.0f * kLog2E;      // added between regions
+
+struct Buffers {
+  int64_t d_step, e_step;
+  float *queries;  // (d_step, kQueries), channels in rows
+  float *keys;     // (d_step, kKeys), channels in rows
+  float *values;   // (kKeys, e_step)
+  float *scores;   // (kTileRows, kKeys), and slack for copies of whole vectors
+  float *out;      // (kQueries, e_step)
+  RunningSoftmax running;
+
+  Buffers(const WindowShape& s, Scratch& memory)
+      : d_step(round_up(s.head_dim, kLanes)), e_step(round_up(s.value_dim, kLanes)) {
+    queries = memory.take(d_step * kQueries);
+    keys = memory.take(d_step * kKeys);
+    values = memory.take(kKeys * e_step);
+    scores = memory.take(kTileRows * kKeys + kLanes);
+    out = memory.take(kQueries * e_step);
+    running = {memory.take(kQueries), memory.take(kQueries), memory.take(kQueries)};
+  }
+};
+
+int64_t chunks(const WindowShape& s) { return (s.tokens() + kQueries - 1) / kQueries; }
+
+int64_t bias_step(const WindowShape& s) { return (2 * s.window_h - 1) * (2 * s.window_w - 1); }
+
+// Writes what is added to the scores of one query (token `query`) with the keys of a block.
+void start_row(const WindowShape& s, const Place& p, const float* bias, int64_t query,
+               int64_t first, int64_t count, float* row) {
+  const int64_t qy = query / s.window_w, qx = query % s.window_w;
+  int64_t y = first / s.window_w, x = first % s.window_w;
+  for (int64_t i = 0; i < count;) {
+    const int64_t n = s.window_w - x < count - i ? s.window_w - x : count - i;
+    if (bias != nullptr) {
+      const float* const source =
+          bias + (y - qy + s.window_h - 1) * (2 * s.window_w - 1) + x - qx + s.window_w - 1;
+      for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, load(source + j));
+    } else {
+      for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, Vec{});
+    }
+    if (p.cut) {
+      const bool rows_differ = (y >= p.row_cut) != (qy >= p.row_cut);
+      const bool right = qx >= p.col_cut;
+      for (int64_t j = 0; j < n; ++j)
+        if (rows_differ || (x + j >= p.col_cut) != right) row[i + j] += kApart;
+    }
+    i += n;
+    x = 0;
+    ++y;
+  }
+}
+
+// Attends to one block of keys with kTileRows queries at most.
+void attend(const WindowShape& s, const Place& p, const Buffers& b, const float* bias,
+            int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count) {
+  const int64_t padded = round_up(count, kLanes);
+  const auto keep = store_to(b.scores, Fixed<kKeys>(), Same());
+  if (bias != nullptr || p.cut) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t token = query + r < s.tokens() ? query + r : s.tokens() - 1;
+      start_row(s, p, bias, token, first, count, b.scores + r * kKeys);
+    }
+    const auto start = [&](int64_t r, int64_t i) { return load(b.scores + r * kKeys + i); };
+    multiply(rows, padded, s.head_dim, b.queries + row, Fixed<1>(), Fixed<kQueries>(), b.keys,
+             kKeys, start, keep);
+  } else {
+    multiply(rows, padded, s.head_dim, b.queries + row, Fixed<1>(), Fixed<kQueries>(), b.keys,
+             kKeys, Zero(), keep);
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = count; i < padded; ++i) b.scores[r * kKeys + i] = -INFINITY;
+
+  const RunningSoftmax running = {b.running.maxima + row, b.running.totals + row,
+                                  b.running.corrections + row};
+  softmax_block(b.scores, kKeys, rows, padded, running);
+
+  float* const out = b.out + row * b.e_step;
+  const auto rescaled = [&](int64_t r, int64_t c) {
+    return first == 0 ? Vec{} : load(out + r * b.e_step + c) * running.corrections[r];
+  };
+  multiply(rows, b.e_step, count, b.scores, Fixed<kKeys>(), Fixed<1>(), b.values, b.e_step,
+           rescaled, store_to(out, b.e_step, Same()));
+}
+
+template <class T>
+void write(const WindowShape& s, const Buffers& b, int64_t head, int64_t count,
+           const int64_t* pixels, T* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    T* const token = out + pixels[i] * s.heads * s.value_dim + head * s.value_dim;
+    const float factor = 1.0f / b.running.totals[i];
+    for (int64_t c = 0; c < s.value_dim; c += kLanes)
+      store_part(token + c, load(b.out + i * b.e_step + c) * factor, lanes_left(s.value_dim, c));
+  }
+}
+
+template <class T>
+void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, float* scratch) {
+  const WindowShape& s = params.shape;
+  const int64_t chunk = task % chunks(s), head = task / chunks(s) % s.heads;
+  const Place p = place(s, task / chunks(s) / s.heads);
+  const T* const q = qkv + head * s.head_dim;
+  const T* const k = q + s.heads * s.head_dim;
+  const T* const v = qkv + 2 * s.heads * s.head_dim + head * s.value_dim;
+  const float* const bias = params.bias == nullptr ? nullptr : params.bias + head * bias_step(s);
+  Scratch memory(scratch);
+  const Buffers b(s, memory);
+
+  const int64_t query = chunk * kQueries;
+  const int64_t queries = s.tokens() - query < kQueries ? s.tokens() - query : kQueries;
+  const int64_t rows = round_up(queries, 4);
+  int64_t query_pixels[kQueries], key_pixels[kKeys];
+  token_pixels(p, query, queries, query_pixels);
+  pack_columns(q, s.channels(), query_pixels, queries, s.head_dim, b.queries, kQueries);
+  const float scale = s.scale * kLog2E;
+  for (int64_t c = 0; c < s.head_dim; ++c)
+    for (int64_t i = 0; i < rows; i += kLanes)
+      store(b.queries + c * kQueries + i, load(b.queries + c * kQueries + i) * scale);
+  b.running.reset(rows);
+
+  for (int64_t first = 0; first < s.tokens(); first += kKeys) {
+    const int64_t count = s.tokens() - first < kKeys ? s.tokens() - first : kKeys;
+    token_pixels(p, first, count, key_pixels);
+    pack_columns(k, s.channels(), key_pixels, count, s.head_dim, b.keys, kKeys);
+    pack_rows(v, s.channels(), key_pixels, count, s.value_dim, b.values, b.e_step);
+    for (int64_t row = 0; row < rows;) {
+      const int64_t n = rows - row >= kTileRows && rows - row != 16 ? kTileRows
+                        : rows - row >= 8 && kTileRows >= 8         ? 8
+                        : rows - row < 4                            ? rows - row
+                                                                    : 4;
+      attend(s, p, b, bias, query + row, row, n, first, count);
+      row += n;
+    }
+  }
+  write(s, b, head, queries, query_pixels, out);
+}
+
+// Reversed, per head and in powers of two: the entries of a query and consecutive keys follow
+// each other. A vector's slack at the end is for copies of whole vectors.
+template <class T>
+void reverse_bias(const WindowShape& s, const T* table, float* bias) {
+  const int64_t entries = bias_step(s);
+  for (int64_t head = 0; head < s.heads; ++head)
+    for (int64_t i = 0; i < entries; ++i)
+      bias[head * entries + i] = to_float(table[(entries - 1 - i) * s.heads + head]) * kLog2E;
+  for (int i = 0; i < kLanes; ++i) bias[s.heads * entries + i] = 0;
+}
+
+}  // namespace
+
+int64_t window_softmax_tasks(const WindowShape& s) { return s.windows() * s.heads * chunks(s); }
+
+int64_t window_softmax_scratch(const WindowShape& s) {
+  Scratch memory(nullptr);
+  const Buffers buffers(s, memory);
+  return memory.used();
+}
+
+int64_t window_softmax_bias_size(const WindowShape& s) { return s.heads * bias_step(s) + kLanes; }
+
+void window_softmax_bias(const WindowShape& s, Type type, const void* table, float* bias) {
+  if (type == Type::kFloat)
+    reverse_bias(s, static_cast<const float*>(table), bias);
+  else
+    reverse_bias(s, static_cast<const Half*>(table), bias);
+}
+
+Status window_softmax(const WindowSoftmaxParams& params, Type type, const void* qkv, void* out,
+                      int64_t first, int64_t last, float* scratch) {
+  if (scratch == nullptr) return Status::kNoScratch;
+  for (int64_t task = first; task < last; ++task) {
+    if (type == Type::kFloat)
+      run(params, static_cast<const float*>(qkv), static_cast<float*>(out), task, scratch);
+    else
+      run(params, static_cast<const Half*>(qkv), static_cast<Half*>(out), task, scratch);
+  }
+  return Status::kOk;
+}
+
+}  // namespace nystra::NYSTRA_ISA

@@ -1,0 +1,241 @@
+"""The conformance table: every operator's rows, replayed on every column of conformance_columns."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES
+
+KINDS = ("normal", "zero", "negative_zero", "tiny", "large", "huge", "nan")
+EVERYWHERE = frozenset({"torch", "cpu"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: an operator, its attributes and inputs.
+
+    ``values`` says how the first input is filled; ``refused_by`` names the families of columns
+    that must refuse the row (the reference always must); no other column is asked then.
+    """
+
+    operator: str
+    attributes: dict[str, int | float]
+    shape: tuple[int, ...]
+    table: tuple[int, ...] | None = None
+    values: str = "normal"
+    dtypes: tuple[str, ...] = ("float32", "float16")
+    refused_by: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def id(self) -> str:
+        parts = [f"{name}={value:g}" for name, value in self.attributes.items()]
+        size = "x".join(map(str, self.shape))
+        return f"{self.operator}[{size} {self.values} {' '.join(parts)}]"
+
+    @property
+    def folder(self) -> str:
+        return OPERATORS[self.operator]
+
+    def all_attributes(self) -> dict[str, int | float]:
+        """Every attribute of the schema, unchecked: refused rows must reach the kernels."""
+        defaults = {
+            one.name: one.default
+            for one in find_schema(self.operator).attributes
+            if one.default is not None
+        }
+        return {**defaults, **self.attributes}
+
+    def node_attributes(self) -> dict[str, int | float | str]:
+        return {**self.all_attributes(), **PLUGIN_ATTRIBUTES}
+
+    def inputs(self, dtype: str) -> list[np.ndarray]:
+        """The inputs, drawn from the row itself, rounded to ``dtype``."""
+        rng = np.random.default_rng(zlib.crc32(self.id.encode()))
+        first = rng.standard_normal(self.shape)
+        if self.operator == "NystraPinv":
+            first = np.exp(first)
+        factors = {"tiny": 1e-4, "large": 6.0, "huge": 60.0, "zero": 0.0, "negative_zero": -0.0}
+        first = first * factors.get(self.values, 1.0)
+        if self.values == "negative_zero":
+            first = np.full(self.shape, -0.0)
+        if self.values == "nan":
+            self._poison(first)
+        arrays = [first]
+        if self.table is not None:
+            arrays.append(rng.standard_normal(self.table))
+        return [array.astype(dtype) for array in arrays]
+
+    def _poison(self, first: np.ndarray) -> None:
+        """One NaN: in the first matrix, or in a key of head 0 of one token."""
+        if self.operator == "NystraPinv":
+            first.reshape(-1)[0] = np.nan
+        else:
+            first[0, 0, 0, int(self.attributes["heads"] * self.attributes["head_dim"])] = np.nan
+
+
+@functools.cache
+def _expected(row: int, dtype: str) -> np.ndarray:
+    case = CASES[row]
+    module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.reference")
+    return module.reference(*case.inputs(dtype), **case.all_attributes())
+
+
+def expected(case: Case, dtype: str) -> np.ndarray:
+    """What the float64 reference gives for the row, its inputs rounded to ``dtype``."""
+    return _expected(CASES.index(case), dtype)
+
+
+def _pinv() -> list[Case]:
+    name = "NystraPinv"
+    rows = [
+        Case(name, {"iterations": iterations, "batch_init": iterations % 2}, (2, 3, 4, 4))
+        for iterations in range(1, 9)
+    ]
+    rows += [
+        Case(name, {"iterations": 6, "batch_init": batch}, shape)
+        for batch, shape in (
+            (0, (1, 1)),
+            (1, (1, 1)),
+            (0, (5, 7, 7)),
+            (1, (1, 2, 2, 9, 9)),
+            (0, (3, 15, 15)),
+            (0, (2, 16, 16)),
+            (1, (2, 17, 17)),
+            (0, (1, 32, 32)),
+        )
+    ]
+    rows += [
+        Case(name, {"iterations": 3, "batch_init": 0}, (2, 4, 4), values=values)
+        for values in ("zero", "negative_zero", "tiny", "large", "nan")
+    ]
+    rows.append(
+        Case(name, {"iterations": 9}, (2, 4, 4), refused_by=EVERYWHERE, dtypes=("float32",))
+    )
+    return rows
+
+
+def _window(
+    name: str,
+    size: tuple[int, int, int],
+    heads: tuple[int, int, int],
+    window: tuple[int, int],
+    shift: tuple[int, int] = (0, 0),
+    values: str = "normal",
+    refused_by: frozenset[str] = frozenset(),
+    dtypes: tuple[str, ...] = ("float32", "float16"),
+    **rest: int | float,
+) -> Case:
+    h, d, e = heads
+    attributes = {
+        "heads": h,
+        "head_dim": d,
+        "value_dim": e,
+        "window_h": window[0],
+        "window_w": window[1],
+        "shift_h": shift[0],
+        "shift_w": shift[1],
+        "scale": d**-0.5,
+        **rest,
+    }
+    table = None
+    if name == "NystraWindowSoftmax":
+        entries = (2 * window[0] - 1) * (2 * window[1] - 1)
+        table = (entries, h) if rest.get("bias") else (1, 1)
+    shape = (*size, h * (2 * d + e))
+    return Case(name, attributes, shape, table, values, dtypes, refused_by)
+
+
+def _softmax() -> list[Case]:
+    row = functools.partial(_window, "NystraWindowSoftmax")
+    return [
+        row((1, 1, 1), (1, 1, 1), (1, 1)),
+        row((1, 8, 8), (2, 10, 10), (8, 8), (4, 4), mask=1, bias=1),
+        row((2, 16, 24), (2, 30, 30), (8, 8), (4, 4), mask=1, bias=1),
+        row((2, 14, 21), (3, 10, 10), (7, 7), (3, 3), mask=1, bias=1),
+        row((2, 14, 21), (3, 10, 10), (7, 7), (3, 3), mask=0, bias=1),
+        row((3, 12, 12), (2, 5, 3), (4, 6), (2, 3), mask=1, bias=0),
+        row((2, 12, 12), (2, 3, 5), (4, 6), (0, 5), mask=1, bias=1),
+        row((1, 8, 12), (1, 32, 1), (4, 6), (3, 0), mask=1),
+        row((1, 16, 16), (2, 1, 32), (16, 16), mask=1, bias=1),
+        row((1, 9, 17), (2, 16, 17), (9, 17), bias=1),
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="zero", mask=1, bias=1),
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="tiny", bias=1),
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="large", mask=1, bias=1),
+        row((1, 8, 8), (2, 10, 10), (4, 4), values="huge"),
+        row((2, 8, 8), (2, 10, 10), (4, 4), values="nan", bias=1),
+        row((1, 8, 8), (2, 5, 5), (4, 4), (4, 0), refused_by=EVERYWHERE, dtypes=("float32",)),
+        row((1, 9, 8), (2, 5, 5), (4, 4), refused_by=EVERYWHERE, dtypes=("float32",)),
+    ]
+
+
+def _nystrom(name: str) -> list[Case]:
+    row = functools.partial(_window, name)
+
+    def at(rows: int, cols: int, **rest: int | float) -> dict[str, int | float]:
+        return {"landmark_rows": rows, "landmark_cols": cols, **rest}
+
+    cases = [
+        row((1, 1, 1), (1, 1, 1), (1, 1), **at(1, 1)),
+        row((1, 8, 8), (2, 10, 10), (8, 8), (4, 4), **at(4, 4, mask=1)),
+        row((2, 16, 24), (2, 30, 30), (8, 8), (4, 4), **at(4, 4, mask=1)),
+        row((2, 16, 24), (2, 30, 30), (8, 8), (4, 4), **at(4, 4, mask=1, batch_init=1)),
+        row((2, 14, 21), (3, 10, 10), (7, 7), (3, 3), **at(3, 5)),
+        row((2, 14, 21), (3, 10, 10), (7, 7), (3, 3), **at(3, 5, batch_init=1)),
+        row((1, 14, 7), (2, 5, 5), (7, 7), (3, 2), **at(7, 7, mask=1, iterations=3)),
+        row((3, 12, 12), (2, 5, 3), (4, 6), (2, 3), **at(2, 2, mask=1)),
+        row((2, 12, 12), (2, 3, 5), (4, 6), (2, 0), **at(2, 1, mask=1)),
+        row((2, 8, 12), (1, 32, 1), (4, 6), (0, 2), **at(1, 3, mask=1)),
+        row((1, 16, 16), (2, 1, 32), (16, 16), (8, 8), **at(1, 1)),
+        row((1, 16, 16), (1, 16, 17), (16, 16), (8, 12), **at(4, 4, mask=1)),
+        row((1, 4, 4), (2, 8, 8), (2, 2), **at(4, 4, iterations=2)),
+        row((1, 9, 17), (2, 15, 16), (9, 17), **at(3, 5)),
+        row((1, 32, 32), (2, 30, 30), (32, 32), (16, 16), **at(4, 4, mask=1)),
+    ]
+    cases += [
+        row((2, 8, 8), (2, 8, 8), (8, 8), **at(2, 4, iterations=steps, batch_init=steps // 2 % 2))
+        for steps in range(1, 9)
+    ]
+    cases += [
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values=values, **at(2, 2, mask=1))
+        for values in ("zero", "tiny", "large")
+    ]
+    cases += [
+        row((2, 8, 8), (2, 10, 10), (4, 4), values="nan", **at(2, 2)),
+        row((1, 14, 14), (2, 5, 5), (7, 7), (3, 3), **at(4, 4, mask=1), refused_by=EVERYWHERE),
+        row((1, 8, 8), (2, 5, 5), (4, 4), (2, 2), **at(1, 2, mask=1), refused_by=EVERYWHERE),
+        row((1, 8, 8), (2, 5, 5), (4, 4), (2, 2), **at(2, 1, mask=1), refused_by=EVERYWHERE),
+        row((1, 9, 8), (2, 5, 5), (4, 4), **at(2, 2), refused_by=EVERYWHERE),
+        row((1, 8, 8), (2, 5, 5), (4, 4), **at(2, 2, revision=2), refused_by=frozenset({"cpu"})),
+    ]
+    return cases
+
+
+def _kernel_only() -> list[Case]:
+    row = functools.partial(_window, "NystraWindowNystrom")
+    landmarks = {"landmark_rows": 4, "landmark_cols": 4}
+    return [
+        row((2, 16, 8), (2, 10, 10), (8, 8), (4, 4), **landmarks, guard=0.0, mask=1, iterations=3),
+        row((2, 16, 8), (2, 10, 10), (8, 8), **landmarks, guard=0.0, batch_init=1, iterations=2),
+        row((2, 16, 8), (2, 10, 10), (8, 8), **landmarks, guard=0.1, threshold=0.0),
+        row((2, 16, 8), (2, 10, 10), (8, 8), **landmarks, guard=0.5, threshold=2.5),
+        row((1, 16, 8), (2, 10, 10), (8, 8), **landmarks, guard=0.3, values="large", iterations=2),
+        row((1, 8, 8), (2, 10, 10), (4, 4), **landmarks, values="huge", iterations=2),
+        row(
+            (1, 8, 8), (2, 10, 10), (4, 4), landmark_rows=2, landmark_cols=2, values="negative_zero"
+        ),
+    ]
+
+
+CASES: list[Case] = [
+    *_pinv(),
+    *_softmax(),
+    *_nystrom("NystraWindowNystrom"),
+    *_kernel_only(),
+    *_nystrom("NystraWindowNystromformer"),
+]

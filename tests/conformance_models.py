@@ -1,0 +1,76 @@
+"""Model files of nystra nodes, for the columns that run in onnxruntime."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from conformance_cases import Case
+from onnx import TensorProto, helper
+
+from nystra.plugins.operators import find_schema
+from nystra.plugins.operators.schema import DOMAIN, VERSION
+
+_TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+
+
+def node_model(
+    *cases: Case, dtype: str = "float32", functions: bool = True, opset: int = 20
+) -> onnx.ModelProto:
+    """A model with one node a case, inputs and outputs named ``<name>_<place of the case>``."""
+    nodes, inputs, outputs, bodies = [], [], [], {}
+    for i, case in enumerate(cases):
+        schema = find_schema(case.operator)
+        arrays = case.inputs(dtype)
+        names = [f"{name}_{i}" for name in schema.inputs]
+        result = f"{schema.outputs[0]}_{i}"
+        attributes = case.node_attributes()
+        nodes.append(helper.make_node(case.operator, names, [result], domain=DOMAIN, **attributes))
+        inputs += [
+            helper.make_tensor_value_info(name, _TYPES[dtype], [None] * array.ndim)
+            for name, array in zip(names, arrays, strict=True)
+        ]
+        outputs.append(
+            helper.make_tensor_value_info(result, _TYPES[dtype], [None] * arrays[0].ndim)
+        )
+        if functions:
+            module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.body")
+            bodies[case.operator] = module.body(opset)
+    graph = helper.make_graph(nodes, "conformance", inputs, outputs)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, VERSION)]
+    model = helper.make_model(
+        graph, functions=list(bodies.values()), opset_imports=opsets, ir_version=10
+    )
+    if functions:
+        onnx.checker.check_model(model)
+    return model
+
+
+def session(model: onnx.ModelProto, library: Path | None = None) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 4
+    if library is not None:
+        options.register_custom_ops_library(str(library))
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def run_poisoned(
+    runner: ort.InferenceSession, arrays: list[np.ndarray], shapes: list[tuple[int, ...]]
+) -> list[np.ndarray]:
+    """Run with outputs bound to memory full of NaN."""
+    binding = runner.io_binding()
+    for info, array in zip(runner.get_inputs(), arrays, strict=True):
+        binding.bind_cpu_input(info.name, np.ascontiguousarray(array))
+    results = []
+    for info, shape in zip(runner.get_outputs(), shapes, strict=True):
+        result = np.full(shape, np.nan, arrays[0].dtype)
+        binding.bind_output(info.name, "cpu", 0, result.dtype, result.shape, result.ctypes.data)
+        results.append(result)
+    runner.run_with_iobinding(binding)
+    return results

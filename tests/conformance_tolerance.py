@@ -1,0 +1,75 @@
+"""How far a column may lie from the float64 reference, and why.
+
+A row's own difficulty is measured: the error of the plain torch function in float32 (rounded to
+the row's type at the end), against float64. A result may be ``factor`` times as far off, and is
+always allowed ``floor`` of the largest value. A row whose tolerance reaches a tenth of its largest
+value would say nothing: that is an error of the table.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from conformance_cases import CASES, Case, expected
+
+
+class Tolerance(NamedTuple):
+    factor: float
+    floor: float
+    reason: str
+
+
+TOLERANCES: dict[tuple[str, str], Tolerance] = {
+    ("torch", "float32"): Tolerance(2, 1e-6, "the plain function itself, other batching"),
+    ("torch", "float16"): Tolerance(2, 2**-11, "float32 inside, rounded once: half a unit"),
+    ("body", "float32"): Tolerance(8, 2e-6, "other order of sums, through a pseudoinverse"),
+    ("body", "float16"): Tolerance(2, 2**-11, "float32 inside, rounded once: half a unit"),
+    ("cpu", "float32"): Tolerance(8, 2e-6, "other order of sums and exp, through a pseudoinverse"),
+    ("cpu", "float16"): Tolerance(2, 2**-11, "float32 inside, rounded once: half a unit"),
+}
+
+
+def plain(case: Case, dtype: str, arithmetic: torch.dtype) -> np.ndarray:
+    """The plain torch function on the row, computed in ``arithmetic``."""
+    module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.torch_op")
+    tensors = [torch.from_numpy(array).to(arithmetic) for array in case.inputs(dtype)]
+    attributes = {k: v for k, v in case.all_attributes().items() if k != "revision"}
+    return getattr(module, case.folder)(*tensors, **attributes).numpy()
+
+
+@functools.cache
+def _difficulty(row: int, dtype: str) -> float:
+    case = CASES[row]
+    result = plain(case, dtype, torch.float32).astype(dtype).astype(np.float64)
+    return float(np.nanmax(np.abs(result - expected(case, dtype)), initial=0.0))
+
+
+def allowed(case: Case, dtype: str, family: str) -> float:
+    """The largest error a column of that family may have in this row."""
+    tolerance = TOLERANCES[family, dtype]
+    largest = float(np.nanmax(np.abs(expected(case, dtype)), initial=0.0))
+    bound = max(tolerance.factor * _difficulty(CASES.index(case), dtype), tolerance.floor * largest)
+    assert bound <= 0.1 * largest, f"{case.id}: tolerance {bound} of {largest} says nothing"
+    return bound
+
+
+def check(got: np.ndarray, want: np.ndarray, bound: float) -> None:
+    """Compare; a failure tells the largest error, the mean, the place and a histogram."""
+    assert got.shape == want.shape, f"shape {got.shape}; expected {want.shape}"
+    nan = np.isnan(want)
+    misplaced = np.argwhere(np.isnan(got) != nan)
+    assert not len(misplaced), f"{len(misplaced)} NaN misplaced, the first at {misplaced[0]}"
+    error = np.where(nan, 0.0, np.abs(got.astype(np.float64) - want))
+    if error.size and not error.max() <= bound:
+        worst = np.unravel_index(error.argmax(), error.shape)
+        counts, edges = np.histogram(np.log10(np.maximum(error, 1e-300)), bins=range(-12, 5))
+        histogram = {f"1e{int(e)}": int(n) for e, n in zip(edges, counts, strict=False) if n}
+        place = tuple(map(int, worst))
+        raise AssertionError(
+            f"max error {error.max():.3g} of at most {bound:.3g}, mean {error.mean():.3g}, "
+            f"at {place}: got {got[worst]}, expected {want[worst]}; histogram {histogram}"
+        )
