@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..plugins.errors import CheckpointError, NystraError
 from .checkpoint import Checkpoint, read_checkpoint
 from .facts import Facts
+from .pretrained import pretrained_path
 from .registry import Architecture, find_architecture
 
 _TABLE = ".relative_position_bias_table"
@@ -46,7 +47,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
     """Load a checkpoint, or the shipped one of that name.
 
     Args:
-        path: a ``.safetensors``, ``.pth`` or ``.pt`` file.
+        path: a ``.safetensors``, ``.pth`` or ``.pt`` file, or the bare name of a shipped one.
         **hyper: constructor arguments that go before what the file says: ``architecture``,
             ``window_size``, ``num_heads``, ``img_range``, ... Order of trust: these arguments,
             the JSON in the file's metadata, the tensors, a documented default.
@@ -59,6 +60,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
         UnsupportedModelError: no known architecture.
         NystraError: an unknown hyper-parameter, or one that must be given; the flag is named.
     """
+    path = _find(Path(path))
     checkpoint = read_checkpoint(path)
     stored = dict(checkpoint.hyper)
     name = hyper.pop("architecture", stored.get("architecture"))
@@ -76,7 +78,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
     for key, flag in architecture.required.items():
         if merged.get(key) is None:
             raise NystraError(
-                f"{Path(path).name}: its tensors do not tell {key} (there is no position bias "
+                f"{path.name}: its tensors do not tell {key} (there is no position bias "
                 f"table or mask to read it from); give {flag}"
             )
     merged = architecture.defaults(merged) | merged
@@ -85,12 +87,17 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
         network = architecture.build(**merged)
     except (TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
         raise NystraError(
-            f"{Path(path).name}: a {architecture.name} of {merged} cannot be built: {error}"
+            f"{path.name}: a {architecture.name} of {merged} cannot be built: {error}"
         ) from error
     _fill(network, state, architecture, checkpoint.path)
     network.eval().requires_grad_(requires_grad=False)
     facts = architecture.facts(network, merged, str(stored.get("license", "unknown")))
     return LoadedModel(network, facts, merged, checkpoint, tuple(warnings), retargeted)
+
+
+def _find(path: Path) -> Path:
+    bare = path.name == str(path) and not path.suffix
+    return pretrained_path(path.name) if bare and not path.exists() else path
 
 
 def _spread_heads(hyper: dict[str, Any]) -> None:

@@ -181,3 +181,11 @@ def test_window_seven_works_on_0_to_255(tmp_path: Path) -> None:
     save_file(state_of(window_size=7, upscale=1, upsampler=""), tmp_path / "a.safetensors")
     assert load(tmp_path / "a.safetensors").hyper["img_range"] == 255.0
     assert load(tmp_path / "a.safetensors", img_range=1.0).hyper["img_range"] == 1.0
+
+
+def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
+    loaded = load("swinir_x2_w16")
+    assert loaded.facts.scale == 2
+    assert loaded.facts.window == (16, 16)
+    with pytest.raises(NystraError, match="no shipped checkpoint is named 'swinir_x9'"):
+        load("swinir_x9")

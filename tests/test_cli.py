@@ -186,3 +186,23 @@ def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> Non
         assert export_main([str(checkpoint), *arguments]) == 0
     for name in ("m.onnx", "m.npz", "m.plan.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_run_and_validate_without_torch_and_onnx(checkpoint: Path, tmp_path: Path) -> None:
+    model = tmp_path / "tiny.onnx"
+    assert main(["export", str(checkpoint), "-o", str(model), "-q"]) == 0
+    done = run_python(
+        "import sys\n"
+        "for name in ('torch', 'onnx', 'onnxscript', 'safetensors'): sys.modules[name] = None\n"
+        "from nystra.export.cli import main\n"
+        "import numpy as np\n"
+        "from PIL import Image\n"
+        f"folder = {str(tmp_path)!r}\n"
+        "Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(folder + '/in.png')\n"
+        "run = ['run', folder + '/tiny.onnx', '-i', folder + '/in.png', '-o', folder + '/out.png']\n"
+        "codes = [main(run), main(['validate', folder + '/tiny.onnx'])]\n"
+        "codes += [main(['inspect', folder + '/tiny.onnx']), main(['export', 'x.pth'])]\n"
+        "sys.exit(0 if codes == [0, 0, 0, 3] else str(codes))"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'nystra[export]'" in done.stderr

@@ -129,11 +129,11 @@ def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
 
 
 def test_official_test_procedure() -> None:
-    from golden_loader import compare
-
     from nystra.runtime.evaluation import official_procedure
 
     case = golden("swinir_evaluation_procedure")
+    from golden_loader import compare
+
     network = build(case)
 
     def restore(image: np.ndarray) -> np.ndarray:
