@@ -12,9 +12,16 @@ import sys
 from collections.abc import Sequence
 
 from ..plugins.errors import NystraError
-from .commands import export, inspect, run, validate
+from .commands import bench, check, export, inspect, run, validate
 
-_COMMANDS = {"export": export, "validate": validate, "run": run, "inspect": inspect}
+_COMMANDS = {
+    "export": export,
+    "validate": validate,
+    "run": run,
+    "inspect": inspect,
+    "bench": bench,
+    "check": check,
+}
 _INSTALL = {
     "torch": "nystra[export]",
     "onnx": "nystra[export]",

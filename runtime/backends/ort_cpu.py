@@ -121,6 +121,8 @@ class OrtCpuBackend:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        # Threads that spin on after a run take the cores of whatever else runs here.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._threads is not None:
             options.intra_op_num_threads = self._threads
             options.inter_op_num_threads = 1

@@ -1,0 +1,192 @@
+"""``nystra bench``: models and backends side by side, timed in interleaved runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...plugins.errors import BackendUnavailableError, NystraError
+from .common import (
+    add_checkpoint_arguments,
+    add_output_arguments,
+    hyper_from,
+    print_json,
+    print_table,
+    steps,
+)
+
+if TYPE_CHECKING:
+    from ...runtime.bench import Configuration
+    from ...runtime.bench_rows import Row
+
+SUMMARY = "Time model files and backends against each other, in interleaved runs."
+
+_TORCH = "torch-cpu"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help=".onnx files")
+    parser.add_argument(
+        "--backends",
+        metavar="LIST",
+        help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu (needs --checkpoint), "
+        "ort-cuda, tensorrt, tensorrt-rtx (default: those of this machine's CPU)",
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="what torch-cpu runs, with the file's plan"
+    )
+    parser.add_argument(
+        "--sizes",
+        default="128x128",
+        metavar="HxW,...",
+        help="input pictures, height x width in pixels (default: 128x128)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="timed seconds of a configuration (default: 3)"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=100, help="or so many timed runs (default: 100)"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="OUT.png", help="draw time against size (needs matplotlib)"
+    )
+    add_checkpoint_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 0 when at least one configuration ran."""
+    from ...runtime.bench import bench
+    from ...runtime.bench_rows import UNAVAILABLE, describe_machine
+
+    if args.threads is not None and args.threads < 1:
+        raise NystraError(f"the number of threads is {args.threads}, expected 1 or more")
+    sizes = _sizes(args.sizes)
+    configurations = _configurations(args)
+    if args.plot is not None:
+        _check_plot(args.plot)
+    with steps(args) as progress:
+        rows = bench(configurations, sizes, seconds=args.seconds, runs=args.runs, progress=progress)
+    measured = [row for row in rows if row.reason is None]
+    if args.plot is not None and measured:
+        from ...runtime.bench_plot import plot_rows
+
+        plot_rows(rows, args.plot)
+    machine = describe_machine(args.threads)
+    if args.json:
+        document: dict[str, Any] = {
+            "schema_version": 1,
+            "machine": machine,
+            "method": {
+                "interleaved": True,
+                "process": "one for each row",
+                "least_seconds": args.seconds,
+                "or_runs": args.runs,
+                "spinning": "onnxruntime's threads stop after each run",
+                "memory": "peak resident bytes above those before the first run",
+                "megapixels": "of the input",
+            },
+            "rows": [row.as_dict() for row in rows],
+        }
+        print_json(document)
+    elif not args.quiet:
+        _print(rows, machine, args.verbose)
+    if measured:
+        return 0
+    return 2 if any(row.exit_code == 2 for row in rows) else UNAVAILABLE
+
+
+def _sizes(text: str) -> list[tuple[int, int]]:
+    sizes = []
+    for part in text.split(","):
+        try:
+            height, width = (int(number) for number in part.split("x"))
+        except ValueError:
+            height = width = 0
+        if height < 1 or width < 1:
+            raise NystraError(f"--sizes {part!r} is not of the form 128x128, height x width")
+        sizes.append((height, width))
+    return sizes
+
+
+def _configurations(args: argparse.Namespace) -> list[Configuration]:
+    from ...runtime.bench import LIBRARY_BACKEND, Configuration, session_configuration
+
+    if args.backends is not None:
+        backends = list(dict.fromkeys(args.backends.split(",")))
+    else:
+        backends = ["ort-cpu", LIBRARY_BACKEND, *([_TORCH] if args.checkpoint else [])]
+    if _TORCH in backends and args.checkpoint is None:
+        raise NystraError(f"{_TORCH} needs the checkpoint the model came from: give --checkpoint")
+    if args.checkpoint is not None and not args.checkpoint.is_file():
+        raise NystraError(f"the checkpoint {args.checkpoint} does not exist")
+    torch = {
+        "checkpoint": str(args.checkpoint),
+        "hyper": hyper_from(args),
+        "threads": args.threads,
+    }
+    found = []
+    for model in args.models:
+        for backend in backends:
+            if backend == _TORCH:
+                request = {"model": str(model), **torch}
+                found.append(
+                    Configuration(str(model), backend, "nystra.export.torch_worker", request)
+                )
+            else:
+                found.append(session_configuration(model, backend, args.threads))
+    return found
+
+
+def _check_plot(path: Path) -> None:
+    """Find out before the long measurement whether the plot can be drawn."""
+    from importlib import import_module
+
+    from ...runtime.files import check_writable_folder
+
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise NystraError(f"--plot {path} is not a .png, .svg or .pdf file")
+    try:
+        import_module("matplotlib.figure")
+    except ModuleNotFoundError:
+        raise BackendUnavailableError(
+            "--plot needs matplotlib, which is not installed: pip install 'nystra[report]'"
+        ) from None
+    check_writable_folder(path.parent)
+
+
+def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
+    head = ("model", "backend", "size", "p50", "p90", "p99", "pictures/s", "MP/s", "memory")
+    table: list[tuple[str, ...]] = [(*head, "time ratio")]
+    for row in rows:
+        where = (row.model, row.backend, f"{row.size[0]}x{row.size[1]}")
+        if row.reason is not None:
+            table.append((*where, *(["-"] * 7)))
+            continue
+        above = row.memory.get("above")
+        table.append(
+            (
+                *where,
+                *(f"{row.percentile(share) * 1e3:.1f} ms" for share in (50, 90, 99)),
+                f"{row.pictures_per_second:.2f}",
+                f"{row.megapixels_per_second:.3f}",
+                "-" if above is None else f"{above / 2**20:.0f} MiB",
+                "-" if row.ratio is None else f"{row.ratio:.3f}",
+            )
+        )
+    print_table(table)
+    for reason in dict.fromkeys(f"{row.name}: {row.reason}" for row in rows if row.reason):
+        print(reason)
+    if verbose:
+        for row in rows:
+            if row.reason is None:
+                print(f"{row.label}: {len(row.times)} runs, {row.note}")
+    threads = machine["threads"] or "all"
+    print(
+        f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores, "
+        f"{threads} threads, onnxruntime {machine['onnxruntime']}"
+    )
+    print("time ratio: to the first row that ran at the size, below 1 is faster, interleaved runs")

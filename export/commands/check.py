@@ -1,0 +1,178 @@
+"""``nystra check``: the gate of a CI job, a model file against its accepted figures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...plugins.errors import NystraError
+from .common import (
+    add_output_arguments,
+    add_session_arguments,
+    print_json,
+    print_table,
+    steps,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from ...runtime.baseline import Baseline
+    from ...runtime.gate import Measured, Verdict
+    from ...runtime.session import Session
+
+SUMMARY = "Hold a model file against a baseline of accepted figures; exit code 1 on a regression."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("model", type=Path, help=".onnx file")
+    parser.add_argument(
+        "--baseline", type=Path, required=True, metavar="FILE.json", help="the accepted figures"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="accept the present figures: write the baseline"
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
+    )
+    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
+    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
+    parser.add_argument(
+        "--speed-against", type=Path, metavar="OTHER.onnx", help="time it against this model"
+    )
+    parser.add_argument(
+        "--speed-size",
+        metavar="HxW",
+        help="picture for the timing (default: the baseline's, or 128x128)",
+    )
+    parser.add_argument(
+        "--speed-seconds", type=float, default=10.0, help="seconds of the timing (default: 10)"
+    )
+    parser.add_argument("--junit", type=Path, metavar="FILE.xml", help="write a JUnit report")
+    parser.add_argument("--markdown", type=Path, metavar="FILE.md", help="write a summary")
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 1 when an item failed."""
+    import time
+
+    from ...runtime.baseline import read_baseline
+    from ...runtime.gate import FAILED, accept, judge
+    from ...runtime.session import Session
+
+    if (args.images is None) != (args.truth is None):
+        raise NystraError("--images and --truth belong together: give both or neither")
+    start = time.perf_counter()
+    fresh = args.update and not args.baseline.exists()
+    baseline = None if fresh else read_baseline(args.baseline)
+    _check_outputs(args)
+    session = Session(args.model, args.backend, args.threads, args.library)
+    found = _measure(args, session, baseline)
+    if args.update or baseline is None:
+        baseline = accept(found, args.model.name, baseline)
+    verdicts = judge(found, baseline)
+    passed = all(one.state != FAILED for one in verdicts)
+    if args.update and passed:
+        baseline.write(args.baseline)
+    _report(args, verdicts, time.perf_counter() - start)
+    updated = args.update and passed
+    if args.json:
+        print_json(
+            {
+                "schema_version": 1,
+                "passed": passed,
+                "updated": updated,
+                "model": str(args.model),
+                "baseline": str(args.baseline),
+                "backend": session.backend,
+                "library_reason": session.library_reason,
+                "items": [one.as_dict() for one in verdicts],
+            }
+        )
+    elif not args.quiet:
+        print_table([("item", "verdict", ""), *((v.item, v.state, v.message) for v in verdicts)])
+        print(session.library_reason)
+        if args.update:
+            state = "written" if updated else "not written: the model is wrong by itself"
+            print(f"{args.baseline}: {state}")
+    else:
+        for one in verdicts:
+            if one.state == FAILED:
+                warn(one.message)
+    return 0 if passed else 1
+
+
+def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
+    from ...runtime.gate import add_quality, add_speed, measure_file
+    from ...runtime.references import read_references
+    from ...runtime.validation import validate_quality
+
+    with steps(args) as progress:
+        progress("compare")
+        path = args.references or args.model.with_suffix(".npz")
+        found = measure_file(session, read_references(path))
+        if args.images is not None:
+            progress("pictures")
+            add_quality(found, validate_quality(session, args.images, args.truth))
+        if args.speed_against is not None:
+            progress("speed")
+            size = _size(args.speed_size)
+            if size is None and baseline is not None and baseline.speed:
+                height, width = baseline.speed["size"]
+                size = (height, width)
+            add_speed(
+                found,
+                session,
+                args.speed_against,
+                size,
+                seconds=args.speed_seconds,
+                threads=args.threads,
+                library=args.library,
+            )
+    return found
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    try:
+        height, width = (int(part) for part in text.split("x"))
+    except ValueError:
+        height = width = 0
+    if height < 1 or width < 1:
+        raise NystraError(f"--speed-size {text!r} is not of the form 128x128, height x width")
+    return height, width
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Find out before the measurement whether the reports can be written."""
+    from ...runtime.files import check_writable_folder
+
+    _size(args.speed_size)
+    if args.speed_seconds <= 0:
+        raise NystraError(f"--speed-seconds is {args.speed_seconds:g}, expected more than 0")
+    written = [args.junit, args.markdown, args.baseline if args.update else None]
+    for path in written:
+        if path is not None:
+            check_writable_folder(path.parent)
+
+
+def _report(args: argparse.Namespace, verdicts: list[Verdict], seconds: float) -> None:
+    import os
+    import sys
+
+    from ...runtime import report
+    from ...runtime.files import atomic_write_bytes
+
+    model: Any = args.model
+    if args.junit is not None:
+        atomic_write_bytes(args.junit, report.junit(model.name, verdicts, seconds))
+    summary = report.markdown(model.name, verdicts)
+    if args.markdown is not None:
+        atomic_write_bytes(args.markdown, summary.encode())
+    report.append_step_summary(summary, os.environ)
+    for line in report.github_annotations(model, verdicts, os.environ):
+        print(line, file=sys.stderr if args.json else sys.stdout)

@@ -1,0 +1,65 @@
+"""How much memory this process takes now, and at most since a moment.
+
+Linux keeps the resident set and its high-water mark in ``/proc/self/status`` and forgets the
+mark when 5 is written to ``/proc/self/clear_refs`` (proc(5)); elsewhere only the mark since the
+process began is known, from ``getrusage``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+class PeakMemory:
+    """The peak of the resident memory of this process since this object was made.
+
+    Attributes:
+        before: Resident bytes at that moment, or None where it is unknown.
+        exact: The system's mark was set back; without that the peak may be an older one.
+    """
+
+    def __init__(self) -> None:
+        """Set the system's mark back, where that is possible."""
+        self.exact = True
+        try:
+            _CLEAR.write_text("5")
+        except OSError:
+            self.exact = False
+        self.before = _status("VmRSS")
+        if self.before is None:
+            self.before = _highest()
+
+    @property
+    def peak(self) -> int | None:
+        """Largest resident bytes since then, or None where it is unknown."""
+        mark = _status("VmHWM")
+        return _highest() if mark is None else mark
+
+    @property
+    def above(self) -> int | None:
+        """Bytes the peak lies above what was there before, at least 0; None if unknown."""
+        peak = self.peak
+        return None if peak is None or self.before is None else max(peak - self.before, 0)
+
+
+def _status(key: str) -> int | None:
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _highest() -> int | None:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

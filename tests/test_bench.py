@@ -1,0 +1,236 @@
+"""The benchmark: interleaved child processes, sane figures, and children that die."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from nystra.export.cli import main
+from nystra.plugins.errors import NystraError
+from nystra.runtime.bench import Configuration, bench, session_configuration
+from nystra.runtime.bench_child import Child, ChildError
+from nystra.runtime.bench_rows import Row
+from nystra.runtime.bench_worker import example_input
+from nystra.runtime.facts import TensorInfo
+from nystra.runtime.files import file_sha256
+from nystra.runtime.process_memory import PeakMemory
+from runtime_models import nystra_metadata, save_operator, save_upscaler
+from test_checkpoint import state_of
+
+QUICK = ["--seconds", "0.05", "--runs", "5", "--threads", "1"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save_upscaler(tmp_path / "two.onnx", metadata=nystra_metadata())
+
+
+def worker(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
+    """Write a worker module whose run is ``body``, reachable by child processes."""
+    (folder / "odd_worker.py").write_text(
+        "import os, signal, sys, time\n"
+        "from nystra.runtime.bench_worker import Opened, serve\n"
+        f"def run(feeds):\n    {body}\n"
+        "sys.exit(serve(lambda request: Opened(run, lambda height, width: {})))\n"
+    )
+    before = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), before])))
+    return "odd_worker"
+
+
+def test_two_models_at_two_sizes(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = save_upscaler(tmp_path / "three.onnx", 3, metadata=nystra_metadata(3))
+    arguments = ["bench", str(model), str(other), "--sizes", "16x16,16x24", "--json", *QUICK]
+    assert main([*arguments, "--backends", "ort-cpu,ort-cuda"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    machine = document["machine"]
+    assert machine["cpu"]
+    assert machine["cores"] >= 1
+    assert machine["threads"] == 1
+    assert machine["onnxruntime"]
+    rows = document["rows"]
+    assert [row["size"] for row in rows] == [[16, 16]] * 4 + [[16, 24]] * 4
+    assert [row["measured"] for row in rows] == [True, False] * 4
+    for row in rows[::2]:
+        assert 3 <= row["runs"] <= 5
+        assert 0 < row["p50"] <= row["p90"] <= row["p99"]
+        assert row["ratio"] > 0
+        assert row["ratio_to"] == f"{model} ort-cpu"
+        assert row["pictures_per_second"] > 0
+        assert row["memory"]["above"] >= 0
+        assert row["memory"]["peak"] >= row["memory"]["before"]
+    assert [row["ratio"] for row in rows if row["model"] == str(model) and row["measured"]] == [
+        1,
+        1,
+    ]
+    for row in rows[1::2]:
+        assert row["reason"].startswith("not available: ")
+        assert "ort-cuda" in row["reason"]
+
+
+def test_the_table_says_what_is_missing_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator = save_operator(tmp_path / "operator.onnx", body=True)
+    assert main(["bench", str(operator), "--sizes", "8x8", *QUICK]) == 0
+    out = capsys.readouterr().out
+    assert "time ratio" in out
+    assert "operator.onnx ort-cpu-library: not available: the operator library" in out
+    assert main(["bench", str(operator), "--backends", "tensorrt", *QUICK]) == 3
+    assert "not available: " in capsys.readouterr().out
+
+
+def test_bad_input_is_exit_code_2(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no protobuf")
+    fixed = save_upscaler(tmp_path / "fixed.onnx", size=(16, 16), metadata=nystra_metadata())
+    for arguments, message in [
+        ([str(model), "--sizes", "16"], "is not of the form 128x128"),
+        ([str(model), "--sizes", "0x16"], "is not of the form 128x128"),
+        ([str(model), "--backends", "abacus"], "unknown backend 'abacus'"),
+        ([str(model), "--backends", "torch-cpu"], "give --checkpoint"),
+        ([str(model), "--checkpoint", str(tmp_path / "no.pth")], "does not exist"),
+        ([str(model), "--threads", "0"], "expected 1 or more"),
+        ([str(model), "--seconds", "0"], "expected numbers above 0"),
+        ([str(model), "--plot", str(tmp_path / "plot.txt")], "is not a .png"),
+        ([str(tmp_path / "none.onnx")], "cannot read the model"),
+        ([str(broken)], "is not an ONNX file"),
+    ]:
+        assert main(["bench", *arguments]) == 2, arguments
+        assert message in capsys.readouterr().err, arguments
+    assert main(["bench", str(fixed), "--sizes", "8x8", "--backends", "ort-cpu"]) == 2
+    assert "has the fixed input size 16x16, got 8x8" in capsys.readouterr().out
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes(model.read_bytes().replace(b"Resize", b"Resigh"))
+    assert main(["bench", str(damaged), "--backends", "ort-cpu"]) == 2
+    assert "failed: onnxruntime cannot load" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: out of memory?"),
+        ("print('last words', file=sys.stderr); os._exit(7)", "exit code 7.*last words"),
+        ("raise MemoryError", "the memory does not suffice"),
+        ("raise ValueError('odd')", "ValueError: odd"),
+    ],
+)
+def test_a_child_that_fails_is_a_row(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    name = worker(tmp_path, monkeypatch, body)
+    odd = Configuration("odd.onnx", "odd", name)
+    good = session_configuration(model, "ort-cpu", 1)
+    rows = bench([odd, good], [(16, 16)], seconds=0.05, runs=3)
+    assert rows[0].reason is not None
+    with pytest.raises(NystraError, match=reason):
+        raise NystraError(rows[0].reason)
+    assert rows[0].as_dict()["measured"] is False
+    assert rows[1].ratio == 1.0, "the ratio is to the first that runs"
+
+
+def test_a_child_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = worker(tmp_path, monkeypatch, "time.sleep(60)")
+    with Child(name, answer_seconds=1.5) as child:
+        child.ask("load")
+        with pytest.raises(ChildError, match="no answer to 'run' in 2 s"):
+            child.ask("run")
+
+
+def test_what_a_worker_prints_does_not_disturb_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = worker(tmp_path, monkeypatch, "print('noise', flush=True); os.write(1, b'more')")
+    with Child(name) as child:
+        child.ask("load")
+        child.ask("prepare", {"size": [4, 4]})
+        assert child.ask("run")["seconds"] >= 0
+        assert child.ask("memory")["peak"] > 0
+        with pytest.raises(ChildError, match="got the request"):
+            child.ask("dance")
+
+
+def test_rows_compare_the_rounds_both_took_part_in() -> None:
+    first = Row("a.onnx", "ort-cpu", (100, 200), [1.0, 2.0, 4.0])
+    second = Row("b.onnx", "ort-cpu", (100, 200), [2.0, 4.0, 8.0, 100.0])
+    second.compare(first)
+    assert (second.ratio, second.pairs) == (2.0, 3)
+    assert first.percentile(50) == 2.0
+    assert first.pictures_per_second == pytest.approx(3 / 7)
+    assert first.megapixels_per_second == pytest.approx(3 / 7 * 0.02)
+
+
+def test_example_input_fills_what_is_dynamic() -> None:
+    video = TensorInfo("x", ("b", 5, None, "h", "w"), "float16")
+    assert example_input(video, 4, 6, 3).shape == (1, 5, 3, 4, 6)
+    assert example_input(video, 4, 6, 3).dtype == np.float16
+    assert example_input(TensorInfo("x", (2,), "int64"), 4, 6, 3).tolist() == [0, 0]
+    fixed = TensorInfo("x", (1, 1, 8, "w"), "float32")
+    assert example_input(fixed, 4, 6, 3).shape == (1, 1, 8, 6)
+
+
+def test_peak_memory_sees_what_was_freed() -> None:
+    memory = PeakMemory()
+    np.ones(64 << 20, np.uint8)
+    if not memory.exact:
+        pytest.skip("the system's high-water mark cannot be set back here")
+    assert memory.above is not None
+    assert (48 << 20) < memory.above < (160 << 20)
+
+
+def test_runs_without_torch_and_onnx(model: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    for name in ("torch", "onnx", "onnxscript", "matplotlib"):
+        (blocked / f"{name}.py").write_text(f"raise ModuleNotFoundError(name={name!r})\n")
+    path = os.pathsep.join(filter(None, [str(blocked), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-m", "nystra.export.cli", "bench", str(model), *QUICK]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(
+            [*command, *more], capture_output=True, text=True, check=False, env=environment
+        )
+
+    done = run("--sizes", "16x16", "--checkpoint", str(model), "--json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    assert [row["measured"] for row in rows] == [True, False, False]
+    assert rows[2]["reason"] == "not available: torch is not installed"
+    done = run("--plot", str(tmp_path / "plot.png"))
+    assert done.returncode == 3
+    assert "pip install 'nystra[report]'" in done.stderr
+
+
+def test_torch_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = tmp_path / "tiny.safetensors"
+    save_file(state_of(window_size=8, embed_dim=8), checkpoint)
+    plan = {"schema_version": 1, "default": {"mechanism": "nystra", "landmarks": [2, 2]}}
+    models = []
+    for sha in (file_sha256(checkpoint), "0" * 64):
+        text = json.dumps({**plan, "source_sha256": sha})
+        metadata = nystra_metadata(**{"nystra.attention": text})
+        models.append(str(save_upscaler(tmp_path / f"{sha[:4]}.onnx", metadata=metadata)))
+    bench_it = ["bench", *models, "--checkpoint", str(checkpoint), "--sizes", "16x16"]
+    assert main([*bench_it, "--backends", "torch-cpu", "--json", *QUICK]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["measured"] for row in rows] == [True, False], rows
+    assert "PyTorch" in rows[0]["note"]
+    assert "exported from another checkpoint" in rows[1]["reason"]
+
+
+def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    plot = tmp_path / "plot.png"
+    assert main(["bench", str(model), "--sizes", "16x16,32x32", "--plot", str(plot), *QUICK]) == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
