@@ -45,8 +45,11 @@ class BodyBuilder:
         return f"{self.schema.name}_{name}"
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """Add one node with one output."""
-        output = self._named(f"{op_type}_{len(self._nodes)}")
+        """Return the one output of a node, which is added unless there is an equal one."""
+        key = (f"{op_type} {attributes}", "\n".join(inputs).encode())
+        if key in self._known:
+            return self._known[key]
+        output = self._known[key] = self._named(f"{op_type}_{len(self._nodes)}")
         self._nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
         return output
 

@@ -37,7 +37,9 @@ def _bias(windows: WindowBody, table: str) -> str:
     index = body.op("Slice", index, body.ints([0, 0]), ends, body.ints([0, 1]))
     entries = if_bias(body.op("Mul", span(windows.window_h), across))
     heads = if_bias(windows.heads)
-    by_head = body.op("Transpose", body.reshape(body.float32(table), entries, heads), perm=[1, 0])
+    count = body.shape(body.op("Mul", entries, heads))
+    read = body.op("Slice", body.reshape(body.float32(table), -1), body.ints([0]), count)
+    by_head = body.op("Transpose", body.reshape(read, entries, heads), perm=[1, 0])
     taken = body.op("Gather", by_head, body.op("Mul", index, bias), axis=1)
     return body.op("Where", body.is_on("bias"), taken, body.number(0.0))
 
