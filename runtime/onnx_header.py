@@ -75,7 +75,7 @@ def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
     opsets: dict[str, int] = {}
     functions: list[tuple[str, str]] = []
     metadata: dict[str, str] = {}
-    for number, value in _fields(data, 0, size):
+    for number, value in message_fields(data, 0, size):
         if number not in _KNOWN_FIELDS:
             raise ValueError(f"unknown field {number}")
         if number == 7:
@@ -87,7 +87,7 @@ def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
                 producer = _text(data, value)
             elif number == 8:
                 domain, version = "", 0
-                for key, item in _fields(data, *value):
+                for key, item in message_fields(data, *value):
                     if key == 1 and isinstance(item, tuple):
                         domain = _text(data, item)
                     elif key == 2 and isinstance(item, int):
@@ -104,7 +104,9 @@ def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
     return OnnxHeader(ir_version, producer, opsets, tuple(functions), metadata)
 
 
-def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int | tuple[int, int]]]:
+def message_fields(
+    data: mmap.mmap, start: int, end: int
+) -> Iterator[tuple[int, int | tuple[int, int]]]:
     """Yield (field number, number or (start, end) of its bytes) of one message."""
     position = start
     while position < end:
@@ -147,7 +149,7 @@ def _strings(
 ) -> dict[int, str]:
     return {
         number: _text(data, value)
-        for number, value in _fields(data, *span)
+        for number, value in message_fields(data, *span)
         if number in wanted and isinstance(value, tuple)
     }
 

@@ -6,7 +6,7 @@ import mmap
 import os
 from pathlib import Path
 
-from .onnx_header import _fields, read_onnx_header
+from .onnx_header import message_fields, read_onnx_header
 
 _GRAPH, _NODE = 7, 1
 
@@ -26,10 +26,10 @@ def count_nodes(path: str | os.PathLike[str]) -> int:
         Path(path).open("rb") as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-        graphs = [span for number, span in _fields(data, 0, len(data)) if number == _GRAPH]
+        graphs = [span for number, span in message_fields(data, 0, len(data)) if number == _GRAPH]
         return sum(
             number == _NODE
             for span in graphs
             if isinstance(span, tuple)
-            for number, _ in _fields(data, *span)
+            for number, _ in message_fields(data, *span)
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
 from conformance_cases import CASES, Case, expected
 from conformance_models import node_model, run_poisoned, session
 

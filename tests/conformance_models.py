@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
-from conformance_cases import Case
 from onnx import TensorProto, helper
 
+from conformance_cases import Case
 from nystra.plugins.operators import find_schema
 from nystra.plugins.operators.schema import DOMAIN, VERSION
 

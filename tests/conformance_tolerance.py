@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+
 from conformance_cases import CASES, Case, expected
 
 

@@ -7,11 +7,11 @@ import importlib
 import numpy as np
 import pytest
 import torch
+
 from conformance_cases import CASES, KINDS, Case, expected
 from conformance_columns import COLUMNS, Column
 from conformance_models import node_model, run_poisoned, session
 from conformance_tolerance import TOLERANCES, allowed, check, plain
-
 from nystra.plugins.errors import NystraError
 from nystra.plugins.operators import OPERATORS, find_schema
 

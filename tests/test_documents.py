@@ -31,7 +31,8 @@ def test_readme_has_one_block_under_each_heading(heading: str) -> None:
 
 
 def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = re.findall(r"^(nystra(?:-export| export| run| validate| inspect) .*)$", README, re.M)
+    names = "export|run|validate|inspect|bench|check"
+    lines = re.findall(rf"^(nystra(?:-export| (?:{names})) .*)$", README, re.M)
     assert len(lines) >= 4
     for line in lines:
         program, *arguments = shlex.split(line, comments=True)

@@ -44,11 +44,11 @@ void LandmarkWindows::compute(const Call& call, const Kernels& k) const {
   void* const out = call.output(0, output_shape(params.shape));
   if (is_empty(params.shape)) return;
   const int64_t tasks = params.shape.windows() * params.shape.heads, floats = k.scratch(params);
-  BatchMaxima given;
+  BatchMaxima given = kOwnMaxima;
   if (batch_init_) {
     std::mutex mutex;
     call.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
-      BatchMaxima here;
+      BatchMaxima here = kOwnMaxima;
       const nystra::Status status = k.maxima(params, call.type, qkv.data, first, last, scratch, &here);
       const std::lock_guard<std::mutex> lock(mutex);
       merge(here, &given);

@@ -24,11 +24,11 @@ void Pinv::compute(const Call& call) const {
   void* const z = call.output(0, a.shape);
   const Kernels& k = *kernels();
   const int64_t floats = k.pinv_scratch(params);
-  BatchMaxima given;
+  BatchMaxima given = kOwnMaxima;
   if (batch_init_) {
     std::mutex mutex;
     call.parallel(params.matrices, floats, [&](int64_t first, int64_t last, float* scratch) {
-      BatchMaxima here;
+      BatchMaxima here = kOwnMaxima;
       const nystra::Status status = k.pinv_maxima(params, call.type, a.data, first, last, scratch, &here);
       const std::lock_guard<std::mutex> lock(mutex);
       merge(here, &given);

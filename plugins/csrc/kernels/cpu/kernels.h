@@ -42,8 +42,10 @@ struct PinvParams {
 
 // Maxima of row and column sums of abs A over a whole batch; negative: take those of each matrix.
 struct BatchMaxima {
-  float row = -1.0f, column = -1.0f;
+  float row, column;
 };
+
+constexpr BatchMaxima kOwnMaxima = {-1.0f, -1.0f};
 
 // Merges maxima; NaN stays NaN.
 static inline void merge(const BatchMaxima& from, BatchMaxima* into) {

@@ -54,31 +54,46 @@ struct Head {
 inline int64_t cell_start(int64_t i, int64_t n, int64_t parts) { return i * n / parts; }
 inline int64_t cell_end(int64_t i, int64_t n, int64_t parts) { return ((i + 1) * n + parts - 1) / parts; }
 
-// out[c * step + j] = factor * mean of channel c over the cell of landmark j.
-template <class T>
-inline void pool(const LandmarkParams& params, const Place& p, const T* map, float factor,
-                 float* out, int64_t step) {
+struct Cell {
+  int64_t y0, y1, x0, x1;
+};
+
+inline Cell cell(const LandmarkParams& params, int64_t j) {
   const WindowShape& s = params.shape;
-  int64_t j = 0;
-  for (int64_t row = 0; row < params.rows; ++row) {
-    const int64_t y0 = cell_start(row, s.window_h, params.rows), y1 = cell_end(row, s.window_h, params.rows);
-    for (int64_t col = 0; col < params.cols; ++col, ++j) {
-      const int64_t x0 = cell_start(col, s.window_w, params.cols), x1 = cell_end(col, s.window_w, params.cols);
-      const float mean = factor / float((y1 - y0) * (x1 - x0));
-      for (int64_t c = 0; c < s.head_dim; c += 2 * kLanes) {
-        const int n0 = lanes_left(s.head_dim, c);
-        const int n1 = s.head_dim - c > kLanes ? lanes_left(s.head_dim, c + kLanes) : 0;
-        Vec sum0 = {}, sum1 = {};
-        for (int64_t y = y0; y < y1; ++y) {
-          for (int64_t x = x0; x < x1; ++x) {
-            const T* const token = map + p.pixel(y, x) * s.channels() + c;
-            sum0 += load_part(token, n0);
-            if (n1 > 0) sum1 += load_part(token + kLanes, n1);
-          }
-        }
-        for (int i = 0; i < n0; ++i) out[(c + i) * step + j] = sum0[i] * mean;
-        for (int i = 0; i < n1; ++i) out[(c + kLanes + i) * step + j] = sum1[i] * mean;
-      }
+  const int64_t row = j / params.cols, col = j % params.cols;
+  return Cell{cell_start(row, s.window_h, params.rows), cell_end(row, s.window_h, params.rows),
+              cell_start(col, s.window_w, params.cols), cell_end(col, s.window_w, params.cols)};
+}
+
+// out[c * step] = factor * sum of channel c of a map over a cell, up to 2 kLanes channels.
+template <class T>
+inline void pool(const Place& p, const Cell& cell, const T* map, int64_t stride, int64_t channels,
+                 float factor, float* out, int64_t step) {
+  const int n0 = lanes_left(channels, 0);
+  const int n1 = channels > kLanes ? lanes_left(channels, kLanes) : 0;
+  Vec sum0 = {}, sum1 = {};
+  for (int64_t y = cell.y0; y < cell.y1; ++y) {
+    for (int64_t x = cell.x0; x < cell.x1; ++x) {
+      const T* const token = map + p.pixel(y, x) * stride;
+      sum0 += load_part(token, n0);
+      if (n1 > 0) sum1 += load_part(token + kLanes, n1);
+    }
+  }
+  for (int i = 0; i < n0; ++i) out[i * step] = sum0[i] * factor;
+  for (int i = 0; i < n1; ++i) out[(kLanes + i) * step] = sum1[i] * factor;
+}
+
+// Asks for the tokens of a cell. Pooling is the first to read a window, and its tokens are far
+// apart in memory: the hardware does not see them coming.
+template <class T>
+inline void prefetch_cell(const WindowShape& s, const Place& p, const Cell& cell,
+                          const Head<T>& head) {
+  for (int64_t y = cell.y0; y < cell.y1; ++y) {
+    for (int64_t x = cell.x0; x < cell.x1; ++x) {
+      const int64_t token = p.pixel(y, x) * s.channels();
+      prefetch(head.q + token, s.head_dim);
+      prefetch(head.k + token, s.head_dim);
+      prefetch(head.v + token, s.value_dim);
     }
   }
 }
@@ -88,12 +103,18 @@ template <class T>
 inline void find_landmarks(const LandmarkParams& params, const Place& p, const Head<T>& head,
                            LandmarkBuffers& b) {
   for (int64_t i = 0; i < b.d_step * b.step; ++i) b.q[i] = b.k[i] = 0;
-  pool(params, p, head.q, params.shape.scale * kLog2E, b.q, b.step);
-  pool(params, p, head.k, 1.0f, b.k, b.step);
+  const WindowShape& s = params.shape;
+  prefetch_cell(s, p, cell(params, 0), head);
   for (int64_t j = 0; j < b.m; ++j) {
-    const int64_t y = cell_start(j / params.cols, params.shape.window_h, params.rows);
-    const int64_t x = cell_start(j % params.cols, params.shape.window_w, params.cols);
-    b.regions[j] = p.region(y, x);
+    const Cell here = cell(params, j);
+    if (j + 1 < b.m) prefetch_cell(s, p, cell(params, j + 1), head);
+    const float mean = 1.0f / float((here.y1 - here.y0) * (here.x1 - here.x0));
+    for (int64_t c = 0; c < s.head_dim; c += 2 * kLanes) {
+      const int64_t n = s.head_dim - c;
+      pool(p, here, head.q + c, s.channels(), n, mean * s.scale * kLog2E, b.q + c * b.step + j, b.step);
+      pool(p, here, head.k + c, s.channels(), n, mean, b.k + c * b.step + j, b.step);
+    }
+    b.regions[j] = p.region(here.y0, here.x0);
   }
 }
 
@@ -152,17 +173,24 @@ inline void apply_inverse(const LandmarkBuffers& b) {
            store_to(b.product, b.e_step, Same()));
 }
 
+// Asks for the output of a block's tokens, that their stores find it at hand.
+template <class T>
+inline void prefetch_output(const WindowShape& s, const LandmarkBuffers& b, int64_t head,
+                            int64_t count, T* out) {
+  for (int64_t i = 0; i < count; ++i)
+    prefetch<true>(out + (b.pixels[i] * s.heads + head) * s.value_dim, s.value_dim);
+}
+
 // Writes token i of a block as factors[i] * (scores^T matrix)[i].
 template <class T>
 inline void write_tokens(const WindowShape& s, const LandmarkBuffers& b, int64_t head,
                          int64_t count, const float* matrix, const float* factors, T* out) {
-  const auto finish = [&](int64_t row, int64_t col, auto& acc) {
-    const int n = lanes_left(s.value_dim, col);
-    const int n1 = s.value_dim - col > kLanes ? lanes_left(s.value_dim, col + kLanes) : 0;
-    each(row, col, acc, [&](int64_t r, int64_t c, Vec v) {
+  const int64_t stride = s.heads * s.value_dim, width = s.value_dim;
+  const auto finish = [=, map = out + head * width, pixels = b.pixels](int64_t row, int64_t col,
+                                                                       auto& acc) {
+    each(row, col, acc, [=](int64_t r, int64_t c, Vec v) {
       if (r < count)
-        store_part(out + b.pixels[r] * s.heads * s.value_dim + head * s.value_dim + c,
-                   v * factors[r], c == col ? n : n1);
+        store_part(map + pixels[r] * stride + c, v * factors[r], lanes_left(width, c));
     });
   };
   multiply(round_up(count, 4), b.e_step, b.m, b.scores, Fixed<1>(), Fixed<kBlock>(), matrix,

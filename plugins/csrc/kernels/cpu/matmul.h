@@ -19,8 +19,8 @@ constexpr int64_t kRowUnit = kTileRows == 12 ? 4 : 2;  // rows of a product are 
 
 template <int Rows, int Vecs, class RowStep, class DepthStep, class Start, class Finish>
 inline void tile(int64_t row, int64_t col, int64_t depth, const float* a, RowStep row_step,
-                 DepthStep depth_step, const float* b, int64_t b_step, const Start& start,
-                 const Finish& finish) {
+                 DepthStep depth_step, const float* b, int64_t b_step, const Start start,
+                 const Finish finish) {  // copies: what the stores cannot change stays in registers
   Vec acc[Rows][Vecs];
 #pragma GCC unroll 12
   for (int r = 0; r < Rows; ++r)
@@ -28,7 +28,7 @@ inline void tile(int64_t row, int64_t col, int64_t depth, const float* a, RowSte
     for (int v = 0; v < Vecs; ++v) acc[r][v] = start(row + r, col + v * kLanes);
   a += row * row_step;
   b += col;
-  for (int64_t k = 0; k < depth; ++k, a += depth_step, b += b_step) {
+  do {
     Vec bs[Vecs];
 #pragma GCC unroll 2
     for (int v = 0; v < Vecs; ++v) bs[v] = load(b + v * kLanes);
@@ -38,7 +38,9 @@ inline void tile(int64_t row, int64_t col, int64_t depth, const float* a, RowSte
 #pragma GCC unroll 2
       for (int v = 0; v < Vecs; ++v) acc[r][v] = fma(as, bs[v], acc[r][v]);
     }
-  }
+    a += depth_step;
+    b += b_step;
+  } while (--depth > 0);
   finish(row, col, acc);
 }
 
@@ -63,7 +65,8 @@ inline void panel(int64_t rows, int64_t col, int64_t depth, const float* a, RowS
 }
 
 // C (rows, cols) = start + A (rows, depth) B (depth, cols). Element (r, k) of A is
-// a[r * row_step + k * depth_step]; rows are a multiple of kRowUnit, cols one of kLanes.
+// a[r * row_step + k * depth_step]; rows are a multiple of kRowUnit, cols one of kLanes, depth >= 1.
+// Functions had better capture by value: what they refer to is read again after every store.
 // `start(row, col)` gives a vector, `finish(row, col, acc)` takes a tile of Rows x Vecs vectors.
 template <class RowStep, class DepthStep, class Start, class Finish>
 inline void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, RowStep row_step,
@@ -92,7 +95,7 @@ inline void each(int64_t row, int64_t col, Vec (&acc)[Rows][Vecs], const F& f) {
 template <class Step, class F>
 inline auto store_to(float* c, Step step, const F& f) {
   return [c, step, f](int64_t row, int64_t col, auto& acc) {
-    each(row, col, acc, [&](int64_t r, int64_t i, Vec v) { store(c + r * step + i, f(v)); });
+    each(row, col, acc, [=](int64_t r, int64_t i, Vec v) { store(c + r * step + i, f(v)); });
   };
 }
 

@@ -9,9 +9,6 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-// The larger one; NaN if either is.
-inline float merge_maximum(float a, float b) { return b > a || b != b ? b : a; }
-
 // The buffers of a pseudoinverse; A and Z are filled and read by the caller.
 struct PinvBuffers {
   int64_t size, rows, step;  // m, m rounded up for products, m rounded up for vectors
@@ -40,10 +37,9 @@ inline void absolute_sums(const PinvBuffers& p) {
 
 inline BatchMaxima maxima(const PinvBuffers& p) {
   absolute_sums(p);
-  BatchMaxima result;
+  BatchMaxima result = kOwnMaxima;
   for (int64_t i = 0; i < p.size; ++i) {
-    result.row = merge_maximum(result.row, p.row_sums[i]);
-    result.column = merge_maximum(result.column, p.col_sums[i]);
+    merge({p.row_sums[i], p.col_sums[i]}, &result);
   }
   return result;
 }
@@ -57,8 +53,7 @@ inline void start_value(const PinvBuffers& p, const BatchMaxima& given, const in
     if (given.row < 0) {
       for (int64_t j = 0; j < p.size; ++j) {
         if (regions != nullptr && regions[j] != regions[i]) continue;
-        r.row = merge_maximum(r.row, p.row_sums[j]);
-        r.column = merge_maximum(r.column, p.col_sums[j]);
+        merge({p.row_sums[j], p.col_sums[j]}, &r);
       }
     }
     const float divisor = r.row * r.column + 1e-15f;

@@ -73,7 +73,7 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
       for (int64_t i = 0; i < padded; i += kLanes) total += load(b.scores + j * kBlock + i);
       store(b.sums + j * kLanes, total);
     }
-    add_values(b, count, [&](int64_t r, int64_t c) { return load(b.upper + r * b.e_step + c); });
+    add_values(b, count, [upper = b.upper, step = b.e_step](int64_t r, int64_t c) { return load(upper + r * step + c); });
   });
   for (int64_t j = 0; j < b.step; ++j) b.sums[j] = j < b.m ? sum(load(b.sums + j * kLanes)) : 0.0f;
 }
@@ -104,14 +104,16 @@ bool guard_block(const LandmarkParams& params, const Buffers& b, int64_t count) 
     if (params.guard == 0) store(b.factors + i, 1.0f / (den + 1e-12f));
   }
   if (params.guard == 0) return false;
-  const auto add_magnitude = [&](int64_t row, int64_t col, auto& acc) {
-    constexpr int kVecs = sizeof acc[0] / sizeof acc[0][0];
-    Vec total[kVecs];
-    for (int v = 0; v < kVecs; ++v) total[v] = load(b.magnitudes + col + v * kLanes);
-    each(row, col, acc, [&](int64_t r, int64_t c, Vec v) {
-      total[(c - col) / kLanes] = fma(abs(v), splat(b.sums[r]), total[(c - col) / kLanes]);
-    });
-    for (int v = 0; v < kVecs; ++v) store(b.magnitudes + col + v * kLanes, total[v]);
+  const auto add_magnitude = [magnitudes = b.magnitudes, sums = b.sums](int64_t row, int64_t col,
+                                                                        const auto& acc) {
+    constexpr int kRows = sizeof acc / sizeof acc[0], kVecs = sizeof acc[0] / sizeof acc[0][0];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; ++v) {
+      Vec total = load(magnitudes + col + v * kLanes);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) total = fma(abs(acc[r][v]), splat(sums[row + r]), total);
+      store(magnitudes + col + v * kLanes, total);
+    }
   };
   multiply(b.rows, padded, b.m, b.pinv.z, Fixed<1>(), b.pinv.step, b.scores, kBlock, Zero(),
            add_magnitude);
@@ -158,6 +160,7 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
+    prefetch_output(s, b, head, count, out);
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     score(params, b, b.k, count, Kernel(params));
     if (p.cut) mask_scores(b, count, only_same);

@@ -61,9 +61,9 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
     for (int64_t j = 0; j < b.rows; ++j)
       for (int64_t i = count; i < padded; ++i) b.scores[j * kBlock + i] = -INFINITY;
     softmax_block(b.scores, kBlock, b.rows, padded, b.running);
-    add_values(b, count, [&](int64_t r, int64_t c) {
-      return load(b.upper + r * b.e_step + c) * b.running.corrections[r];
-    });
+    add_values(b, count,
+               [upper = b.upper, step = b.e_step, factors = b.running.corrections](
+                   int64_t r, int64_t c) { return load(upper + r * step + c) * factors[r]; });
   });
   for (int64_t j = 0; j < b.m; ++j) {
     const float factor = 1.0f / b.running.totals[j];
@@ -94,6 +94,7 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
+    prefetch_output(s, b, head, count, out);
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     score(params, b, b.k, count, Same());
     if (p.cut) mask_scores(b, count, other_lower);

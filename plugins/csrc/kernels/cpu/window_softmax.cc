@@ -74,7 +74,7 @@ void attend(const WindowShape& s, const Place& p, const Buffers& b, const float*
       const int64_t token = query + r < s.tokens() ? query + r : s.tokens() - 1;
       start_row(s, p, bias, token, first, count, b.scores + r * kKeys);
     }
-    const auto start = [&](int64_t r, int64_t i) { return load(b.scores + r * kKeys + i); };
+    const auto start = [scores = b.scores](int64_t r, int64_t i) { return load(scores + r * kKeys + i); };
     multiply(rows, padded, s.head_dim, b.queries + row, Fixed<1>(), Fixed<kQueries>(), b.keys,
              kKeys, start, keep);
   } else {
@@ -89,11 +89,17 @@ void attend(const WindowShape& s, const Place& p, const Buffers& b, const float*
   softmax_block(b.scores, kKeys, rows, padded, running);
 
   float* const out = b.out + row * b.e_step;
-  const auto rescaled = [&](int64_t r, int64_t c) {
-    return first == 0 ? Vec{} : load(out + r * b.e_step + c) * running.corrections[r];
-  };
-  multiply(rows, b.e_step, count, b.scores, Fixed<kKeys>(), Fixed<1>(), b.values, b.e_step,
-           rescaled, store_to(out, b.e_step, Same()));
+  const auto keep_out = store_to(out, b.e_step, Same());
+  if (first == 0) {
+    multiply(rows, b.e_step, count, b.scores, Fixed<kKeys>(), Fixed<1>(), b.values, b.e_step,
+             Zero(), keep_out);
+  } else {
+    const auto rescaled = [out, step = b.e_step, factors = running.corrections](int64_t r, int64_t c) {
+      return load(out + r * step + c) * factors[r];
+    };
+    multiply(rows, b.e_step, count, b.scores, Fixed<kKeys>(), Fixed<1>(), b.values, b.e_step,
+             rescaled, keep_out);
+  }
 }
 
 template <class T>

@@ -1,0 +1,99 @@
+"""Single-node models of the nystra operators for the tests of the native library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from nystra.plugins.library import library_path
+from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+
+TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+
+WINDOW: dict[str, Any] = {
+    "heads": 2,
+    "head_dim": 5,
+    "value_dim": 3,
+    "window_h": 8,
+    "window_w": 4,
+    "shift_h": 4,
+    "shift_w": 2,
+    "mask": 1,
+    "scale": 0.4,
+}
+LANDMARKS: dict[str, Any] = {**WINDOW, "landmark_rows": 2, "landmark_cols": 2, "iterations": 3}
+
+NODES: dict[str, dict[str, Any]] = {
+    "NystraPinv": {"iterations": 3, "batch_init": 1},
+    "NystraWindowSoftmax": {**WINDOW, "bias": 1},
+    "NystraWindowNystrom": LANDMARKS,
+    "NystraWindowNystromformer": LANDMARKS,
+}
+"""A good node of each operator."""
+
+SHAPES: dict[str, list[tuple[int, ...]]] = {
+    "NystraPinv": [(3, 6, 6)],
+    "NystraWindowSoftmax": [(2, 16, 8, 26), (15 * 7, 2)],
+    "NystraWindowNystrom": [(2, 16, 8, 26)],
+    "NystraWindowNystromformer": [(2, 16, 8, 26)],
+}
+"""Good input shapes of those nodes."""
+
+
+def library() -> Path:
+    """The library under test; the test is skipped where it was not built."""
+    try:
+        return library_path()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def attributes(operator: str, **changes: Any) -> dict[str, Any]:
+    """Attributes of a good node, some of them changed without being checked."""
+    return {**node_attributes(operator, **NODES[operator]), **changes}
+
+
+def arrays(operator: str, dtype: str = "float32", seed: int = 0) -> list[np.ndarray]:
+    """Good inputs for the good node of an operator."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(dtype) for shape in SHAPES[operator]]
+
+
+def node_session(
+    operator: str, given: dict[str, Any], inputs: list[np.ndarray], threads: int = 2
+) -> ort.InferenceSession:
+    """A session on one node of an operator without a body: only the library can run it."""
+    element = TYPES[inputs[0].dtype.name]
+    names = [f"x{i}" for i in range(len(inputs))]
+    node = helper.make_node(operator, names, ["y"], domain=DOMAIN, **given)
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [
+            helper.make_tensor_value_info(name, element, [None] * array.ndim)
+            for name, array in zip(names, inputs, strict=True)
+        ],
+        [helper.make_tensor_value_info("y", element, None)],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, VERSION)]
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    options.register_custom_ops_library(str(library()))
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def run_node(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
+    """The output of one node."""
+    runner = node_session(operator, given, inputs)
+    result: np.ndarray = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})[0]
+    return result

@@ -1,0 +1,281 @@
+"""The native onnxruntime library: its symbols, its instruction sets, and that nothing kills it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from native_nodes import NODES, SHAPES, arrays, attributes, library, node_session, run_node
+from nystra.plugins.errors import NystraError
+from nystra.plugins.library import INSTRUCTION_SETS, isa, library_path, supported
+from nystra.plugins.operators import OPERATORS
+from nystra.plugins.operators.schema import node_attributes
+
+
+def _tool(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]} on this machine")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _sanitized() -> bool:
+    return b"__asan_init" in library().read_bytes()
+
+
+def _in_process(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_every_operator_has_a_node_here() -> None:
+    assert list(NODES) == list(SHAPES) == [name for name in OPERATORS if name in NODES]
+    for name in NODES:
+        assert name in OPERATORS
+
+
+def test_exports_only_its_entry_points() -> None:
+    lines = _tool("nm", "-D", "--defined-only", str(library())).splitlines()
+    names = {line.split()[-1].partition("@")[0] for line in lines}
+    assert names == {"RegisterCustomOps", "nystra_isa"}
+
+
+def test_needs_no_onnxruntime() -> None:
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _tool("readelf", "-d", str(library())))
+    assert needed
+    known = r"(libstdc\+\+|libgcc_s|libc|libm|libpthread|ld-linux.*)\.so\.\d+"
+    extra = [name for name in needed if not re.fullmatch(known, name)]
+    assert not extra or (_sanitized() and all("san" in name for name in extra))
+
+
+def test_library_dir_is_looked_in_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = tmp_path / "libnystra_onnxruntime.so"
+    built.touch()
+    monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
+    assert library_path() == built
+
+
+def test_absent_library_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYSTRA_LIBRARY_DIR", "/nowhere")
+    with pytest.raises(FileNotFoundError, match=r"no libnystra_nothing\.so in /nowhere.*cmake"):
+        library_path("nystra_nothing")
+
+
+def test_instruction_set() -> None:
+    library()
+    assert supported()
+    assert isa() in INSTRUCTION_SETS
+
+
+@pytest.mark.parametrize("name", ["mmx", "AVX2", "avx512 "])
+def test_unknown_instruction_set_is_an_error(name: str) -> None:
+    path = library()
+    asked = _in_process("from nystra.plugins.library import isa; isa()", NYSTRA_CPU_ISA=name)
+    assert asked.returncode != 0
+    assert f"NYSTRA_CPU_ISA is '{name}'; expected one of generic, avx2, avx512" in asked.stderr
+    registered = _in_process(
+        f"import onnxruntime as o;o.SessionOptions().register_custom_ops_library({str(path)!r})",
+        NYSTRA_CPU_ISA=name,
+    )
+    assert registered.returncode != 0
+    assert f"NYSTRA_CPU_ISA is '{name}'; expected generic, avx2 or avx512" in registered.stderr
+
+
+def test_generic_set_can_be_forced() -> None:
+    library()
+    script = "from nystra.plugins.library import isa; print(isa())"
+    assert _in_process(script, NYSTRA_CPU_ISA="generic").stdout.strip() == "generic"
+
+
+WINDOWED = [name for name in NODES if name != "NystraPinv"]
+NYSTROM = ["NystraWindowNystrom", "NystraWindowNystromformer"]
+
+BAD_SHAPES = [
+    ("NystraPinv", 0, (6,), r"input A is \(6\); expected square matrices"),
+    ("NystraPinv", 0, (2, 6, 5), r"input A is \(2, 6, 5\); expected square matrices"),
+    ("NystraPinv", 0, (1, 129, 129), r"input A is \(1, 129, 129\); expected m from 1 to 128"),
+    ("NystraPinv", 0, (3, 0, 0), r"input A is \(3, 0, 0\); expected m from 1 to 128"),
+    *((name, 0, (16, 8, 26), r"input qkv is \(16, 8, 26\); expected rank 4") for name in WINDOWED),
+    *((name, 0, (2, 16, 8, 27), r"27 channels; expected 26 = heads") for name in WINDOWED),
+    *((name, 0, (2, 12, 8, 26), r"height 12; expected a multiple of.*8") for name in WINDOWED),
+    *((name, 0, (2, 16, 6, 26), r"width 6; expected a multiple of.*4") for name in WINDOWED),
+    ("NystraWindowSoftmax", 1, (104, 2), r"bias_table is \(104, 2\); expected \(105, 2\)"),
+    ("NystraWindowSoftmax", 1, (1,), r"bias_table is \(1\); expected \(105, 2\)"),
+]
+
+
+@pytest.mark.parametrize(("operator", "place", "shape", "message"), BAD_SHAPES)
+def test_wrong_shape(operator: str, place: int, shape: tuple[int, ...], message: str) -> None:
+    inputs = arrays(operator)
+    inputs[place] = np.zeros(shape, np.float32)
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument) as error:
+        run_node(operator, attributes(operator), inputs)
+    assert re.search(f"{operator}: .*{message}", str(error.value))
+
+
+HUGE = 2**62
+BAD_ATTRIBUTES = [
+    *((name, {"revision": 2}, "node is of revision 2, this library.*revision 1") for name in NODES),
+    *((name, {"heads": 0}, "attribute heads is 0; expected 1 to 1024") for name in WINDOWED),
+    *((name, {"head_dim": HUGE}, f"attribute head_dim is {HUGE}") for name in WINDOWED),
+    *((name, {"window_h": -8}, "attribute window_h is -8") for name in WINDOWED),
+    *((name, {"shift_w": 4}, "shift_w is 4; expected less than window_w, 4") for name in WINDOWED),
+    *((name, {"mask": 2}, "attribute mask is 2; expected 0 to 1") for name in WINDOWED),
+    *((name, {"scale": float("nan")}, "attribute scale is -?nan") for name in WINDOWED),
+    *((name, {"scale": float("inf")}, "attribute scale is inf") for name in WINDOWED),
+    *((name, {"landmark_rows": HUGE}, "landmark_rows is") for name in NYSTROM),
+    *((name, {"landmark_rows": 33}, "33 x 2 landmarks; expected at most") for name in NYSTROM),
+    *((name, {"landmark_cols": 1}, "cuts a landmark's cell.*WindowSoftmax") for name in NYSTROM),
+    *((name, {"iterations": 9}, "iterations is 9; expected 1 to 8") for name in NYSTROM),
+    ("NystraPinv", {"iterations": 0}, "attribute iterations is 0; expected 1 to 8"),
+    ("NystraPinv", {"batch_init": -1}, "attribute batch_init is -1"),
+    ("NystraWindowNystrom", {"guard": -0.5}, "attribute guard is -0.5; expected 0"),
+    ("NystraWindowNystrom", {"threshold": 1e9}, "attribute threshold is 1000000000"),
+    ("NystraWindowSoftmax", {"bias": 3}, "attribute bias is 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("operator", "changes", "message"), BAD_ATTRIBUTES)
+def test_wrong_attribute(operator: str, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(Exception, match=f"{operator}: .*{message}"):
+        node_session(operator, attributes(operator, **changes), arrays(operator))
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_missing_attribute(operator: str) -> None:
+    given = attributes(operator)
+    del given["iterations" if "iterations" in given else "bias"]
+    with pytest.raises(Exception, match=f"{operator}: attribute .* is missing or not an INT"):
+        node_session(operator, given, arrays(operator))
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_wrong_attribute_type(operator: str) -> None:
+    with pytest.raises(Exception, match=f"{operator}: attribute revision is missing or not an INT"):
+        node_session(operator, attributes(operator, revision="one"), arrays(operator))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("operator", NODES)
+def test_zero_batch(operator: str, dtype: str) -> None:
+    inputs = arrays(operator, dtype)
+    inputs[0] = inputs[0][:0]
+    result = run_node(operator, attributes(operator), inputs)
+    assert result.shape[0] == 0
+    assert result.dtype == dtype
+
+
+@pytest.mark.parametrize("operator", WINDOWED)
+def test_zero_height(operator: str) -> None:
+    inputs = arrays(operator)
+    inputs[0] = inputs[0][:, :0]
+    assert run_node(operator, attributes(operator), inputs).shape == (2, 0, 8, 6)
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_nan_stays_where_it_is(operator: str) -> None:
+    inputs = arrays(operator)
+    clean = run_node(operator, attributes(operator, batch_init=0), inputs)
+    inputs[0][0, ..., -1] = np.nan
+    result = run_node(operator, attributes(operator, batch_init=0), inputs)
+    assert np.isnan(result[0]).any()
+    np.testing.assert_array_equal(result[1:], clean[1:])
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_session_after_session(operator: str) -> None:
+    inputs = arrays(operator)
+    feed = {f"x{i}": array for i, array in enumerate(inputs)}
+
+    def once() -> np.ndarray:
+        result: np.ndarray = node_session(operator, attributes(operator), inputs, 1).run(
+            None, feed
+        )[0]
+        return result
+
+    first = once()
+    before = _resident()
+    for _ in range(50):
+        np.testing.assert_array_equal(once(), first)
+    if not _sanitized():
+        assert _resident() - before < 16 << 20
+
+
+def _resident() -> int:
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_threads_share_sessions(operator: str) -> None:
+    inputs = [arrays(operator, seed=seed) for seed in range(4)]
+    sessions = [node_session(operator, attributes(operator), inputs[0]) for _ in range(2)]
+    feeds = [{f"x{i}": array for i, array in enumerate(one)} for one in inputs]
+    expected = [sessions[0].run(None, feed)[0] for feed in feeds]
+
+    def call(i: int) -> bool:
+        result = sessions[i % 2].run(None, feeds[i % 4])[0]
+        return bool(np.array_equal(result, expected[i % 4]))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(call, range(120)))
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_thread_count_does_not_matter(operator: str) -> None:
+    inputs = arrays(operator)
+    feed = {f"x{i}": array for i, array in enumerate(inputs)}
+    one, three = (
+        node_session(operator, attributes(operator), inputs, n).run(None, feed)[0] for n in (1, 3)
+    )
+    np.testing.assert_array_equal(one, three)
+
+
+INTEGERS = st.one_of(
+    st.integers(-1, 9), st.sampled_from([16, 63, 64, 65, 1023, 1024, 1025, 2**31, HUGE, -HUGE])
+)
+FLOATS = st.one_of(
+    st.floats(0, 1, width=32), st.floats(width=32), st.sampled_from([0.0, -0.0, 1e6, 1e38])
+)
+
+
+@pytest.mark.parametrize("operator", NODES)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@given(data=st.data())
+def test_any_attributes_run_or_are_refused(operator: str, data: st.DataObject) -> None:
+    good = node_attributes(operator, **NODES[operator])
+    changed = data.draw(
+        st.lists(st.sampled_from([n for n in good if "plugin" not in n]), max_size=4)
+    )
+    changes = {
+        name: data.draw(FLOATS if isinstance(good[name], float) else INTEGERS) for name in changed
+    }
+    inputs = arrays(operator)
+    if data.draw(st.booleans()):
+        shape = list(inputs[0].shape)
+        shape[data.draw(st.integers(0, len(shape) - 1))] = data.draw(st.integers(0, 24))
+        inputs[0] = np.ones(shape, np.float32)
+    try:
+        allowed = node_attributes(operator, **{**NODES[operator], **changes})
+    except NystraError:
+        allowed = None
+    try:
+        result: np.ndarray | str = run_node(operator, {**good, **changes}, inputs)
+    except Exception as error:
+        result = str(error)
+    if isinstance(result, str):
+        assert operator in result
+    else:
+        assert allowed is not None, "the library takes what the schema refuses"
+        assert result.shape[0] == inputs[0].shape[0]
