@@ -128,6 +128,10 @@ class OrtCpuBackend:
             options.inter_op_num_threads = 1
         if library is not None:
             options.register_custom_ops_library(str(library))
+        elif "nystra.version" in self._header.metadata:
+            # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
+            # buffer takes time that grows with their square: half a minute for 36 attentions.
+            options.enable_mem_reuse = False
         return onnxruntime.InferenceSession(
             str(self._path), options, providers=["CPUExecutionProvider"]
         )

@@ -83,20 +83,36 @@ inline void pool(const Place& p, const Cell& cell, const T* map, int64_t stride,
   for (int i = 0; i < n1; ++i) out[(kLanes + i) * step] = sum1[i] * factor;
 }
 
-// Asks for the tokens of a cell. Pooling is the first to read a window, and its tokens are far
-// apart in memory: the hardware does not see them coming.
+// Asks for the tokens that a worker's next task, the next head of the window, will read first: a
+// few between two tiles of a product, so that memory works while the arithmetic goes on. Tokens
+// are far apart in memory: the hardware does not see them coming.
 template <class T>
-inline void prefetch_cell(const WindowShape& s, const Place& p, const Cell& cell,
-                          const Head<T>& head) {
-  for (int64_t y = cell.y0; y < cell.y1; ++y) {
-    for (int64_t x = cell.x0; x < cell.x1; ++x) {
-      const int64_t token = p.pixel(y, x) * s.channels();
-      prefetch(head.q + token, s.head_dim);
-      prefetch(head.k + token, s.head_dim);
-      prefetch(head.v + token, s.value_dim);
+class Ahead {
+ public:
+  Ahead(const WindowShape& s, const Place& p, const T* qkv, int64_t head)
+      : shape_(s), place_(p), head_(s, qkv, head + 1), left_(fits(s) && head + 1 < s.heads ? s.tokens() : 0) {}
+
+  // Whether a head of a window fits into a core's cache beside another one.
+  static bool fits(const WindowShape& s) {
+    return s.tokens() * (2 * s.head_dim + s.value_dim) * int64_t(sizeof(T)) <= 384 * 1024;
+  }
+
+  void operator()() {
+    for (int i = 0; i < 4 && left_ > 0; ++i, --left_) {
+      const int64_t token = place_.pixel(y_, x_) * shape_.channels();
+      prefetch(head_.q + token, shape_.head_dim);
+      prefetch(head_.k + token, shape_.head_dim);
+      prefetch(head_.v + token, shape_.value_dim);
+      if (++x_ == shape_.window_w) x_ = 0, ++y_;
     }
   }
-}
+
+ private:
+  const WindowShape& shape_;
+  const Place& place_;
+  const Head<T> head_;
+  int64_t left_, y_ = 0, x_ = 0;
+};
 
 // Fills the landmarks: q times scale and log2(e), k as it is. Padding is zero.
 template <class T>
@@ -104,10 +120,8 @@ inline void find_landmarks(const LandmarkParams& params, const Place& p, const H
                            LandmarkBuffers& b) {
   for (int64_t i = 0; i < b.d_step * b.step; ++i) b.q[i] = b.k[i] = 0;
   const WindowShape& s = params.shape;
-  prefetch_cell(s, p, cell(params, 0), head);
   for (int64_t j = 0; j < b.m; ++j) {
     const Cell here = cell(params, j);
-    if (j + 1 < b.m) prefetch_cell(s, p, cell(params, j + 1), head);
     const float mean = 1.0f / float((here.y1 - here.y0) * (here.x1 - here.x0));
     for (int64_t c = 0; c < s.head_dim; c += 2 * kLanes) {
       const int64_t n = s.head_dim - c;
@@ -140,11 +154,11 @@ inline void for_blocks(const LandmarkParams& params, const Place& p, LandmarkBuf
 }
 
 // scores = f(landmarks^T columns), for the tokens of a block.
-template <class F>
+template <class F, class Between>
 inline void score(const LandmarkParams& params, const LandmarkBuffers& b, const float* landmarks,
-                  int64_t count, const F& f) {
+                  int64_t count, const F& f, Between& between) {
   multiply(b.rows, round_up(count, kLanes), params.shape.head_dim, landmarks, Fixed<1>(), b.step,
-           b.columns, kBlock, Zero(), store_to(b.scores, Fixed<kBlock>(), f));
+           b.columns, kBlock, Zero(), store_to(b.scores, Fixed<kBlock>(), f), between);
 }
 
 // scores = f(scores, same) for all tokens; same is -1 in the lanes whose region is the landmark's.
@@ -161,10 +175,11 @@ inline void mask_scores(const LandmarkBuffers& b, int64_t count, const F& f) {
 }
 
 // upper = start + scores values, over the tokens of a block.
-template <class Start>
-inline void add_values(const LandmarkBuffers& b, int64_t count, const Start& start) {
+template <class Start, class Between>
+inline void add_values(const LandmarkBuffers& b, int64_t count, const Start& start,
+                       Between& between) {
   multiply(b.rows, b.e_step, count, b.scores, Fixed<kBlock>(), Fixed<1>(), b.values, b.e_step,
-           start, store_to(b.upper, b.e_step, Same()));
+           start, store_to(b.upper, b.e_step, Same()), between);
 }
 
 // product = Z upper.
@@ -182,9 +197,10 @@ inline void prefetch_output(const WindowShape& s, const LandmarkBuffers& b, int6
 }
 
 // Writes token i of a block as factors[i] * (scores^T matrix)[i].
-template <class T>
+template <class T, class Between>
 inline void write_tokens(const WindowShape& s, const LandmarkBuffers& b, int64_t head,
-                         int64_t count, const float* matrix, const float* factors, T* out) {
+                         int64_t count, const float* matrix, const float* factors, T* out,
+                         Between& between) {
   const int64_t stride = s.heads * s.value_dim, width = s.value_dim;
   const auto finish = [=, map = out + head * width, pixels = b.pixels](int64_t row, int64_t col,
                                                                        auto& acc) {
@@ -194,7 +210,7 @@ inline void write_tokens(const WindowShape& s, const LandmarkBuffers& b, int64_t
     });
   };
   multiply(round_up(count, 4), b.e_step, b.m, b.scores, Fixed<1>(), Fixed<kBlock>(), matrix,
-           b.e_step, Zero(), finish);
+           b.e_step, Zero(), finish, between);
 }
 
 }  // namespace

@@ -44,12 +44,12 @@ inline void tile(int64_t row, int64_t col, int64_t depth, const float* a, RowSte
   finish(row, col, acc);
 }
 
-template <int Vecs, class RowStep, class DepthStep, class Start, class Finish>
+template <int Vecs, class RowStep, class DepthStep, class Start, class Finish, class Between>
 inline void panel(int64_t rows, int64_t col, int64_t depth, const float* a, RowStep row_step,
                   DepthStep depth_step, const float* b, int64_t b_step, const Start& start,
-                  const Finish& finish) {
+                  const Finish& finish, Between& between) {
   constexpr int kBig = kTileRows, kMiddle = kTileRows == 12 ? 8 : 4, kSmall = int(kRowUnit);
-  for (int64_t row = 0; row < rows;) {
+  for (int64_t row = 0; row < rows; between()) {
     const int64_t left = rows - row;
     if (left >= kBig && left != 2 * kMiddle) {
       tile<kBig, Vecs>(row, col, depth, a, row_step, depth_step, b, b_step, start, finish);
@@ -68,14 +68,24 @@ inline void panel(int64_t rows, int64_t col, int64_t depth, const float* a, RowS
 // a[r * row_step + k * depth_step]; rows are a multiple of kRowUnit, cols one of kLanes, depth >= 1.
 // Functions had better capture by value: what they refer to is read again after every store.
 // `start(row, col)` gives a vector, `finish(row, col, acc)` takes a tile of Rows x Vecs vectors.
+// `between()` is called after each tile.
+template <class RowStep, class DepthStep, class Start, class Finish, class Between>
+inline void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, RowStep row_step,
+                     DepthStep depth_step, const float* b, int64_t b_step, const Start& start,
+                     const Finish& finish, Between& between) {
+  int64_t col = 0;
+  for (; col + 2 * kLanes <= cols; col += 2 * kLanes)
+    panel<2>(rows, col, depth, a, row_step, depth_step, b, b_step, start, finish, between);
+  if (col < cols)
+    panel<1>(rows, col, depth, a, row_step, depth_step, b, b_step, start, finish, between);
+}
+
 template <class RowStep, class DepthStep, class Start, class Finish>
 inline void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, RowStep row_step,
                      DepthStep depth_step, const float* b, int64_t b_step, const Start& start,
                      const Finish& finish) {
-  int64_t col = 0;
-  for (; col + 2 * kLanes <= cols; col += 2 * kLanes)
-    panel<2>(rows, col, depth, a, row_step, depth_step, b, b_step, start, finish);
-  if (col < cols) panel<1>(rows, col, depth, a, row_step, depth_step, b, b_step, start, finish);
+  const auto nothing = [] {};
+  multiply(rows, cols, depth, a, row_step, depth_step, b, b_step, start, finish, nothing);
 }
 
 struct Zero {

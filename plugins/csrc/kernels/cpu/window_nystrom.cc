@@ -57,14 +57,15 @@ void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
 
 // Pass 1: upper = G_U V, sums = G_U 1.
 template <class T>
-void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head, Buffers& b) {
+void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head, Buffers& b,
+               Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
   for (int64_t i = 0; i < b.rows * b.e_step; i += kLanes) store(b.upper + i, Vec{});
   for (int64_t i = 0; i < b.rows * kLanes; i += kLanes) store(b.sums + i, Vec{});
   for_blocks(params, p, b, [&](int64_t count) {
     pack_columns(head.k, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     pack_rows(head.v, s.channels(), b.pixels, count, s.value_dim, b.values, b.e_step);
-    score(params, b, b.q, count, Kernel(params));
+    score(params, b, b.q, count, Kernel(params), ahead);
     if (p.cut) mask_scores(b, count, only_same);
     const int64_t padded = round_up(count, kLanes);
     for (int64_t j = 0; j < b.m; ++j) {
@@ -73,7 +74,7 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
       for (int64_t i = 0; i < padded; i += kLanes) total += load(b.scores + j * kBlock + i);
       store(b.sums + j * kLanes, total);
     }
-    add_values(b, count, [upper = b.upper, step = b.e_step](int64_t r, int64_t c) { return load(upper + r * step + c); });
+    add_values(b, count, [upper = b.upper, step = b.e_step](int64_t r, int64_t c) { return load(upper + r * step + c); }, ahead);
   });
   for (int64_t j = 0; j < b.step; ++j) b.sums[j] = j < b.m ? sum(load(b.sums + j * kLanes)) : 0.0f;
 }
@@ -156,18 +157,18 @@ void write_guarded(const WindowShape& s, const Buffers& b, int64_t head, int64_t
 // Pass 2: out = (G_L product) / (G_L inverse_sums), guarded.
 template <class T>
 void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& in, int64_t head,
-                  Buffers& b, T* out) {
+                  Buffers& b, T* out, Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
     prefetch_output(s, b, head, count, out);
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
-    score(params, b, b.k, count, Kernel(params));
+    score(params, b, b.k, count, Kernel(params), ahead);
     if (p.cut) mask_scores(b, count, only_same);
     if (guard_block(params, b, count))
       write_guarded(s, b, head, count, out);
     else
-      write_tokens(s, b, head, count, b.product, b.factors, out);
+      write_tokens(s, b, head, count, b.product, b.factors, out, ahead);
   });
 }
 
@@ -183,9 +184,10 @@ void run(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T
   fill_core(params, p, b);
   start_value(b.pinv, given, p.cut ? b.regions : nullptr);
   iterate(b.pinv, params.iterations);
-  pass_keys(params, p, in, b);
+  Ahead<T> ahead(params.shape, p, qkv, head);
+  pass_keys(params, p, in, b, ahead);
   combine(b);
-  pass_queries(params, p, in, head, b, out);
+  pass_queries(params, p, in, head, b, out, ahead);
 }
 
 template <class T>

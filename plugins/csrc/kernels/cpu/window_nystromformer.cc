@@ -48,14 +48,15 @@ void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
 
 // Pass 1: upper = softmax(q_m K) V.
 template <class T>
-void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head, Buffers& b) {
+void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head, Buffers& b,
+               Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
   for (int64_t i = 0; i < b.rows * b.e_step; i += kLanes) store(b.upper + i, Vec{});
   b.running.reset(b.rows);
   for_blocks(params, p, b, [&](int64_t count) {
     pack_columns(head.k, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     pack_rows(head.v, s.channels(), b.pixels, count, s.value_dim, b.values, b.e_step);
-    score(params, b, b.q, count, Same());
+    score(params, b, b.q, count, Same(), ahead);
     if (p.cut) mask_scores(b, count, other_lower);
     const int64_t padded = round_up(count, kLanes);
     for (int64_t j = 0; j < b.rows; ++j)
@@ -63,7 +64,8 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
     softmax_block(b.scores, kBlock, b.rows, padded, b.running);
     add_values(b, count,
                [upper = b.upper, step = b.e_step, factors = b.running.corrections](
-                   int64_t r, int64_t c) { return load(upper + r * step + c) * factors[r]; });
+                   int64_t r, int64_t c) { return load(upper + r * step + c) * factors[r]; },
+               ahead);
   });
   for (int64_t j = 0; j < b.m; ++j) {
     const float factor = 1.0f / b.running.totals[j];
@@ -90,16 +92,16 @@ void normalise(const Buffers& b, int64_t count) {
 // Pass 2: out = softmax(Q k_m) product.
 template <class T>
 void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& in, int64_t head,
-                  Buffers& b, T* out) {
+                  Buffers& b, T* out, Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
     prefetch_output(s, b, head, count, out);
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
-    score(params, b, b.k, count, Same());
+    score(params, b, b.k, count, Same(), ahead);
     if (p.cut) mask_scores(b, count, other_lower);
     normalise(b, count);
-    write_tokens(s, b, head, count, b.product, b.factors, out);
+    write_tokens(s, b, head, count, b.product, b.factors, out, ahead);
   });
 }
 
@@ -115,9 +117,10 @@ void run(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T
   fill_core(params, p, b);
   start_value(b.pinv, given, p.cut ? b.regions : nullptr);
   iterate(b.pinv, params.iterations);
-  pass_keys(params, p, in, b);
+  Ahead<T> ahead(params.shape, p, qkv, head);
+  pass_keys(params, p, in, b, ahead);
   apply_inverse(b);
-  pass_queries(params, p, in, head, b, out);
+  pass_queries(params, p, in, head, b, out, ahead);
 }
 
 template <class T>
