@@ -80,6 +80,8 @@ def test_the_table_says_what_is_missing_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     operator = save_operator(tmp_path / "operator.onnx", body=True)
+    (tmp_path / "libnystra_onnxruntime.so").write_bytes(b"not a library")
+    monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     assert main(["bench", str(operator), "--sizes", "8x8", *QUICK]) == 0
     out = capsys.readouterr().out
     assert "time ratio" in out
