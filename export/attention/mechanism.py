@@ -60,8 +60,8 @@ class SiteParameters:
             (rows >= 1 and columns >= 1 and rows * columns <= 64, "landmarks", "1 to 64 in all"),
             (1 <= self.iterations <= 8, "iterations", "1 to 8"),
             (self.init in ("matrix", "batch"), "init", "matrix or batch"),
-            (-80.0 <= self.threshold <= 80.0, "threshold", "-80 to 80"),
-            (0.0 <= self.guard < 1.0, "guard", "0 (off) to below 1"),
+            (-30.0 <= self.threshold <= 30.0, "threshold", "-30 to 30"),
+            (0.0 <= self.guard <= 0.5, "guard", "0 (off) to 0.5"),
             (self.mask in ("regions", "none"), "mask", "regions or none"),
         )
         for fine, name, expected in checks:
