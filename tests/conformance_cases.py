@@ -4,89 +4,22 @@ from __future__ import annotations
 
 import functools
 import importlib
-import zlib
-from dataclasses import dataclass, field
 
-import numpy as np
+from conformance_case import EVERYWHERE, Case, Outputs
+from conformance_patch_match import patch_match
 
-from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES
-
-KINDS = ("normal", "zero", "negative_zero", "tiny", "large", "huge", "nan")
-EVERYWHERE = frozenset({"torch", "cpu"})
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row: an operator, its attributes and inputs.
-
-    ``values`` says how the first input is filled; ``refused_by`` names the families of columns
-    that must refuse the row (the reference always must); no other column is asked then.
-    """
-
-    operator: str
-    attributes: dict[str, int | float]
-    shape: tuple[int, ...]
-    table: tuple[int, ...] | None = None
-    values: str = "normal"
-    dtypes: tuple[str, ...] = ("float32", "float16")
-    refused_by: frozenset[str] = field(default_factory=frozenset)
-
-    @property
-    def id(self) -> str:
-        parts = [f"{name}={value:g}" for name, value in self.attributes.items()]
-        size = "x".join(map(str, self.shape))
-        return f"{self.operator}[{size} {self.values} {' '.join(parts)}]"
-
-    @property
-    def folder(self) -> str:
-        return OPERATORS[self.operator]
-
-    def all_attributes(self) -> dict[str, int | float]:
-        """Every attribute of the schema, unchecked: refused rows must reach the kernels."""
-        defaults = {
-            one.name: one.default
-            for one in find_schema(self.operator).attributes
-            if one.default is not None
-        }
-        return {**defaults, **self.attributes}
-
-    def node_attributes(self) -> dict[str, int | float | str]:
-        return {**self.all_attributes(), **PLUGIN_ATTRIBUTES}
-
-    def inputs(self, dtype: str) -> list[np.ndarray]:
-        """The inputs, drawn from the row itself, rounded to ``dtype``."""
-        rng = np.random.default_rng(zlib.crc32(self.id.encode()))
-        first = rng.standard_normal(self.shape)
-        if self.operator == "NystraPinv":
-            first = np.exp(first)
-        factors = {"tiny": 1e-4, "large": 6.0, "huge": 60.0, "zero": 0.0, "negative_zero": -0.0}
-        first = first * factors.get(self.values, 1.0)
-        if self.values == "negative_zero":
-            first = np.full(self.shape, -0.0)
-        if self.values == "nan":
-            self._poison(first)
-        arrays = [first]
-        if self.table is not None:
-            arrays.append(rng.standard_normal(self.table))
-        return [array.astype(dtype) for array in arrays]
-
-    def _poison(self, first: np.ndarray) -> None:
-        """One NaN: in the first matrix, or in a key of head 0 of one token."""
-        if self.operator == "NystraPinv":
-            first.reshape(-1)[0] = np.nan
-        else:
-            first[0, 0, 0, int(self.attributes["heads"] * self.attributes["head_dim"])] = np.nan
+KINDS = ("normal", "zero", "negative_zero", "tiny", "large", "huge", "nan", "integer")
 
 
 @functools.cache
-def _expected(row: int, dtype: str) -> np.ndarray:
+def _expected(row: int, dtype: str) -> Outputs:
     case = CASES[row]
     module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.reference")
-    return module.reference(*case.inputs(dtype), **case.all_attributes())
+    outputs: Outputs = module.reference(*case.inputs(dtype), **case.all_attributes())
+    return outputs
 
 
-def expected(case: Case, dtype: str) -> np.ndarray:
+def expected(case: Case, dtype: str) -> Outputs:
     """What the float64 reference gives for the row, its inputs rounded to ``dtype``."""
     return _expected(CASES.index(case), dtype)
 
@@ -108,6 +41,8 @@ def _pinv() -> list[Case]:
             (0, (2, 16, 16)),
             (1, (2, 17, 17)),
             (0, (1, 32, 32)),
+            (1, (2, 45, 45)),
+            (0, (1, 67, 67)),
         )
     ]
     rows += [
@@ -164,6 +99,8 @@ def _softmax() -> list[Case]:
         row((1, 8, 12), (1, 32, 1), (4, 6), (3, 0), mask=1),
         row((1, 16, 16), (2, 1, 32), (16, 16), mask=1, bias=1),
         row((1, 9, 17), (2, 16, 17), (9, 17), bias=1),
+        row((1, 4, 8), (1, 70, 131), (4, 8), (2, 4), mask=1, bias=1),
+        row((1, 6, 6), (1, 128, 68), (6, 6)),
         row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="zero", mask=1, bias=1),
         row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="tiny", bias=1),
         row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="large", mask=1, bias=1),
@@ -195,6 +132,8 @@ def _nystrom(name: str) -> list[Case]:
         row((1, 16, 16), (1, 16, 17), (16, 16), (8, 12), **at(4, 4, mask=1)),
         row((1, 4, 4), (2, 8, 8), (2, 2), **at(4, 4, iterations=2)),
         row((1, 9, 17), (2, 15, 16), (9, 17), **at(3, 5)),
+        row((1, 6, 8), (1, 70, 131), (6, 8), (3, 4), **at(2, 2, mask=1)),
+        row((1, 8, 8), (1, 128, 68), (8, 8), **at(8, 8, iterations=2)),
         row((1, 32, 32), (2, 30, 30), (32, 32), (16, 16), **at(4, 4, mask=1)),
     ]
     cases += [
@@ -238,4 +177,5 @@ CASES: list[Case] = [
     *_nystrom("NystraWindowNystrom"),
     *_kernel_only(),
     *_nystrom("NystraWindowNystromformer"),
+    *patch_match(),
 ]

@@ -15,10 +15,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from conformance_cases import CASES, Case, expected
+import emulator_columns
+import emulator_library
+from conformance_case import Case, Outputs
+from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
 
-Outcome = np.ndarray | Exception
+Outcome = Outputs | Exception
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,20 @@ class Column:
     Attributes:
         name: what the test is called after.
         family: key of the tolerances and of ``Case.refused_by``.
-        run: (case, dtype) -> the output, or what was raised.
+        run: (case, dtype) -> the output (several: a tuple), or what was raised.
         missing: why it cannot run on this machine, or None.
+        dtypes: the types a row runs in; none: it does not run.
     """
 
     name: str
     family: str
     run: Callable[[Case, str], Outcome]
     missing: Callable[[], str | None] = lambda: None
+    dtypes: Callable[[Case], tuple[str, ...]] = lambda case: case.dtypes
+
+
+def _outputs(results: list[np.ndarray]) -> Outputs:
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def run_torch(case: Case, dtype: str) -> Outcome:
@@ -47,7 +56,9 @@ def run_torch(case: Case, dtype: str) -> Outcome:
     attributes = {name: attributes[name] for name in names[len(tensors) :]}
     torch.use_deterministic_algorithms(True)  # empty tensors are then filled with NaN
     try:
-        return operator(*tensors, **attributes).numpy()
+        result = operator(*tensors, **attributes)
+        results = [result] if isinstance(result, torch.Tensor) else result
+        return _outputs([one.numpy() for one in results])
     except Exception as error:
         return error
     finally:
@@ -55,8 +66,8 @@ def run_torch(case: Case, dtype: str) -> Outcome:
 
 
 def run_body(case: Case, dtype: str) -> Outcome:
-    shape = expected(case, dtype).shape
-    return run_poisoned(session(node_model(case, dtype=dtype)), case.inputs(dtype), [shape])[0]
+    runner = session(node_model(case, dtype=dtype))
+    return _outputs(run_poisoned(runner, case.inputs(dtype), case.output_shapes()))
 
 
 def kernel_library() -> Path | str:
@@ -94,8 +105,10 @@ def _kernel_outcomes(isa: str) -> dict[str, np.ndarray]:
 
 
 def run_kernel(isa: str, case: Case, dtype: str) -> Outcome:
-    outcome = _kernel_outcomes(isa)[f"{CASES.index(case)}.{dtype}"]
-    return RuntimeError(str(outcome)) if outcome.dtype.kind == "U" else outcome
+    outcomes, row = _kernel_outcomes(isa), f"{CASES.index(case)}.{dtype}"
+    if f"{row}.error" in outcomes:
+        return RuntimeError(str(outcomes[f"{row}.error"]))
+    return _outputs([outcomes[f"{row}.{place}"] for place in range(len(case.output_shapes()))])
 
 
 def _run_all_kernels(file: Path) -> None:
@@ -106,17 +119,13 @@ def _run_all_kernels(file: Path) -> None:
         for dtype in case.dtypes:
             try:
                 model = node_model(case, dtype=dtype, functions=False)
-                runner, arrays = session(model, library), case.inputs(dtype)
-                shape = arrays[0].shape
-                if case.operator != "NystraPinv":
-                    shape = (
-                        *shape[:3],
-                        int(case.attributes["heads"] * case.attributes["value_dim"]),
-                    )
-                result = run_poisoned(runner, arrays, [shape])[0]
+                runner = session(model, library)
+                results = run_poisoned(runner, case.inputs(dtype), case.output_shapes())
             except Exception as error:
-                result = np.array(str(error) or repr(error))
-            outcomes[f"{row}.{dtype}"] = result
+                outcomes[f"{row}.{dtype}.error"] = np.array(str(error) or repr(error))
+                continue
+            for place, result in enumerate(results):
+                outcomes[f"{row}.{dtype}.{place}"] = result
     np.savez(file, **outcomes)
 
 
@@ -131,6 +140,17 @@ COLUMNS: list[Column] = [
             functools.partial(_kernel_missing, flag),
         )
         for isa, flag in (("generic", None), ("avx2", "avx2"), ("avx512", "avx512f"))
+    ),
+    *(
+        Column(
+            f"emulator-{build}-{limits}",
+            "emulator",
+            functools.partial(emulator_columns.run, build, limits),
+            emulator_library.missing,
+            functools.partial(emulator_columns.dtypes, build, limits),
+        )
+        for build in emulator_columns.builds()
+        for limits in emulator_columns.LIMITS
     ),
 ]
 

@@ -10,11 +10,16 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from conformance_cases import Case
+from conformance_case import Case
 from nystra.plugins.operators import find_schema
 from nystra.plugins.operators.schema import DOMAIN, VERSION
 
-_TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int32": TensorProto.INT32,
+}
+_POISON = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int32)": np.int32}
 
 
 def node_model(
@@ -26,16 +31,21 @@ def node_model(
         schema = find_schema(case.operator)
         arrays = case.inputs(dtype)
         names = [f"{name}_{i}" for name in schema.inputs]
-        result = f"{schema.outputs[0]}_{i}"
+        results = [f"{name}_{i}" for name in schema.outputs]
         attributes = case.node_attributes()
-        nodes.append(helper.make_node(case.operator, names, [result], domain=DOMAIN, **attributes))
+        nodes.append(helper.make_node(case.operator, names, results, domain=DOMAIN, **attributes))
         inputs += [
-            helper.make_tensor_value_info(name, _TYPES[dtype], [None] * array.ndim)
+            helper.make_tensor_value_info(name, _TYPES[array.dtype.name], [None] * array.ndim)
             for name, array in zip(names, arrays, strict=True)
         ]
-        outputs.append(
-            helper.make_tensor_value_info(result, _TYPES[dtype], [None] * arrays[0].ndim)
-        )
+        outputs += [
+            helper.make_tensor_value_info(
+                name,
+                _TYPES["int32" if output in schema.int32 else dtype],
+                [None] * arrays[0].ndim,
+            )
+            for name, output in zip(results, schema.outputs, strict=True)
+        ]
         if functions:
             module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.body")
             bodies[case.operator] = module.body(opset)
@@ -63,13 +73,15 @@ def session(model: onnx.ModelProto, library: Path | None = None) -> ort.Inferenc
 def run_poisoned(
     runner: ort.InferenceSession, arrays: list[np.ndarray], shapes: list[tuple[int, ...]]
 ) -> list[np.ndarray]:
-    """Run with outputs bound to memory full of NaN."""
+    """Run with outputs bound to memory full of NaN, or of the smallest integer."""
     binding = runner.io_binding()
     for info, array in zip(runner.get_inputs(), arrays, strict=True):
         binding.bind_cpu_input(info.name, np.ascontiguousarray(array))
     results = []
     for info, shape in zip(runner.get_outputs(), shapes, strict=True):
-        result = np.full(shape, np.nan, arrays[0].dtype)
+        kind = _POISON[info.type]
+        poison = np.iinfo(kind).min if kind == np.int32 else np.nan
+        result = np.full(shape, poison, kind)
         binding.bind_output(info.name, "cpu", 0, result.dtype, result.shape, result.ctypes.data)
         results.append(result)
     runner.run_with_iobinding(binding)

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from conformance_cases import CASES, KINDS, Case, expected
+from conformance_case import Case
+from conformance_cases import CASES, KINDS, expected
 from conformance_columns import COLUMNS, Column
+from conformance_fields import compare as compare_fields
+from conformance_fields import true_scores
 from conformance_models import node_model, run_poisoned, session
-from conformance_tolerance import TOLERANCES, allowed, check, plain
+from conformance_patch_match import PatchMatchCase
+from conformance_tolerance import TOLERANCES, allowed, check, compare, plain
 from nystra.plugins.errors import NystraError
 from nystra.plugins.operators import OPERATORS, find_schema
 
@@ -26,16 +30,19 @@ def available(column: Column) -> Column:
     return column
 
 
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-@by_id
+PAIRS = [(case, column) for case in GOOD for column in COLUMNS if column.dtypes(case)]
+
+
+@pytest.mark.parametrize(
+    ("case", "column"), PAIRS, ids=[f"{case.id}-{column.name}" for case, column in PAIRS]
+)
 def test_row(case: Case, column: Column) -> None:
     available(column)
-    for dtype in case.dtypes:
+    for dtype in column.dtypes(case):
         got = column.run(case, dtype)
         if isinstance(got, Exception):
             raise got
-        assert got.dtype == dtype
-        check(got, expected(case, dtype), allowed(case, dtype, column.family))
+        compare(case, dtype, column.family, got)
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
@@ -58,10 +65,16 @@ def test_the_reference_refuses(case: Case) -> None:
 
 @by_id
 def test_plain_torch_in_float64_is_the_reference(case: Case) -> None:
-    want = expected(case, "float32")
+    want, got = expected(case, "float32"), plain(case, "float32", torch.float64)
+    if isinstance(case, PatchMatchCase):
+        rounded = (got[0], got[1].astype(np.float32))
+        compare_fields(case, rounded, want, "float32", arithmetic="float64")
+        return
+    assert isinstance(want, np.ndarray)
+    assert isinstance(got, np.ndarray)
     largest = float(np.nanmax(np.abs(want), initial=0.0))
     limit = 1e-11 if case.values in ("large", "huge") else 1e-12
-    check(plain(case, "float32", torch.float64), want, limit * largest)
+    check(got, want, limit * largest)
 
 
 def test_every_operator_is_complete() -> None:
@@ -81,19 +94,21 @@ def test_every_operator_is_complete() -> None:
             used = {case.all_attributes()[attribute.name] for case in rows}
             assert len(used) > 1, f"{name}: no two rows differ in {attribute.name}"
     assert {case.values for case in CASES} == set(KINDS)
-    assert {(column.family, d) for column in COLUMNS for d in ("float32", "float16")} == set(
-        TOLERANCES
-    )
+    judged = {(column.family, dtype) for case, column in PAIRS for dtype in column.dtypes(case)}
+    assert judged <= set(TOLERANCES)
 
 
 def test_rows_are_unique() -> None:
     assert len({case.id for case in CASES}) == len(CASES)
 
 
-@by_id
+@pytest.mark.parametrize(
+    "case", [one for one in GOOD if not isinstance(one, PatchMatchCase)], ids=lambda case: case.id
+)
 def test_negative_control(case: Case) -> None:
     """One entry that is off by 1 % of the largest value, or is missing, fails."""
     want = expected(case, "float32")
+    assert isinstance(want, np.ndarray)
     if case.values in ("zero", "negative_zero") and not want.any():
         return
     bound = allowed(case, "float32", "body")
@@ -119,6 +134,70 @@ BASE: dict[str, int | float] = {
     "scale": 0.7,
 }
 LANDMARKS = {"landmark_rows": 2, "landmark_cols": 4, "iterations": 2, "batch_init": 0}
+FIELDS = [case for case in GOOD if isinstance(case, PatchMatchCase)]
+
+
+@pytest.mark.parametrize("case", [one for one in FIELDS if one.exact], ids=lambda case: case.id)
+def test_negative_control_of_exact_fields(case: PatchMatchCase) -> None:
+    """One wrong entry fails."""
+    want = expected(case, "float32")
+    good = (want[0], want[1].astype(np.float32))
+    compare_fields(case, good, want, "float32")
+    index, score = (array.copy() for array in good)
+    place = tuple(np.argwhere(index >= -1)[-1])
+    index[place] += 1
+    with pytest.raises(AssertionError, match="index: 1 of"):
+        compare_fields(case, (index, good[1]), want, "float32")
+    score[place] = np.nextafter(score[place], np.float32(np.inf))
+    with pytest.raises(AssertionError, match="score: 1 of"):
+        compare_fields(case, (good[0], score), want, "float32")
+
+
+@pytest.mark.parametrize("case", [one for one in FIELDS if not one.exact], ids=lambda case: case.id)
+def test_negative_control_of_fields(case: PatchMatchCase) -> None:
+    """Each thing that a field may have wrong fails, and is named."""
+    want = expected(case, "float32")
+    good = (want[0], want[1].astype(np.float32))
+    compare_fields(case, good, want, "float32")
+    found = np.isfinite(want[1]).sum(1)
+    b, y, x = np.argwhere(found >= 2)[0]  # a pixel with two keys
+    first, last = (b, 0, y, x), (b, found[b, y, x] - 1, y, x)
+    lower = good[1][last] - max(1e-3, 1e-3 * abs(good[1][last]))
+    mask = np.broadcast_to(case.inputs("float32")[3], (case.shape[0], 1, *case.key))
+    masked = np.flatnonzero(~(mask[b] > 0))
+    changes = [
+        ("stands twice", last, good[0][first], good[1][last]),
+        ("empty entries", last, -1, -np.inf),
+        ("not sorted", first, good[0][first], lower),
+        ("not that of its index", last, good[0][last], lower),
+        *(("masked key", last, key, good[1][last]) for key in masked[:1]),
+    ]
+    for message, place, key, number in changes:
+        index, score = (array.copy() for array in good)
+        index[place], score[place] = key, number
+        with pytest.raises(AssertionError, match=message):
+            compare_fields(case, (index, score), want, "float32")
+
+
+def test_negative_control_of_quality() -> None:
+    """A field that is right in itself, but was not searched for, fails."""
+    case = next(one for one in FIELDS if not one.exact and one.masks == "none")
+    want = expected(case, "float32")
+    size, keys = want[0][:, 0].size, int(np.prod(case.key))
+    rng = np.random.default_rng(0)
+    rows = np.array([rng.permutation(keys)[: want[0].shape[1]] for _ in range(size)])
+    index = rows.reshape(*want[0][:, 0].shape, -1).transpose(0, 3, 1, 2).astype(np.int32)
+    score, _ = true_scores(case, index, "float32", "float32")
+    order = np.argsort(-score, axis=1)
+    field = (
+        np.take_along_axis(index, order, 1),
+        np.take_along_axis(score, order, 1).astype(np.float32),
+    )
+    with pytest.raises(AssertionError, match="mean score"):
+        compare_fields(case, field, want, "float32")
+
+
+SEARCH = {"patch_size": 3, "iterations": 2, "neighbors": 2, "metric": 0, "seed": 5}
 KERNEL = {"threshold": 1.0, "guard": 0.3}
 CHANGES: dict[str, dict[str, int | float]] = {
     "heads": {"heads": 1, "head_dim": 10, "value_dim": 6},
@@ -135,19 +214,27 @@ CHANGES: dict[str, dict[str, int | float]] = {
     "batch_init": {"batch_init": 1},
     "threshold": {"threshold": 0.9},
     "guard": {"guard": 0.32},
+    "patch_size": {"patch_size": 5},
+    "neighbors": {"neighbors": 3},
+    "metric": {"metric": 1},
+    "seed": {"seed": 6},
 }
 OPERATOR_BASE: dict[str, dict[str, int | float]] = {
     "NystraPinv": {"iterations": 2, "batch_init": 0},
     "NystraWindowSoftmax": {**BASE, "bias": 1},
     "NystraWindowNystrom": {**BASE, **LANDMARKS, **KERNEL},
     "NystraWindowNystromformer": {**BASE, **LANDMARKS},
+    "NystraPatchMatch": SEARCH,
 }
 
 
 def base_case(name: str, **changes: int | float) -> Case:
+    attributes = {**OPERATOR_BASE[name], **changes}
+    if name == "NystraPatchMatch":
+        return PatchMatchCase(name, attributes, (1, 2, 20, 21), values="integer", key=(20, 22))
     shape = (2, 3, 6, 6) if name == "NystraPinv" else (2, 16, 16, 26)
     table = (225, 2) if name == "NystraWindowSoftmax" else None
-    return Case(name, {**OPERATOR_BASE[name], **changes}, shape, table, values="large")
+    return Case(name, attributes, shape, table, values="large")
 
 
 @pytest.mark.parametrize(
@@ -167,18 +254,23 @@ def test_body_reads_every_attribute(name: str, changed: str) -> None:
     arrays = base.inputs("float32")
     module = importlib.import_module(f"nystra.plugins.operators.{base.folder}.reference")
     want, moved = (module.reference(*arrays, **case.all_attributes()) for case in (base, other))
-    got = run_poisoned(session(node_model(other)), arrays, [moved.shape])[0]
+    got = run_poisoned(session(node_model(other)), arrays, other.output_shapes())
+    if isinstance(other, PatchMatchCase):
+        compare_fields(other, tuple(got), moved, "float32")
+        with pytest.raises(AssertionError, match=r"index|shapes"):
+            compare_fields(other, tuple(got), want, "float32")
+        return
     bound = 2e-4 * np.abs(want).max()
-    check(got, moved, bound)
+    check(got[0], moved, bound)
     with pytest.raises(AssertionError, match="max error"):
-        check(got, want, bound)
+        check(got[0], want, bound)
 
 
 @pytest.mark.parametrize("opset", [18, 19, 20])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_nodes_that_differ_in_every_attribute(name: str, opset: int) -> None:
     """One body serves both: onnxruntime keeps one a name."""
-    rows = [case for case in GOOD if case.operator == name and case.values == "normal"]
+    rows = [case for case in GOOD if case.operator == name and case.values in ("normal", "integer")]
     first = rows[0]
     second = max(
         rows,
@@ -187,8 +279,9 @@ def test_two_nodes_that_differ_in_every_attribute(name: str, opset: int) -> None
         ),
     )
     arrays = [*first.inputs("float32"), *second.inputs("float32")]
-    wants = [expected(case, "float32") for case in (first, second)]
     runner = session(node_model(first, second, opset=opset))
-    gots = run_poisoned(runner, arrays, [want.shape for want in wants])
-    for case, got, want in zip((first, second), gots, wants, strict=True):
-        check(got, want, allowed(case, "float32", "body"))
+    shapes = [*first.output_shapes(), *second.output_shapes()]
+    gots = run_poisoned(runner, arrays, shapes)
+    half = len(gots) // 2
+    for case, got in ((first, gots[:half]), (second, gots[half:])):
+        compare(case, "float32", "body", got[0] if half == 1 else tuple(got))

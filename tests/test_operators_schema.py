@@ -51,6 +51,12 @@ def test_node_attributes_are_complete() -> None:
         ("NystraPinv", {"iterations": 2.5}, "iterations is 2.5; expected an integer"),
         ("NystraPinv", {"steps": 3}, "unknown attribute steps; expected iterations, batch_init"),
         ("NystraPinv", {"revision": 2}, "of revision 2, this nystra knows revision 1"),
+        ("NystraPatchMatch", {"patch_size": 4}, "patch_size is 4; expected an odd number"),
+        ("NystraPatchMatch", {"patch_size": 25}, "patch_size is 25; expected 1 to 23"),
+        ("NystraPatchMatch", {"neighbors": 33}, "neighbors is 33; expected 1 to 32"),
+        ("NystraPatchMatch", {"iterations": 17}, "iterations is 17; expected 1 to 16"),
+        ("NystraPatchMatch", {"metric": 3}, "metric is 3; expected 0 to 2"),
+        ("NystraPatchMatch", {"seed": 4096}, "seed is 4096; expected 0 to 4095"),
         ("NystraWindowSoftmax", {"heads": 2}, "attribute .* is missing"),
         ("NystraWindowSoftmax", {**WINDOW, "scale": float("nan")}, "expected a finite number"),
         ("NystraWindowSoftmax", {**WINDOW, "shift_w": 8}, "expected less than window_w, 8"),
@@ -111,4 +117,4 @@ def test_schemas_import_neither_torch_nor_onnx() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(OPERATORS) == 4
+    assert len(OPERATORS) == 5

@@ -43,7 +43,11 @@ def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
 
 def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
     kinds = {"int": onnx.defs.OpSchema.AttrType.INT, "float": onnx.defs.OpSchema.AttrType.FLOAT}
-    formal = onnx.defs.OpSchema.FormalParameter
+
+    def formal(name: str) -> onnx.defs.OpSchema.FormalParameter:
+        kind = "tensor(int32)" if name in operator.int32 else "T"
+        return onnx.defs.OpSchema.FormalParameter(name, kind)
+
     attributes = [
         onnx.defs.OpSchema.Attribute(one.name, kinds[one.kind], one.doc)
         for one in operator.attributes
@@ -57,8 +61,8 @@ def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
         DOMAIN,
         VERSION,
         operator.doc,
-        inputs=[formal(name, "T") for name in operator.inputs],
-        outputs=[formal(name, "T") for name in operator.outputs],
+        inputs=[formal(name) for name in operator.inputs],
+        outputs=[formal(name) for name in operator.outputs],
         type_constraints=[("T", _FLOAT_TYPES, "")],
         attributes=attributes,
     )

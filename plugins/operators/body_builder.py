@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -39,42 +40,56 @@ class BodyBuilder:
         self.inputs = [self._named(name) for name in schema.inputs]
         self._outputs = [self._named(name) for name in schema.outputs]
         self._nodes: list[onnx.NodeProto] = []
+        self._numbers = count()
         self._known: dict[tuple[str, bytes], str] = {}
+        self._top = self._nodes  # constants go here from inside loops too
+        self._fixed: dict[tuple[str, bytes], str] = {}
 
     def _named(self, name: str) -> str:
         return f"{self.schema.name}_{name}"
+
+    def _fresh(self, what: str) -> str:
+        return self._named(f"{what}_{next(self._numbers)}")
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Return the one output of a node, which is added unless there is an equal one."""
         key = (f"{op_type} {attributes}", "\n".join(inputs).encode())
         if key in self._known:
             return self._known[key]
-        output = self._known[key] = self._named(f"{op_type}_{len(self._nodes)}")
+        output = self._known[key] = self._fresh(op_type)
         self._nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
         return output
 
-    def _constant(self, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+    def ops(self, op_type: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Return the outputs of a node that has several."""
+        names = [self._fresh(op_type) for _ in range(outputs)]
+        self._nodes.append(helper.make_node(op_type, list(inputs), names, **attributes))
+        return names
+
+    def constant(self, value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+        """Return a constant of that type, shape and value."""
         key = (f"{value.dtype}{value.shape}", value.tobytes())
-        if key not in self._known:
-            tensor = numpy_helper.from_array(value, self._named(f"constant_{len(self._nodes)}"))
-            self._known[key] = self.op("Constant", value=tensor)
-        return self._known[key]
+        if key not in self._fixed:
+            output = self._fixed[key] = self._fresh("constant")
+            tensor = numpy_helper.from_array(value, output)
+            self._top.append(helper.make_node("Constant", [], [output], value=tensor))
+        return self._fixed[key]
 
     def ints(self, value: int | Sequence[int]) -> str:
         """Return an int64 constant: a scalar or a vector."""
-        return self._constant(np.asarray(value, dtype=np.int64))
+        return self.constant(np.asarray(value, dtype=np.int64))
 
     def number(self, value: float) -> str:
         """Return a float32 scalar constant."""
-        return self._constant(np.asarray(value, dtype=np.float32))
+        return self.constant(np.asarray(value, dtype=np.float32))
 
     def attribute(self, name: str) -> str:
         """Return the operator's attribute of that name: an int64 or float32 scalar."""
         key = ("attribute", name.encode())
-        if key in self._known:
-            return self._known[key]
+        if key in self._fixed:
+            return self._fixed[key]
         kind = next(a.kind for a in self.schema.attributes if a.name == name)
-        output = self._named(name)
+        output = self._fixed[key] = self._named(name)
         node = helper.make_node("Constant", [], [output])
         field, proto = (
             ("value_int", onnx.AttributeProto.INT)
@@ -84,11 +99,11 @@ class BodyBuilder:
         node.attribute.append(
             onnx.AttributeProto(name=field, ref_attr_name=name, type=proto),
         )
-        self._nodes.append(node)
-        self._known[key] = (
-            output if kind == "int" else self.op("Cast", output, to=TensorProto.FLOAT)
-        )
-        return self._known[key]
+        self._top.append(node)
+        if kind == "float":
+            wide = self._fixed[key] = self._fresh("Cast")
+            self._top.append(helper.make_node("Cast", [output], [wide], to=TensorProto.FLOAT))
+        return self._fixed[key]
 
     def is_on(self, name: str) -> str:
         """Return whether the INT attribute of that name is 1: a bool scalar."""
@@ -131,11 +146,55 @@ class BodyBuilder:
         perm = [*range(rank - 2), rank - 1, rank - 2]
         return self.op("Transpose", tensor, perm=perm)
 
-    def finish(self, result: str) -> onnx.FunctionProto:
-        """Cast the result to the type of the first input, and return the function."""
-        self._nodes.append(
-            helper.make_node("CastLike", [result, self.inputs[0]], [self._outputs[0]])
+    def loop(
+        self,
+        rounds: str,
+        states: Sequence[tuple[str, int]],
+        step: Callable[[str, list[str]], Sequence[str]],
+    ) -> list[str]:
+        """Return the states after some rounds of ``step``.
+
+        Args:
+            rounds: how many, an int64 scalar.
+            states: tensors before the first round, each with its element type (TensorProto).
+            step: (round from 0, states) -> states after the round, each of the shape it had; it
+                may read every tensor made before.
+        """
+        outer, known = self._nodes, dict(self._known)
+        self._nodes = []
+        place, going = self._fresh("round"), self._fresh("going")
+        before = [self._fresh("state") for _ in states]
+        after = [self.op("Identity", one) for one in step(place, before)]
+        still = self.op("Identity", going)
+        info = helper.make_tensor_value_info
+        kinds = [kind for _, kind in states]
+        graph = helper.make_graph(
+            self._nodes,
+            self._fresh("body"),
+            [
+                info(place, TensorProto.INT64, []),
+                info(going, TensorProto.BOOL, []),
+                *(info(name, kind, None) for name, kind in zip(before, kinds, strict=True)),
+            ],
+            [
+                info(still, TensorProto.BOOL, []),
+                *(info(name, kind, None) for name, kind in zip(after, kinds, strict=True)),
+            ],
         )
+        self._nodes, self._known = outer, known
+        names = [name for name, _ in states]
+        # TensorRT's parser does not know the condition in the body where the node is given none.
+        go = self.constant(np.array(True))
+        return self.ops("Loop", len(states), rounds, go, *names, body=graph)
+
+    def finish(self, *results: str) -> onnx.FunctionProto:
+        """Cast each result to int32 or to the type of the first input; return the function."""
+        for result, name, output in zip(results, self.schema.outputs, self._outputs, strict=True):
+            if name in self.schema.int32:
+                node = helper.make_node("Cast", [result], [output], to=TensorProto.INT32)
+            else:
+                node = helper.make_node("CastLike", [result, self.inputs[0]], [output])
+            self._nodes.append(node)
         return helper.make_function(
             DOMAIN,
             self.schema.name,

@@ -88,6 +88,7 @@ class OperatorSchema:
         outputs: names of the outputs.
         attributes: the attributes, ``revision`` last.
         types: element types of T.
+        int32: the inputs and outputs that are int32; all others are of type T.
         rule: raises NystraError where attributes that are fine alone do not fit together.
     """
 
@@ -97,6 +98,7 @@ class OperatorSchema:
     outputs: tuple[str, ...]
     attributes: tuple[Attribute, ...]
     types: tuple[str, ...] = ("float", "float16", "bfloat16")
+    int32: tuple[str, ...] = ()
     rule: Callable[[str, Attributes], None] | None = field(default=None, compare=False)
 
     def validate(self, attributes: Mapping[str, object]) -> Attributes:

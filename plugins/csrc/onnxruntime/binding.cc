@@ -57,8 +57,8 @@ int64_t Attributes::integer(const char* name, int64_t minimum, int64_t maximum) 
     throw Refusal(std::string("attribute ") + name + " is missing or not an INT");
   }
   if (value < minimum || value > maximum)
-    throw Refusal(std::string("attribute ") + name + " is " + std::to_string(value) + "; expected " +
-                  std::to_string(minimum) + " to " + std::to_string(maximum));
+    throw Refusal(std::string("attribute ") + name + " is " + std::to_string(value) +
+                  "; expected " + std::to_string(minimum) + " to " + std::to_string(maximum));
   return value;
 }
 
@@ -91,7 +91,8 @@ Tensor Call::input(size_t index) const {
   check(api_, api_.KernelContext_GetInput(context_, index, &value), "give an input");
   TensorInfo* info = nullptr;
   check(api_, api_.GetTensorTypeAndShape(value, &info), "describe an input");
-  const std::unique_ptr<TensorInfo, void (*)(TensorInfo*)> owner(info, api_.ReleaseTensorTypeAndShapeInfo);
+  const std::unique_ptr<TensorInfo, void (*)(TensorInfo*)> owner(
+      info, api_.ReleaseTensorTypeAndShapeInfo);
   size_t rank = 0;
   check(api_, api_.GetDimensionsCount(info, &rank), "give a rank");
   Tensor tensor{nullptr, std::vector<int64_t>(rank)};
@@ -104,7 +105,8 @@ Tensor Call::input(size_t index) const {
 
 void* Call::output(size_t index, const std::vector<int64_t>& shape) const {
   Value* value = nullptr;
-  check(api_, api_.KernelContext_GetOutput(context_, index, shape.data(), shape.size(), &value), "give an output");
+  check(api_, api_.KernelContext_GetOutput(context_, index, shape.data(), shape.size(), &value),
+        "give an output");
   void* data = nullptr;
   check(api_, api_.GetTensorMutableData(value, &data), "give output memory");
   return data;
@@ -115,14 +117,17 @@ void Call::parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* wo
   const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   const int64_t workers = std::min(tasks, cores);
   const AlignedFloats scratch(static_cast<size_t>(workers) * static_cast<size_t>(floats));
-  Queue queue{run, work, scratch.get(), floats, tasks, std::max<int64_t>(1, std::min<int64_t>(8, tasks / (8 * workers)))};
+  Queue queue{run,    work,  scratch.get(),
+              floats, tasks, std::max<int64_t>(1, std::min<int64_t>(8, tasks / (8 * workers)))};
   const auto drain = [](void* user, size_t worker) {
     static_cast<Queue*>(user)->drain(static_cast<int64_t>(worker));
   };
-  check(api_, api_.KernelContext_ParallelFor(context_, drain, static_cast<size_t>(workers), 0, &queue),
+  check(api_,
+        api_.KernelContext_ParallelFor(context_, drain, static_cast<size_t>(workers), 0, &queue),
         "run tasks in parallel");
   if (queue.failure == nystra::Status::kNoScratch) throw std::bad_alloc();
-  if (queue.failure == nystra::Status::kUnsupported) throw Refusal("sizes beyond what the kernel was made for");
+  if (queue.failure == nystra::Status::kUnsupported)
+    throw Refusal("sizes beyond what the kernel was made for");
 }
 
 AlignedFloats::AlignedFloats(size_t floats)

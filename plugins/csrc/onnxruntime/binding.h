@@ -93,6 +93,15 @@ class AlignedFloats {
 // Creates a status for what is being thrown. To be called in a handler.
 Status* caught(const Api& api, const char* name);
 
+// How many outputs an operator has, and the element types of inputs and outputs where `type` is the
+// one it is registered for. Operators that are not all of one type specialise it.
+template <class Operator>
+struct Signature {
+  static constexpr size_t kOutputs = 1;
+  static constexpr int input(size_t, int type) { return type; }
+  static constexpr int output(size_t, int type) { return type; }
+};
+
 // An OrtCustomOp of an operator for one element type.
 template <class Operator>
 class Registered : public CustomOp {
@@ -101,10 +110,14 @@ class Registered : public CustomOp {
     version = kApiVersion;
     GetName = [](const CustomOp*) { return Operator::kName; };
     GetExecutionProviderType = [](const CustomOp*) -> const char* { return nullptr; };
-    GetInputType = [](const CustomOp* op, size_t) { return self(op).element_type(); };
+    GetInputType = [](const CustomOp* op, size_t i) {
+      return Signature<Operator>::input(i, self(op).element_type());
+    };
     GetInputTypeCount = [](const CustomOp*) -> size_t { return Operator::kInputs; };
-    GetOutputType = [](const CustomOp* op, size_t) { return self(op).element_type(); };
-    GetOutputTypeCount = [](const CustomOp*) -> size_t { return 1; };
+    GetOutputType = [](const CustomOp* op, size_t i) {
+      return Signature<Operator>::output(i, self(op).element_type());
+    };
+    GetOutputTypeCount = [](const CustomOp*) { return Signature<Operator>::kOutputs; };
     GetInputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetInputMemoryType = [](const CustomOp*, size_t) { return kDefaultMemory; };

@@ -14,7 +14,8 @@ void check_cells(const char* what, int64_t window, int64_t shift, int64_t parts)
     if (start < border && border < end)
       throw Refusal("with mask 1 the region border at " + std::to_string(border) + " of " +
                     std::to_string(window) + " " + what + " cuts a landmark's cell (" +
-                    std::to_string(parts) + " cells); expected a border between cells: use mask 0, "
+                    std::to_string(parts) +
+                    " cells); expected a border between cells: use mask 0, "
                     "other landmarks or full attention (NystraWindowSoftmax) here");
   }
 }
@@ -28,9 +29,9 @@ LandmarkWindows::LandmarkWindows(const Attributes& a) : params_{} {
   params_.iterations = a.integer("iterations", 1, 8);
   batch_init_ = a.integer("batch_init", 0, 1) != 0;
   if (params_.landmarks() > kMaxLandmarks)
-    throw Refusal("attributes landmark_rows and landmark_cols give " + std::to_string(params_.rows) +
-                  " x " + std::to_string(params_.cols) + " landmarks; expected at most " +
-                  std::to_string(kMaxLandmarks));
+    throw Refusal("attributes landmark_rows and landmark_cols give " +
+                  std::to_string(params_.rows) + " x " + std::to_string(params_.cols) +
+                  " landmarks; expected at most " + std::to_string(kMaxLandmarks));
   if (params_.shape.mask) {
     check_cells("rows", params_.shape.window_h, params_.shape.shift_h, params_.rows);
     check_cells("columns", params_.shape.window_w, params_.shape.shift_w, params_.cols);
@@ -49,7 +50,8 @@ void LandmarkWindows::compute(const Call& call, const Kernels& k) const {
     std::mutex mutex;
     call.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
       BatchMaxima here = kOwnMaxima;
-      const nystra::Status status = k.maxima(params, call.type, qkv.data, first, last, scratch, &here);
+      const nystra::Status status =
+          k.maxima(params, call.type, qkv.data, first, last, scratch, &here);
       const std::lock_guard<std::mutex> lock(mutex);
       merge(here, &given);
       return status;
@@ -67,12 +69,14 @@ WindowNystrom::WindowNystrom(const Attributes& a) : LandmarkWindows(a) {
 
 void WindowNystrom::compute(const Call& call) const {
   const nystra::Kernels& k = *kernels();
-  LandmarkWindows::compute(call, {k.window_nystrom_scratch, k.window_nystrom_maxima, k.window_nystrom});
+  LandmarkWindows::compute(call,
+                           {k.window_nystrom_scratch, k.window_nystrom_maxima, k.window_nystrom});
 }
 
 void WindowNystromformer::compute(const Call& call) const {
   const nystra::Kernels& k = *kernels();
-  LandmarkWindows::compute(call, {k.window_nystromformer_scratch, k.window_nystromformer_maxima, k.window_nystromformer});
+  LandmarkWindows::compute(call, {k.window_nystromformer_scratch, k.window_nystromformer_maxima,
+                                  k.window_nystromformer});
 }
 
 }  // namespace nystra::ort

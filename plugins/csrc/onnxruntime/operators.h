@@ -64,9 +64,27 @@ class WindowNystromformer : LandmarkWindows {
   static constexpr const char* kName = "NystraWindowNystromformer";
   using LandmarkWindows::kInputs;
 
-  using LandmarkWindows::LandmarkWindows;
   explicit WindowNystromformer(const Attributes& attributes) : LandmarkWindows(attributes) {}
   void compute(const Call&) const;
+};
+
+class PatchMatch {
+ public:
+  static constexpr const char* kName = "NystraPatchMatch";
+  static constexpr size_t kInputs = 5;
+
+  explicit PatchMatch(const Attributes&);
+  void compute(const Call&) const;
+
+ private:
+  PatchMatchParams params_;
+};
+
+template <>
+struct Signature<PatchMatch> {
+  static constexpr size_t kOutputs = 2;
+  static constexpr int input(size_t i, int type) { return i == 4 ? kInt32 : type; }
+  static constexpr int output(size_t i, int type) { return i == 0 ? kInt32 : type; }
 };
 
 }  // namespace nystra::ort

@@ -18,32 +18,33 @@ struct TensorInfo;
 
 constexpr uint32_t kApiVersion = 17;  // the lowest with all of the entries below
 
-constexpr int kFail = 1, kInvalidArgument = 2;  // codes of a status
-constexpr int kFloat = 1, kFloat16 = 10;        // element types
-constexpr int kRequired = 0;                    // characteristic of an input or output
+constexpr int kFail = 1, kInvalidArgument = 2;        // codes of a status
+constexpr int kFloat = 1, kInt32 = 6, kFloat16 = 10;  // element types
+constexpr int kRequired = 0;                          // characteristic of an input or output
 constexpr int kDefaultMemory = 0;
 
 struct CustomOp;
 
 // X(position in OrtApi, name, result, (parameters)). A null status is success.
-#define NYSTRA_ORT_ENTRIES(X)                                                                   \
-  X(0, CreateStatus, Status*, (int code, const char* message))                                  \
-  X(26, CreateCustomOpDomain, Status*, (const char* name, Domain** out))                        \
-  X(27, CustomOpDomain_Add, Status*, (Domain*, const CustomOp*))                                \
-  X(28, AddCustomOpDomain, Status*, (SessionOptions*, Domain*))                                 \
-  X(51, GetTensorMutableData, Status*, (Value*, void** out))                                    \
-  X(60, GetTensorElementType, Status*, (const TensorInfo*, int* out))                           \
-  X(61, GetDimensionsCount, Status*, (const TensorInfo*, size_t* out))                          \
-  X(62, GetDimensions, Status*, (const TensorInfo*, int64_t* out, size_t count))                \
-  X(65, GetTensorTypeAndShape, Status*, (const Value*, TensorInfo** out))                       \
-  X(85, KernelInfoGetAttribute_float, Status*, (const KernelInfo*, const char*, float* out))    \
-  X(86, KernelInfoGetAttribute_int64, Status*, (const KernelInfo*, const char*, int64_t* out))  \
-  X(90, KernelContext_GetInput, Status*, (const KernelContext*, size_t, const Value** out))     \
-  X(91, KernelContext_GetOutput, Status*,                                                       \
-    (KernelContext*, size_t, const int64_t* dimensions, size_t rank, Value** out))              \
-  X(93, ReleaseStatus, void, (Status*))                                                         \
-  X(99, ReleaseTensorTypeAndShapeInfo, void, (TensorInfo*))                                     \
-  X(274, KernelContext_ParallelFor, Status*,                                                    \
+#define NYSTRA_ORT_ENTRIES(X)                                                                    \
+  X(0, CreateStatus, Status*, (int code, const char* message))                                   \
+  X(26, CreateCustomOpDomain, Status*, (const char* name, Domain** out))                         \
+  X(27, CustomOpDomain_Add, Status*, (Domain*, const CustomOp*))                                 \
+  X(28, AddCustomOpDomain, Status*, (SessionOptions*, Domain*))                                  \
+  X(51, GetTensorMutableData, Status*, (Value*, void** out))                                     \
+  X(60, GetTensorElementType, Status*, (const TensorInfo*, int* out))                            \
+  X(61, GetDimensionsCount, Status*, (const TensorInfo*, size_t* out))                           \
+  X(62, GetDimensions, Status*, (const TensorInfo*, int64_t* out, size_t count))                 \
+  X(65, GetTensorTypeAndShape, Status*, (const Value*, TensorInfo** out))                        \
+  X(85, KernelInfoGetAttribute_float, Status*, (const KernelInfo*, const char*, float* out))     \
+  X(86, KernelInfoGetAttribute_int64, Status*, (const KernelInfo*, const char*, int64_t* out))   \
+  X(90, KernelContext_GetInput, Status*, (const KernelContext*, size_t, const Value** out))      \
+  X(91, KernelContext_GetOutput, Status*,                                                        \
+    (KernelContext*, size_t, const int64_t* dimensions, size_t rank, Value** out))               \
+  X(93, ReleaseStatus, void, (Status*))                                                          \
+  X(99, ReleaseTensorTypeAndShapeInfo, void, (TensorInfo*))                                      \
+  X(101, ReleaseCustomOpDomain, void, (Domain*))                                                 \
+  X(274, KernelContext_ParallelFor, Status*,                                                     \
     (const KernelContext*, void (*task)(void* user, size_t index), size_t total, size_t batches, \
      void* user))
 

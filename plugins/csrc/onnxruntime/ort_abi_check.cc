@@ -27,10 +27,15 @@ struct SameCall<RA (*)(A...), RB (*)(B...)> {
   }
   static constexpr bool value = result();
 };
+template <class RA, class... A, class RB, class... B>
+struct SameCall<RA (*)(A...), RB (*)(B...) noexcept> : SameCall<RA (*)(A...), RB (*)(B...)> {};
 
-#define CHECK_ENTRY(position, name, result, parameters)                                          \
-  static_assert(offsetof(OrtApi, name) == (position) * sizeof(void*), "position of " #name);    \
-  static_assert(SameCall<decltype(Api::name), decltype(OrtApi::name)>::value, "signature of " #name);
+#pragma GCC diagnostic ignored "-Wignored-attributes"  // the header's warn_unused_result
+
+#define CHECK_ENTRY(position, name, result, parameters)                                      \
+  static_assert(offsetof(OrtApi, name) == (position) * sizeof(void*), "position of " #name); \
+  static_assert(SameCall<decltype(Api::name), decltype(OrtApi::name)>::value,                \
+                "signature of " #name);
 NYSTRA_ORT_ENTRIES(CHECK_ENTRY)
 
 #define CHECK_MEMBER(name) \
@@ -63,6 +68,7 @@ CHECK_MEMBER(GetAliasMap)
 CHECK_MEMBER(ReleaseAliasMap)
 
 static_assert(kFloat == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
+static_assert(kInt32 == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32);
 static_assert(kFloat16 == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16);
 static_assert(kRequired == INPUT_OUTPUT_REQUIRED && kDefaultMemory == OrtMemTypeDefault);
 static_assert(kFail == ORT_FAIL && kInvalidArgument == ORT_INVALID_ARGUMENT);

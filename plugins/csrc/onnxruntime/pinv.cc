@@ -29,7 +29,8 @@ void Pinv::compute(const Call& call) const {
     std::mutex mutex;
     call.parallel(params.matrices, floats, [&](int64_t first, int64_t last, float* scratch) {
       BatchMaxima here = kOwnMaxima;
-      const nystra::Status status = k.pinv_maxima(params, call.type, a.data, first, last, scratch, &here);
+      const nystra::Status status =
+          k.pinv_maxima(params, call.type, a.data, first, last, scratch, &here);
       const std::lock_guard<std::mutex> lock(mutex);
       merge(here, &given);
       return status;

@@ -8,11 +8,12 @@
 namespace nystra::ort {
 namespace {
 
-// The operators as one onnxruntime knows them. It outlives every session: never destroyed.
+// The operators as one onnxruntime knows them. It outlives every session of it.
 struct Registration {
   const Table table;
   Api api;
   Domain* domain = nullptr;
+  std::vector<std::shared_ptr<CustomOp>> operators;
 
   explicit Registration(Table given) : table(given) {
 #define NYSTRA_ORT_LOAD(position, name, result, parameters) \
@@ -24,24 +25,36 @@ struct Registration {
     add<WindowSoftmax>();
     add<WindowNystrom>();
     add<WindowNystromformer>();
+    add<PatchMatch>();
   }
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+  ~Registration() { api.ReleaseCustomOpDomain(domain); }
 
   template <class Operator>
   void add() {
-    for (const Type type : {Type::kFloat, Type::kHalf})
-      check(api, api.CustomOpDomain_Add(domain, new Registered<Operator>(api, type)),
+    for (const Type type : {Type::kFloat, Type::kHalf}) {
+      operators.push_back(std::make_shared<Registered<Operator>>(api, type));
+      check(api, api.CustomOpDomain_Add(domain, operators.back().get()),
             "add an operator to the domain");
+    }
   }
 };
+
+std::vector<std::unique_ptr<Registration>>* registrations = nullptr;
+
+// onnxruntime unloads the library with the last session that uses it, and loads it again for the
+// next. When a process ends this runs after the destructors of every object that may hold a session.
+__attribute__((destructor)) void release() { delete registrations; }
 
 // The registration with the onnxruntime of this table. A process may hold more than one.
 const Registration& registration(Table table) {
   static std::mutex mutex;
-  static auto* const known = new std::vector<std::unique_ptr<Registration>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  for (const auto& one : *known)
+  if (registrations == nullptr) registrations = new std::vector<std::unique_ptr<Registration>>;
+  for (const auto& one : *registrations)
     if (one->table == table) return *one;
-  return *known->emplace_back(std::make_unique<Registration>(table));
+  return *registrations->emplace_back(std::make_unique<Registration>(table));
 }
 
 }  // namespace
@@ -61,7 +74,8 @@ extern "C" __attribute__((visibility("default"))) nystra::ort::Status* RegisterC
   try {
     if (nystra::kernels() == nullptr) {
       const std::string forced = std::getenv("NYSTRA_CPU_ISA");
-      return create(kInvalidArgument, ("NYSTRA_CPU_ISA is '" + forced + "'; expected generic, avx2 "
+      return create(kInvalidArgument, ("NYSTRA_CPU_ISA is '" + forced +
+                                       "'; expected generic, avx2 "
                                        "or avx512, one that this CPU and this build have")
                                           .c_str());
     }

@@ -11,7 +11,8 @@ WindowSoftmax::WindowSoftmax(const Attributes& a)
 void WindowSoftmax::compute(const Call& call) const {
   const Tensor qkv = call.input(0), table = call.input(1);
   const WindowShape shape = with_map(shape_, qkv);
-  const std::vector<int64_t> expected = {(2 * shape.window_h - 1) * (2 * shape.window_w - 1), shape.heads};
+  const std::vector<int64_t> expected = {(2 * shape.window_h - 1) * (2 * shape.window_w - 1),
+                                         shape.heads};
   if (bias_ && table.shape != expected)
     throw Refusal("input bias_table is " + shape_text(table.shape) + "; expected " +
                   shape_text(expected) + " = ((2 window_h - 1) (2 window_w - 1), heads)");

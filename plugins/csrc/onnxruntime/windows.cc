@@ -44,9 +44,9 @@ WindowShape with_map(WindowShape s, const Tensor& qkv) {
   if (qkv.shape[3] != s.channels())
     throw Refusal("input qkv is " + shape_text(qkv.shape) + " with " +
                   std::to_string(qkv.shape[3]) + " channels; expected " +
-                  std::to_string(s.channels()) + " = heads (2 head_dim + value_dim) = " +
-                  std::to_string(s.heads) + " (2 * " + std::to_string(s.head_dim) + " + " +
-                  std::to_string(s.value_dim) + ")");
+                  std::to_string(s.channels()) +
+                  " = heads (2 head_dim + value_dim) = " + std::to_string(s.heads) + " (2 * " +
+                  std::to_string(s.head_dim) + " + " + std::to_string(s.value_dim) + ")");
   check_multiple("height", s.height, s.window_h, qkv);
   check_multiple("width", s.width, s.window_w, qkv);
   return s;

@@ -57,14 +57,17 @@ inline Vec load_part(const Half* p, int n) {
   return (Vec)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(__mmask16((1u << n) - 1), p));
 }
 inline void store_part(Half* p, Vec v, int n) {
-  _mm256_mask_storeu_epi16(p, __mmask16((1u << n) - 1), _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
+  _mm256_mask_storeu_epi16(p, __mmask16((1u << n) - 1),
+                           _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 }
 #elif defined(__AVX2__)
 inline __m256i first_lanes(int n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 inline Vec load_part(const float* p, int n) { return (Vec)_mm256_maskload_ps(p, first_lanes(n)); }
-inline void store_part(float* p, Vec v, int n) { _mm256_maskstore_ps(p, first_lanes(n), (__m256)v); }
+inline void store_part(float* p, Vec v, int n) {
+  _mm256_maskstore_ps(p, first_lanes(n), (__m256)v);
+}
 inline Vec load_part(const Half* p, int n) {
   __m128i bits = _mm_setzero_si128();
   if (n == kLanes)

@@ -7,22 +7,26 @@
 namespace nystra {
 namespace {
 
-#define NYSTRA_KERNELS(set)                                                              \
-  {#set,                                                                                 \
-   set::pinv_scratch,                                                                    \
-   set::pinv_maxima,                                                                     \
-   set::pinv,                                                                            \
-   set::window_softmax_tasks,                                                            \
-   set::window_softmax_scratch,                                                          \
-   set::window_softmax_bias_size,                                                        \
-   set::window_softmax_bias,                                                             \
-   set::window_softmax,                                                                  \
-   set::window_nystrom_scratch,                                                          \
-   set::window_nystrom_maxima,                                                           \
-   set::window_nystrom,                                                                  \
-   set::window_nystromformer_scratch,                                                    \
-   set::window_nystromformer_maxima,                                                     \
-   set::window_nystromformer}
+#define NYSTRA_KERNELS(set)           \
+  {#set,                              \
+   set::pinv_scratch,                 \
+   set::pinv_maxima,                  \
+   set::pinv,                         \
+   set::window_softmax_tasks,         \
+   set::window_softmax_scratch,       \
+   set::window_softmax_bias_size,     \
+   set::window_softmax_bias,          \
+   set::window_softmax,               \
+   set::window_nystrom_scratch,       \
+   set::window_nystrom_maxima,        \
+   set::window_nystrom,               \
+   set::window_nystromformer_scratch, \
+   set::window_nystromformer_maxima,  \
+   set::window_nystromformer,         \
+   set::patch_match_workspace,        \
+   set::patch_match_steps,            \
+   set::patch_match_tasks,            \
+   set::patch_match}
 
 constexpr Kernels kGeneric = NYSTRA_KERNELS(generic);
 #if defined(NYSTRA_HAVE_AVX2)

@@ -26,6 +26,11 @@
                                      float*, BatchMaxima*);                                        \
   Status window_nystromformer(const LandmarkParams&, Type, const void*, const BatchMaxima&, void*, \
                               int64_t, int64_t, float*);                                           \
+  int64_t patch_match_workspace(const PatchMatchParams&);                                          \
+  int64_t patch_match_steps(const PatchMatchParams&);                                              \
+  int64_t patch_match_tasks(const PatchMatchParams&, int64_t);                                     \
+  Status patch_match(const PatchMatchParams&, Type, const PatchMatchMaps&, int64_t, int64_t,       \
+                     int64_t, float*);                                                             \
   }
 
 NYSTRA_DECLARE_KERNELS(generic)

@@ -2,42 +2,17 @@
 //
 // A kernel takes raw pointers, a range of tasks and scratch memory, and returns a status. A task
 // is one matrix, or one head of one window; tasks of a call touch disjoint parts of the output
-// and may run at the same time, each with scratch of its own. Parameters are checked by the
-// binding: heads * (2 * head_dim + value_dim) channels, maps a multiple of the window, shifts
-// smaller than it.
+// and may run at the same time, each with scratch of its own. Parameters are in ../params.h.
 #pragma once
 
 #include <cstdint>
+
+#include "../params.h"
 
 namespace nystra {
 
 struct Half {
   uint16_t bits;
-};
-
-enum class Type { kFloat, kHalf };
-
-enum class Status {
-  kOk,
-  kNoScratch,    // the call needs scratch memory and got none
-  kUnsupported,  // sizes beyond what the kernel was made for
-};
-
-// What kernels over windows share. Letters as in the documentation: qkv (B, H, W, h(2d+e)).
-struct WindowShape {
-  int64_t batch, height, width;
-  int64_t heads, head_dim, value_dim;
-  int64_t window_h, window_w, shift_h, shift_w;
-  int64_t mask;
-  float scale;
-
-  int64_t channels() const { return heads * (2 * head_dim + value_dim); }
-  int64_t tokens() const { return window_h * window_w; }
-  int64_t windows() const { return batch * (height / window_h) * (width / window_w); }
-};
-
-struct PinvParams {
-  int64_t matrices, size, iterations;
 };
 
 // Maxima of row and column sums of abs A over a whole batch; negative: take those of each matrix.
@@ -59,16 +34,16 @@ struct WindowSoftmaxParams {
   const float* bias;  // made by window_softmax_bias; null: none
 };
 
-struct LandmarkParams {
-  WindowShape shape;
-  int64_t rows, cols, iterations;
-  float threshold, guard;  // of the kernel form alone
-
-  int64_t landmarks() const { return rows * cols; }
+// One element of the batch. Masks and starts are read with a step of 0 where they are broadcast.
+struct PatchMatchMaps {
+  const void *query, *key;
+  const void *query_mask, *key_mask;
+  int64_t query_mask_steps[2], key_mask_steps[2];  // from row to row, from column to column
+  const int32_t* start;
+  int64_t start_steps[3];  // from neighbour to neighbour, row to row, column to column
+  int32_t* index;
+  void* score;
 };
-
-constexpr int64_t kMaxPinvSize = 128;
-constexpr int64_t kMaxLandmarks = 64;
 
 // The kernels of one instruction set. `scratch` functions return the floats that one running
 // task needs, aligned to 64 bytes. `maxima` functions merge into `result`.
@@ -99,6 +74,13 @@ struct Kernels {
                                         int64_t last, float* scratch, BatchMaxima* result);
   Status (*window_nystromformer)(const LandmarkParams&, Type, const void* qkv, const BatchMaxima&,
                                  void* out, int64_t first, int64_t last, float* scratch);
+
+  // A search goes in steps, each a number of tasks; all of them share one workspace (floats).
+  int64_t (*patch_match_workspace)(const PatchMatchParams&);
+  int64_t (*patch_match_steps)(const PatchMatchParams&);
+  int64_t (*patch_match_tasks)(const PatchMatchParams&, int64_t step);
+  Status (*patch_match)(const PatchMatchParams&, Type, const PatchMatchMaps&, int64_t step,
+                        int64_t first, int64_t last, float* workspace);
 };
 
 // The table in use: the best this CPU has, or the one NYSTRA_CPU_ISA names; null where that one

@@ -1,8 +1,8 @@
 // What the two Nystrom forms share: landmarks of a window and blocks of its tokens.
 #pragma once
 
+#include "ahead.h"
 #include "pseudoinverse.h"
-#include "window.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
@@ -12,13 +12,13 @@ constexpr int64_t kBlock = 64;  // tokens
 struct LandmarkBuffers {
   int64_t m, rows, step;  // landmarks; rounded up for products; rounded up for vectors
   int64_t d_step, e_step;
-  float *q, *k;     // landmarks (d_step, step), channels in rows; q times scale and log2(e)
-  float *upper;     // (rows, e_step) G_U V
-  float *product;   // (rows, e_step) Z G_U V
-  float *columns;   // (d_step, kBlock) q or k of a block, channels in rows
-  float *values;    // (kBlock, e_step) v of a block
-  float *scores;    // (rows, kBlock) landmarks against a block
-  float *token_regions;  // (kBlock)
+  float *q, *k;          // landmarks (d_step, step), channels in rows; q times scale and log2(e)
+  float* upper;          // (rows, e_step) G_U V
+  float* product;        // (rows, e_step) Z G_U V
+  float* columns;        // (d_step, kBlock) q or k of a block, channels in rows
+  float* values;         // (kBlock, e_step) v of a block
+  float* scores;         // (rows, kBlock) landmarks against a block
+  float* token_regions;  // (kBlock)
   PinvBuffers pinv;
   int regions[kMaxLandmarks];
   int64_t pixels[kBlock];
@@ -40,19 +40,10 @@ struct LandmarkBuffers {
         pinv(m, memory) {}
 };
 
-// The channels of one head in a packed map.
-template <class T>
-struct Head {
-  const T *q, *k, *v;
-
-  Head(const WindowShape& s, const T* qkv, int64_t head)
-      : q(qkv + head * s.head_dim),
-        k(qkv + (s.heads + head) * s.head_dim),
-        v(qkv + 2 * s.heads * s.head_dim + head * s.value_dim) {}
-};
-
 inline int64_t cell_start(int64_t i, int64_t n, int64_t parts) { return i * n / parts; }
-inline int64_t cell_end(int64_t i, int64_t n, int64_t parts) { return ((i + 1) * n + parts - 1) / parts; }
+inline int64_t cell_end(int64_t i, int64_t n, int64_t parts) {
+  return ((i + 1) * n + parts - 1) / parts;
+}
 
 struct Cell {
   int64_t y0, y1, x0, x1;
@@ -83,37 +74,6 @@ inline void pool(const Place& p, const Cell& cell, const T* map, int64_t stride,
   for (int i = 0; i < n1; ++i) out[(kLanes + i) * step] = sum1[i] * factor;
 }
 
-// Asks for the tokens that a worker's next task, the next head of the window, will read first: a
-// few between two tiles of a product, so that memory works while the arithmetic goes on. Tokens
-// are far apart in memory: the hardware does not see them coming.
-template <class T>
-class Ahead {
- public:
-  Ahead(const WindowShape& s, const Place& p, const T* qkv, int64_t head)
-      : shape_(s), place_(p), head_(s, qkv, head + 1), left_(fits(s) && head + 1 < s.heads ? s.tokens() : 0) {}
-
-  // Whether a head of a window fits into a core's cache beside another one.
-  static bool fits(const WindowShape& s) {
-    return s.tokens() * (2 * s.head_dim + s.value_dim) * int64_t(sizeof(T)) <= 384 * 1024;
-  }
-
-  void operator()() {
-    for (int i = 0; i < 4 && left_ > 0; ++i, --left_) {
-      const int64_t token = place_.pixel(y_, x_) * shape_.channels();
-      prefetch(head_.q + token, shape_.head_dim);
-      prefetch(head_.k + token, shape_.head_dim);
-      prefetch(head_.v + token, shape_.value_dim);
-      if (++x_ == shape_.window_w) x_ = 0, ++y_;
-    }
-  }
-
- private:
-  const WindowShape& shape_;
-  const Place& place_;
-  const Head<T> head_;
-  int64_t left_, y_ = 0, x_ = 0;
-};
-
 // Fills the landmarks: q times scale and log2(e), k as it is. Padding is zero.
 template <class T>
 inline void find_landmarks(const LandmarkParams& params, const Place& p, const Head<T>& head,
@@ -125,7 +85,8 @@ inline void find_landmarks(const LandmarkParams& params, const Place& p, const H
     const float mean = 1.0f / float((here.y1 - here.y0) * (here.x1 - here.x0));
     for (int64_t c = 0; c < s.head_dim; c += 2 * kLanes) {
       const int64_t n = s.head_dim - c;
-      pool(p, here, head.q + c, s.channels(), n, mean * s.scale * kLog2E, b.q + c * b.step + j, b.step);
+      pool(p, here, head.q + c, s.channels(), n, mean * s.scale * kLog2E, b.q + c * b.step + j,
+           b.step);
       pool(p, here, head.k + c, s.channels(), n, mean, b.k + c * b.step + j, b.step);
     }
     b.regions[j] = p.region(here.y0, here.x0);
@@ -140,7 +101,8 @@ inline void scale_keys(const LandmarkParams& params, const LandmarkBuffers& b) {
 
 // Calls f(count) for each block of tokens, their pixels (and regions, in a cut window) filled in.
 template <class F>
-inline void for_blocks(const LandmarkParams& params, const Place& p, LandmarkBuffers& b, const F& f) {
+inline void for_blocks(const LandmarkParams& params, const Place& p, LandmarkBuffers& b,
+                       const F& f) {
   const int64_t tokens = params.shape.tokens();
   for (int64_t first = 0; first < tokens; first += kBlock) {
     const int64_t count = tokens - first < kBlock ? tokens - first : kBlock;
@@ -188,14 +150,6 @@ inline void apply_inverse(const LandmarkBuffers& b) {
            store_to(b.product, b.e_step, Same()));
 }
 
-// Asks for the output of a block's tokens, that their stores find it at hand.
-template <class T>
-inline void prefetch_output(const WindowShape& s, const LandmarkBuffers& b, int64_t head,
-                            int64_t count, T* out) {
-  for (int64_t i = 0; i < count; ++i)
-    prefetch<true>(out + (b.pixels[i] * s.heads + head) * s.value_dim, s.value_dim);
-}
-
 // Writes token i of a block as factors[i] * (scores^T matrix)[i].
 template <class T, class Between>
 inline void write_tokens(const WindowShape& s, const LandmarkBuffers& b, int64_t head,
@@ -205,8 +159,7 @@ inline void write_tokens(const WindowShape& s, const LandmarkBuffers& b, int64_t
   const auto finish = [=, map = out + head * width, pixels = b.pixels](int64_t row, int64_t col,
                                                                        auto& acc) {
     each(row, col, acc, [=](int64_t r, int64_t c, Vec v) {
-      if (r < count)
-        store_part(map + pixels[r] * stride + c, v * factors[r], lanes_left(width, c));
+      if (r < count) store_part(map + pixels[r] * stride + c, v * factors[r], lanes_left(width, c));
     });
   };
   multiply(round_up(count, 4), b.e_step, b.m, b.scores, Fixed<1>(), Fixed<kBlock>(), matrix,

@@ -65,8 +65,8 @@ inline void panel(int64_t rows, int64_t col, int64_t depth, const float* a, RowS
 }
 
 // C (rows, cols) = start + A (rows, depth) B (depth, cols). Element (r, k) of A is
-// a[r * row_step + k * depth_step]; rows are a multiple of kRowUnit, cols one of kLanes, depth >= 1.
-// Functions had better capture by value: what they refer to is read again after every store.
+// a[r * row_step + k * depth_step]; rows are a multiple of kRowUnit, cols one of kLanes, depth
+// >= 1. Functions had better capture by value: what they refer to is read again after every store.
 // `start(row, col)` gives a vector, `finish(row, col, acc)` takes a tile of Rows x Vecs vectors.
 // `between()` is called after each tile.
 template <class RowStep, class DepthStep, class Start, class Finish, class Between>

@@ -10,8 +10,9 @@ template <class T>
 void read(const PinvBuffers& p, const T* a) {
   for (int64_t i = 0; i < p.rows; ++i)
     for (int64_t j = 0; j < p.step; j += kLanes)
-      store(p.a + i * p.step + j,
-            i < p.size && j < p.size ? load_part(a + i * p.size + j, lanes_left(p.size, j)) : Vec{});
+      store(p.a + i * p.step + j, i < p.size && j < p.size
+                                      ? load_part(a + i * p.size + j, lanes_left(p.size, j))
+                                      : Vec{});
 }
 
 template <class T>
@@ -70,7 +71,8 @@ Status pinv(const PinvParams& params, Type type, const void* a, const BatchMaxim
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
   if (type == Type::kFloat)
-    invert(params, static_cast<const float*>(a), given, static_cast<float*>(z), first, last, scratch);
+    invert(params, static_cast<const float*>(a), given, static_cast<float*>(z), first, last,
+           scratch);
   else
     invert(params, static_cast<const Half*>(a), given, static_cast<Half*>(z), first, last, scratch);
   return Status::kOk;

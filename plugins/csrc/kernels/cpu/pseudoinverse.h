@@ -57,13 +57,15 @@ inline void start_value(const PinvBuffers& p, const BatchMaxima& given, const in
       }
     }
     const float divisor = r.row * r.column + 1e-15f;
-    for (int64_t j = 0; j < p.step; ++j) p.z[i * p.step + j] = j < p.size ? p.a[j * p.step + i] / divisor : 0.0f;
+    for (int64_t j = 0; j < p.step; ++j)
+      p.z[i * p.step + j] = j < p.size ? p.a[j * p.step + i] / divisor : 0.0f;
   }
   for (int64_t i = p.size * p.step; i < p.rows * p.step; ++i) p.z[i] = 0;
 }
 
 // out = diagonal I - x y; diagonal 0: out = x y / 4.
-inline void step_product(const PinvBuffers& p, const float* x, const float* y, float diagonal, float* out) {
+inline void step_product(const PinvBuffers& p, const float* x, const float* y, float diagonal,
+                         float* out) {
   const float sign = diagonal == 0 ? 0.25f : -1.0f;
   multiply(p.rows, p.step, p.size, x, p.step, Fixed<1>(), y, p.step, Zero(),
            store_to(out, p.step, [sign](Vec v) { return v * sign; }));
@@ -73,7 +75,8 @@ inline void step_product(const PinvBuffers& p, const float* x, const float* y, f
 // Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4, `iterations` times.
 inline void iterate(PinvBuffers& p, int64_t iterations) {
   for (int64_t i = 0; i < iterations; ++i) {
-    multiply(p.rows, p.step, p.size, p.a, p.step, Fixed<1>(), p.z, p.step, Zero(), store_to(p.x, p.step, Same()));
+    multiply(p.rows, p.step, p.size, p.a, p.step, Fixed<1>(), p.z, p.step, Zero(),
+             store_to(p.x, p.step, Same()));
     for (int64_t j = 0; j < p.rows * p.step; j += kLanes) store(p.t + j, -load(p.x + j));
     for (int64_t j = 0; j < p.size; ++j) p.t[j * p.step + j] += 7.0f;
     step_product(p, p.x, p.t, 15.0f, p.u);

@@ -3,8 +3,18 @@
 
 #include "simd.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace nystra::NYSTRA_ISA {
 namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kFence = 16;  // floats after each array that nothing may touch
+#else
+constexpr int64_t kFence = 0;
+#endif
 
 class Scratch {
  public:
@@ -12,7 +22,13 @@ class Scratch {
 
   float* take(int64_t floats) {
     float* const taken = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += round_up(floats, 16);
+    used_ += round_up(floats, 16) + kFence;
+#if defined(__SANITIZE_ADDRESS__)
+    if (taken != nullptr) {
+      __asan_unpoison_memory_region(taken, size_t(floats) * sizeof(float));
+      __asan_poison_memory_region(taken + floats, size_t(base_ + used_ - taken - floats) * sizeof(float));
+    }
+#endif
     return taken;
   }
 

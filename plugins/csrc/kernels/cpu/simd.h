@@ -36,7 +36,9 @@ typedef int32_t IntVec __attribute__((vector_size(kLanes * 4)));
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
 
-inline int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+inline int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 inline Vec splat(float x) { return x - Vec{}; }
 
@@ -50,11 +52,15 @@ inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 
 // max and min return their second argument where either is NaN: put the data there.
 #if defined(__AVX512F__)
-inline Vec fma(Vec a, Vec b, Vec c) { return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
 inline Vec max(Vec a, Vec b) { return (Vec)_mm512_max_ps((__m512)a, (__m512)b); }
 inline Vec min(Vec a, Vec b) { return (Vec)_mm512_min_ps((__m512)a, (__m512)b); }
 #elif defined(__AVX2__)
-inline Vec fma(Vec a, Vec b, Vec c) { return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
 inline Vec max(Vec a, Vec b) { return (Vec)_mm256_max_ps((__m256)a, (__m256)b); }
 inline Vec min(Vec a, Vec b) { return (Vec)_mm256_min_ps((__m256)a, (__m256)b); }
 #else
@@ -65,32 +71,35 @@ inline Vec min(Vec a, Vec b) { return a < b ? a : b; }
 
 inline Vec abs(Vec v) { return (Vec)((IntVec)v & 0x7fffffff); }
 
-inline bool any(IntVec condition) {
-  int32_t bits = 0;
-  for (int i = 0; i < kLanes; ++i) bits |= condition[i];
-  return bits != 0;
+// Whether any lane is set, the sum of the lanes, and the largest one (any of them where one is
+// NaN).
+#if defined(__AVX512F__)
+inline bool any(IntVec condition) { return _mm512_movepi32_mask((__m512i)condition) != 0; }
+inline float sum(Vec v) { return _mm512_reduce_add_ps((__m512)v); }
+inline float largest(Vec v) { return _mm512_reduce_max_ps((__m512)v); }
+#elif defined(__AVX2__)
+inline bool any(IntVec condition) { return _mm256_movemask_ps((__m256)condition) != 0; }
+// f over all lanes, halves onto each other.
+template <class F>
+inline float reduce(Vec v, const F& f) {
+  __m128 half = f(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  half = f(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(f(half, _mm_movehdup_ps(half)));
 }
-
 inline float sum(Vec v) {
-  float total = 0;
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    Vec moved = {};
-    for (int i = 0; i < step; ++i) moved[i] = v[i + step];
-    v += moved;
-  }
-  total = v[0];
-  return total;
+  return reduce(v, [](__m128 a, __m128 b) { return _mm_add_ps(a, b); });
 }
-
-// Any NaN in v may or may not come out.
 inline float largest(Vec v) {
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    Vec moved = v;
-    for (int i = 0; i < step; ++i) moved[i] = v[i + step];
-    v = max(v, moved);
-  }
-  return v[0];
+  return reduce(v, [](__m128 a, __m128 b) { return _mm_max_ps(a, b); });
 }
+#else
+inline bool any(IntVec c) { return (c[0] | c[1] | c[2] | c[3]) != 0; }
+inline float sum(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+inline float largest(Vec v) {
+  const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+}
+#endif
 
 // 2^t, within 1 ulp where the result is a normal number. Below 2^-126 it stays there (denormal
 // numbers are slow and nothing here needs them); NaN stays NaN.
@@ -130,8 +139,10 @@ inline void transpose(Vec (&v)[kLanes]) {
   const auto pair = [](__m512 x) { return _mm512_castps_pd(x); };
   for (int i = 0; i < 16; i += 4) {
     for (int half = 0; half < 2; ++half) {
-      b[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(pair(a[i + half]), pair(a[i + half + 2])));
-      b[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(pair(a[i + half]), pair(a[i + half + 2])));
+      b[i + 2 * half] =
+          _mm512_castpd_ps(_mm512_unpacklo_pd(pair(a[i + half]), pair(a[i + half + 2])));
+      b[i + 2 * half + 1] =
+          _mm512_castpd_ps(_mm512_unpackhi_pd(pair(a[i + half]), pair(a[i + half + 2])));
     }
   }
   for (int j = 0; j < 4; ++j) {
@@ -155,8 +166,10 @@ inline void transpose(Vec (&v)[kLanes]) {
   const auto pair = [](__m256 x) { return _mm256_castps_pd(x); };
   for (int i = 0; i < 8; i += 4) {
     for (int half = 0; half < 2; ++half) {
-      b[i + 2 * half] = _mm256_castpd_ps(_mm256_unpacklo_pd(pair(a[i + half]), pair(a[i + half + 2])));
-      b[i + 2 * half + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(pair(a[i + half]), pair(a[i + half + 2])));
+      b[i + 2 * half] =
+          _mm256_castpd_ps(_mm256_unpacklo_pd(pair(a[i + half]), pair(a[i + half + 2])));
+      b[i + 2 * half + 1] =
+          _mm256_castpd_ps(_mm256_unpackhi_pd(pair(a[i + half]), pair(a[i + half + 2])));
     }
   }
   for (int j = 0; j < 4; ++j) {

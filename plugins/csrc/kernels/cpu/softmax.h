@@ -33,7 +33,7 @@ inline void softmax_block(float* scores, int64_t step, int64_t rows, int64_t col
       total += w;
       store(scores + i, w);
     }
-    const float correction = maximum == before   ? 1.0f
+    const float correction = maximum == before     ? 1.0f
                              : before == -INFINITY ? 0.0f
                                                    : exp2(splat(before - base))[0];
     running.corrections[r] = correction;

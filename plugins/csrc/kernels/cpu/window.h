@@ -38,15 +38,6 @@ inline Place place(const WindowShape& s, int64_t window) {
                cut_rows || cut_cols};
 }
 
-// Asks for the cache lines of n elements, to be read or written soon.
-template <bool kWrite = false, class T>
-inline void prefetch(const T* p, int64_t n) {
-  const char* const first = reinterpret_cast<const char*>(p);
-  const char* const last = reinterpret_cast<const char*>(p + n) - 1;
-  for (const char* line = first; line < last; line += 64) __builtin_prefetch(line, kWrite, 2);
-  __builtin_prefetch(last, kWrite, 2);
-}
-
 // The pixels of `count` tokens of a window from token `first` on.
 inline void token_pixels(const Place& p, int64_t first, int64_t count, int64_t* pixels) {
   int64_t y = first / p.window_w, x = first % p.window_w;

@@ -21,14 +21,14 @@ struct Kernel {
 };
 
 struct Buffers : LandmarkBuffers {
-  float* sums;       // (step) G_U 1; while summing (rows, kLanes)
-  float* inverse_sums;  // (step) Z G_U 1
-  float* soft;       // (rows, e_step) (G_U 1)^-1 G_U V
-  float* magnitudes;    // (kBlock) |G_L Z| G_U 1
-  float* denominators;  // (kBlock) G_L Z G_U 1
-  float* factors;    // (kBlock) what a token's numerator is multiplied by
-  float* shares;     // (kBlock) t of the guard
-  float* numerators, *softs;  // (kBlock, e_step) of guarded blocks
+  float* sums;                // (step) G_U 1; while summing (rows, kLanes)
+  float* inverse_sums;        // (step) Z G_U 1
+  float* soft;                // (rows, e_step) (G_U 1)^-1 G_U V
+  float* magnitudes;          // (kBlock) |G_L Z| G_U 1
+  float* denominators;        // (kBlock) G_L Z G_U 1
+  float* factors;             // (kBlock) what a token's numerator is multiplied by
+  float* shares;              // (kBlock) t of the guard
+  float *numerators, *softs;  // (kBlock, e_step) of guarded blocks
 
   Buffers(const LandmarkParams& params, Scratch& memory)
       : LandmarkBuffers(params, memory),
@@ -74,7 +74,12 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
       for (int64_t i = 0; i < padded; i += kLanes) total += load(b.scores + j * kBlock + i);
       store(b.sums + j * kLanes, total);
     }
-    add_values(b, count, [upper = b.upper, step = b.e_step](int64_t r, int64_t c) { return load(upper + r * step + c); }, ahead);
+    add_values(
+        b, count,
+        [upper = b.upper, step = b.e_step](int64_t r, int64_t c) {
+          return load(upper + r * step + c);
+        },
+        ahead);
   });
   for (int64_t j = 0; j < b.step; ++j) b.sums[j] = j < b.m ? sum(load(b.sums + j * kLanes)) : 0.0f;
 }
@@ -161,7 +166,6 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
-    prefetch_output(s, b, head, count, out);
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     score(params, b, b.k, count, Kernel(params), ahead);
     if (p.cut) mask_scores(b, count, only_same);
@@ -184,7 +188,7 @@ void run(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T
   fill_core(params, p, b);
   start_value(b.pinv, given, p.cut ? b.regions : nullptr);
   iterate(b.pinv, params.iterations);
-  Ahead<T> ahead(params.shape, p, qkv, head);
+  Ahead<T> ahead(params.shape, qkv, out, task);
   pass_keys(params, p, in, b, ahead);
   combine(b);
   pass_queries(params, p, in, head, b, out, ahead);

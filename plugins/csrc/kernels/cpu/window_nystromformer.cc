@@ -19,9 +19,7 @@ struct Buffers : LandmarkBuffers {
         factors(memory.take(kBlock)) {}
 };
 
-Vec other_lower(Vec v, IntVec same) {
-  return v + (Vec)((IntVec)splat(-100.0f * kLog2E) & ~same);
-}
+Vec other_lower(Vec v, IntVec same) { return v + (Vec)((IntVec)splat(-100.0f * kLog2E) & ~same); }
 
 // A = softmax(q_m k_m).
 void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
@@ -62,10 +60,12 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head
     for (int64_t j = 0; j < b.rows; ++j)
       for (int64_t i = count; i < padded; ++i) b.scores[j * kBlock + i] = -INFINITY;
     softmax_block(b.scores, kBlock, b.rows, padded, b.running);
-    add_values(b, count,
-               [upper = b.upper, step = b.e_step, factors = b.running.corrections](
-                   int64_t r, int64_t c) { return load(upper + r * step + c) * factors[r]; },
-               ahead);
+    add_values(
+        b, count,
+        [upper = b.upper, step = b.e_step, factors = b.running.corrections](int64_t r, int64_t c) {
+          return load(upper + r * step + c) * factors[r];
+        },
+        ahead);
   });
   for (int64_t j = 0; j < b.m; ++j) {
     const float factor = 1.0f / b.running.totals[j];
@@ -96,7 +96,6 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
-    prefetch_output(s, b, head, count, out);
     pack_columns(in.q, s.channels(), b.pixels, count, s.head_dim, b.columns, kBlock);
     score(params, b, b.k, count, Same(), ahead);
     if (p.cut) mask_scores(b, count, other_lower);
@@ -117,7 +116,7 @@ void run(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T
   fill_core(params, p, b);
   start_value(b.pinv, given, p.cut ? b.regions : nullptr);
   iterate(b.pinv, params.iterations);
-  Ahead<T> ahead(params.shape, p, qkv, head);
+  Ahead<T> ahead(params.shape, qkv, out, task);
   pass_keys(params, p, in, b, ahead);
   apply_inverse(b);
   pass_queries(params, p, in, head, b, out, ahead);

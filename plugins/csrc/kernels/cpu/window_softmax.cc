@@ -2,11 +2,11 @@
 //
 // A task is a chunk of the queries of one head in one window. Its queries stay packed while the
 // keys and values pass by in blocks; scores exist for kTileRows queries and one block only.
+#include "ahead.h"
 #include "isa.h"
 #include "matmul.h"
 #include "scratch.h"
 #include "softmax.h"
-#include "window.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
@@ -16,11 +16,11 @@ constexpr float kApart = -100.0f * kLog2E;      // added between regions
 
 struct Buffers {
   int64_t d_step, e_step;
-  float *queries;  // (d_step, kQueries), channels in rows
-  float *keys;     // (d_step, kKeys), channels in rows
-  float *values;   // (kKeys, e_step)
-  float *scores;   // (kTileRows, kKeys), and slack for copies of whole vectors
-  float *out;      // (kQueries, e_step)
+  float* queries;  // (d_step, kQueries), channels in rows
+  float* keys;     // (d_step, kKeys), channels in rows
+  float* values;   // (kKeys, e_step)
+  float* scores;   // (kTileRows, kKeys), and slack for copies of whole vectors
+  float* out;      // (kQueries, e_step)
   RunningSoftmax running;
 
   Buffers(const WindowShape& s, Scratch& memory)
@@ -36,10 +36,21 @@ struct Buffers {
 
 int64_t chunks(const WindowShape& s) { return (s.tokens() + kQueries - 1) / kQueries; }
 
-int64_t bias_step(const WindowShape& s) { return (2 * s.window_h - 1) * (2 * s.window_w - 1); }
+int64_t table_rows(const WindowShape& s) { return (2 * s.window_h - 1) * (2 * s.window_w - 1); }
 
-// Writes what is added to the scores of one query (token `query`) with the keys of a block.
-void start_row(const WindowShape& s, const Place& p, const float* bias, int64_t query,
+// Whether the bias of small windows is kept for each pair of tokens, as start of their scores.
+bool pairwise(const WindowShape& s) { return s.tokens() <= kKeys; }
+
+int64_t table_step(const WindowShape& s) { return round_up(table_rows(s) + kLanes, kLanes); }
+
+// Floats that the bias of a head takes: its reversed table, and its pairs.
+int64_t bias_step(const WindowShape& s) {
+  return table_step(s) + (pairwise(s) ? round_up(s.tokens(), 4) * round_up(s.tokens(), kLanes) : 0);
+}
+
+// Writes what is added to the scores of one query (token `query`) with the keys of a block: its
+// bias, and what sets regions apart where a place is given.
+void start_row(const WindowShape& s, const Place* p, const float* bias, int64_t query,
                int64_t first, int64_t count, float* row) {
   const int64_t qy = query / s.window_w, qx = query % s.window_w;
   int64_t y = first / s.window_w, x = first % s.window_w;
@@ -52,11 +63,11 @@ void start_row(const WindowShape& s, const Place& p, const float* bias, int64_t 
     } else {
       for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, Vec{});
     }
-    if (p.cut) {
-      const bool rows_differ = (y >= p.row_cut) != (qy >= p.row_cut);
-      const bool right = qx >= p.col_cut;
+    if (p != nullptr) {
+      const bool rows_differ = (y >= p->row_cut) != (qy >= p->row_cut);
+      const bool right = qx >= p->col_cut;
       for (int64_t j = 0; j < n; ++j)
-        if (rows_differ || (x + j >= p.col_cut) != right) row[i + j] += kApart;
+        if (rows_differ || (x + j >= p->col_cut) != right) row[i + j] += kApart;
     }
     i += n;
     x = 0;
@@ -64,22 +75,36 @@ void start_row(const WindowShape& s, const Place& p, const float* bias, int64_t 
   }
 }
 
+// scores = start + queries keys, for `rows` queries and a block of keys.
+template <class Start, class Between>
+void score(const WindowShape& s, const Buffers& b, int64_t row, int64_t rows, int64_t count,
+           const Start& start, Between& between) {
+  multiply(rows, round_up(count, kLanes), s.head_dim, b.queries + row, Fixed<1>(),
+           Fixed<kQueries>(), b.keys, kKeys, start, store_to(b.scores, Fixed<kKeys>(), Same()),
+           between);
+}
+
 // Attends to one block of keys with kTileRows queries at most.
+template <class Between>
 void attend(const WindowShape& s, const Place& p, const Buffers& b, const float* bias,
-            int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count) {
+            int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count,
+            Between& between) {
   const int64_t padded = round_up(count, kLanes);
-  const auto keep = store_to(b.scores, Fixed<kKeys>(), Same());
-  if (bias != nullptr || p.cut) {
+  if (p.cut || (bias != nullptr && !pairwise(s))) {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t token = query + r < s.tokens() ? query + r : s.tokens() - 1;
-      start_row(s, p, bias, token, first, count, b.scores + r * kKeys);
+      start_row(s, p.cut ? &p : nullptr, bias, token, first, count, b.scores + r * kKeys);
     }
-    const auto start = [scores = b.scores](int64_t r, int64_t i) { return load(scores + r * kKeys + i); };
-    multiply(rows, padded, s.head_dim, b.queries + row, Fixed<1>(), Fixed<kQueries>(), b.keys,
-             kKeys, start, keep);
+    const auto start = [scores = b.scores](int64_t r, int64_t i) {
+      return load(scores + r * kKeys + i);
+    };
+    score(s, b, row, rows, count, start, between);
+  } else if (bias != nullptr) {
+    const auto start = [pairs = bias + table_step(s) + query * padded, padded](
+                           int64_t r, int64_t i) { return load(pairs + r * padded + i); };
+    score(s, b, row, rows, count, start, between);
   } else {
-    multiply(rows, padded, s.head_dim, b.queries + row, Fixed<1>(), Fixed<kQueries>(), b.keys,
-             kKeys, Zero(), keep);
+    score(s, b, row, rows, count, Zero(), between);
   }
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = count; i < padded; ++i) b.scores[r * kKeys + i] = -INFINITY;
@@ -92,13 +117,14 @@ void attend(const WindowShape& s, const Place& p, const Buffers& b, const float*
   const auto keep_out = store_to(out, b.e_step, Same());
   if (first == 0) {
     multiply(rows, b.e_step, count, b.scores, Fixed<kKeys>(), Fixed<1>(), b.values, b.e_step,
-             Zero(), keep_out);
+             Zero(), keep_out, between);
   } else {
-    const auto rescaled = [out, step = b.e_step, factors = running.corrections](int64_t r, int64_t c) {
+    const auto rescaled = [out, step = b.e_step, factors = running.corrections](int64_t r,
+                                                                                int64_t c) {
       return load(out + r * step + c) * factors[r];
     };
     multiply(rows, b.e_step, count, b.scores, Fixed<kKeys>(), Fixed<1>(), b.values, b.e_step,
-             rescaled, keep_out);
+             rescaled, keep_out, between);
   }
 }
 
@@ -113,14 +139,13 @@ void write(const WindowShape& s, const Buffers& b, int64_t head, int64_t count,
   }
 }
 
-template <class T>
-void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, float* scratch) {
+template <class T, class Between>
+void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, float* scratch,
+         Between& between) {
   const WindowShape& s = params.shape;
   const int64_t chunk = task % chunks(s), head = task / chunks(s) % s.heads;
   const Place p = place(s, task / chunks(s) / s.heads);
-  const T* const q = qkv + head * s.head_dim;
-  const T* const k = q + s.heads * s.head_dim;
-  const T* const v = qkv + 2 * s.heads * s.head_dim + head * s.value_dim;
+  const Head<T> in(s, qkv, head);
   const float* const bias = params.bias == nullptr ? nullptr : params.bias + head * bias_step(s);
   Scratch memory(scratch);
   const Buffers b(s, memory);
@@ -130,7 +155,7 @@ void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, 
   const int64_t rows = round_up(queries, 4);
   int64_t query_pixels[kQueries], key_pixels[kKeys];
   token_pixels(p, query, queries, query_pixels);
-  pack_columns(q, s.channels(), query_pixels, queries, s.head_dim, b.queries, kQueries);
+  pack_columns(in.q, s.channels(), query_pixels, queries, s.head_dim, b.queries, kQueries);
   const float scale = s.scale * kLog2E;
   for (int64_t c = 0; c < s.head_dim; ++c)
     for (int64_t i = 0; i < rows; i += kLanes)
@@ -140,29 +165,50 @@ void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, 
   for (int64_t first = 0; first < s.tokens(); first += kKeys) {
     const int64_t count = s.tokens() - first < kKeys ? s.tokens() - first : kKeys;
     token_pixels(p, first, count, key_pixels);
-    pack_columns(k, s.channels(), key_pixels, count, s.head_dim, b.keys, kKeys);
-    pack_rows(v, s.channels(), key_pixels, count, s.value_dim, b.values, b.e_step);
+    pack_columns(in.k, s.channels(), key_pixels, count, s.head_dim, b.keys, kKeys);
+    pack_rows(in.v, s.channels(), key_pixels, count, s.value_dim, b.values, b.e_step);
     for (int64_t row = 0; row < rows;) {
       const int64_t n = rows - row >= kTileRows && rows - row != 16 ? kTileRows
                         : rows - row >= 8 && kTileRows >= 8         ? 8
                         : rows - row < 4                            ? rows - row
                                                                     : 4;
-      attend(s, p, b, bias, query + row, row, n, first, count);
+      attend(s, p, b, bias, query + row, row, n, first, count, between);
       row += n;
     }
   }
   write(s, b, head, queries, query_pixels, out);
 }
 
-// Reversed, per head and in powers of two: the entries of a query and consecutive keys follow
-// each other. A vector's slack at the end is for copies of whole vectors.
 template <class T>
-void reverse_bias(const WindowShape& s, const T* table, float* bias) {
-  const int64_t entries = bias_step(s);
-  for (int64_t head = 0; head < s.heads; ++head)
-    for (int64_t i = 0; i < entries; ++i)
-      bias[head * entries + i] = to_float(table[(entries - 1 - i) * s.heads + head]) * kLog2E;
-  for (int i = 0; i < kLanes; ++i) bias[s.heads * entries + i] = 0;
+void run_all(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t first, int64_t last,
+             float* scratch) {
+  const WindowShape& s = params.shape;
+  for (int64_t task = first; task < last; ++task) {
+    if (chunks(s) == 1) {
+      Ahead<T> ahead(s, qkv, out, task);
+      run(params, qkv, out, task, scratch, ahead);
+    } else {  // the next chunk reads what this one has in its cache
+      const auto nothing = [] {};
+      run(params, qkv, out, task, scratch, nothing);
+    }
+  }
+}
+
+// A head's table in powers of two and reversed, so that the entries of a query and consecutive
+// keys follow each other (with a vector's slack, for copies of whole vectors); then its pairs.
+template <class T>
+void fill_bias(const WindowShape& s, const T* table, float* bias) {
+  const int64_t entries = table_rows(s), tokens = s.tokens(), step = round_up(tokens, kLanes);
+  for (int64_t head = 0; head < s.heads; ++head, bias += bias_step(s)) {
+    for (int64_t i = 0; i < table_step(s); ++i)
+      bias[i] = i < entries ? to_float(table[(entries - 1 - i) * s.heads + head]) * kLog2E : 0.0f;
+    for (int64_t query = 0; pairwise(s) && query < round_up(tokens, 4); ++query) {
+      float* const row = bias + table_step(s) + query * step;
+      for (int64_t i = 0; i < step; ++i) row[i] = 0;
+      // Its last whole vector reaches into what is written after it.
+      if (query < tokens) start_row(s, nullptr, bias, query, 0, tokens, row);
+    }
+  }
 }
 
 }  // namespace
@@ -179,20 +225,18 @@ int64_t window_softmax_bias_size(const WindowShape& s) { return s.heads * bias_s
 
 void window_softmax_bias(const WindowShape& s, Type type, const void* table, float* bias) {
   if (type == Type::kFloat)
-    reverse_bias(s, static_cast<const float*>(table), bias);
+    fill_bias(s, static_cast<const float*>(table), bias);
   else
-    reverse_bias(s, static_cast<const Half*>(table), bias);
+    fill_bias(s, static_cast<const Half*>(table), bias);
 }
 
 Status window_softmax(const WindowSoftmaxParams& params, Type type, const void* qkv, void* out,
                       int64_t first, int64_t last, float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      run(params, static_cast<const float*>(qkv), static_cast<float*>(out), task, scratch);
-    else
-      run(params, static_cast<const Half*>(qkv), static_cast<Half*>(out), task, scratch);
-  }
+  if (type == Type::kFloat)
+    run_all(params, static_cast<const float*>(qkv), static_cast<float*>(out), first, last, scratch);
+  else
+    run_all(params, static_cast<const Half*>(qkv), static_cast<Half*>(out), first, last, scratch);
   return Status::kOk;
 }
 

@@ -1,0 +1,69 @@
+// Asks memory for what a worker reads and writes next, a little at a time.
+//
+// The tokens of a head lie far apart in memory: the hardware does not see them coming. A burst of
+// requests would wait for memory as much as the reads do, so a few are made between two tiles of
+// a product, and memory works while the arithmetic goes on.
+#pragma once
+
+#include "window.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+// The channels of one head in a packed map.
+template <class T>
+struct Head {
+  const T *q, *k, *v;
+
+  Head(const WindowShape& s, const T* qkv, int64_t head)
+      : q(qkv + head * s.head_dim),
+        k(qkv + (s.heads + head) * s.head_dim),
+        v(qkv + 2 * s.heads * s.head_dim + head * s.value_dim) {}
+};
+
+// Asks for the cache lines of n elements.
+template <bool kWrite, class T>
+inline void prefetch(const T* p, int64_t n) {
+  const uintptr_t last = reinterpret_cast<uintptr_t>(p + n);
+  for (uintptr_t line = reinterpret_cast<uintptr_t>(p) / 64 * 64; line < last; line += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(line), kWrite, 2);
+    asm volatile("");  // GCC drops calls of a function that only asks ahead
+  }
+}
+
+// Called between tiles while a task is worked on: asks for a few tokens of its output and of the
+// next task's input.
+template <class T>
+class Ahead {
+ public:
+  Ahead(const WindowShape& s, const T* qkv, T* out, int64_t task)
+      : shape_(s),
+        place_(place(s, task / s.heads)),
+        next_place_(place(s, (task + 1) / s.heads % s.windows())),
+        next_(s, qkv, (task + 1) % s.heads),
+        out_(out + task % s.heads * s.value_dim) {}
+
+  void operator()() {
+    for (int i = 0; i < kTokens && y_ < shape_.window_h; ++i) {
+      const int64_t pixel = place_.pixel(y_, x_);
+      prefetch<true>(out_ + pixel * shape_.heads * shape_.value_dim, shape_.value_dim);
+      const int64_t token = next_place_.pixel(y_, x_) * shape_.channels();
+      prefetch<false>(next_.q + token, shape_.head_dim);
+      prefetch<false>(next_.k + token, shape_.head_dim);
+      prefetch<false>(next_.v + token, shape_.value_dim);
+      if (++x_ == shape_.window_w) x_ = 0, ++y_;
+    }
+  }
+
+ private:
+  static constexpr int kTokens = 6;  // the passes over 64 tokens have some 20 tiles
+
+  const WindowShape& shape_;
+  const Place place_, next_place_;
+  const Head<T> next_;
+  T* const out_;
+  int64_t y_ = 0, x_ = 0;
+};
+
+}  // namespace
+}  // namespace nystra::NYSTRA_ISA

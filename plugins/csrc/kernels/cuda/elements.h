@@ -1,0 +1,112 @@
+// Elements in memory: float, half and bfloat16, one, two or four at a time, as floats.
+#pragma once
+
+#include "../params.h"
+#include "portable.h"
+
+namespace nystra::cuda {
+namespace {
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <class T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ __half from_float<__half>(float x) {
+  return __float2half(x);
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
+  return __float2bfloat16(x);
+}
+
+// kWidth elements that one instruction moves; their address is a multiple of their size.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T values[kWidth];
+};
+
+template <int kWidth, class T>
+__device__ __forceinline__ void load(const T* from, float (&to)[kWidth]) {
+  const Pack<T, kWidth> pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) to[i] = to_float(pack.values[i]);
+}
+
+template <int kWidth, class T>
+__device__ __forceinline__ void store(T* to, const float* from) {
+  Pack<T, kWidth> pack;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) pack.values[i] = from_float<T>(from[i]);
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+
+// A width known when compiling.
+template <int kWidth>
+struct Width {
+  static constexpr int value = kWidth;
+};
+
+// Calls f(Width<width>()).
+template <class F>
+__device__ __forceinline__ void with_width(int width, const F& f) {
+  if (width == 4)
+    f(Width<4>());
+  else if (width == 2)
+    f(Width<2>());
+  else
+    f(Width<1>());
+}
+
+// The widest of 4, 2 and 1 elements that divides both counts and suits the pointers.
+inline int common_width(int64_t count, int64_t other_count, const void* a, const void* b, int64_t size) {
+  const auto fits = [=](int64_t width) {
+    return count % width == 0 && other_count % width == 0 &&
+           reinterpret_cast<uintptr_t>(a) % uintptr_t(width * size) == 0 &&
+           reinterpret_cast<uintptr_t>(b) % uintptr_t(width * size) == 0;
+  };
+  return fits(4) ? 4 : fits(2) ? 2 : 1;
+}
+
+// Calls f(a null pointer of the element type) and returns what it returns.
+template <class F>
+auto with_type(Type type, const F& f) {
+  switch (type) {
+    case Type::kHalf:
+      return f(static_cast<__half*>(nullptr));
+    case Type::kBfloat16:
+      return f(static_cast<__nv_bfloat16*>(nullptr));
+    default:
+      return f(static_cast<float*>(nullptr));
+  }
+}
+
+// tile[i * step + c] = channel c of token i, `channels` of them and zeros up to a multiple of 4,
+// for i < rows (zeros from `count` on). Done by `threads` threads, of which this is `thread`.
+// map: the first channel of pixel 0; pixels: of the tokens.
+template <int kWidth, class T>
+__device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels, int rows, int count,
+                                      int channels, float* tile, int step, int thread, int threads) {
+  const int groups = round_up(channels, 4) / kWidth;
+  int shift = 0;  // 1 << shift threads for a token
+  while ((1 << shift) < groups && shift < 5) ++shift;
+  const int lanes = 1 << shift, tokens = threads >> shift;
+#pragma unroll 4
+  for (int i = thread >> shift; i < rows; i += tokens) {
+    const T* const token = map + pixels[i < count ? i : 0] * pixel_stride;
+    for (int g = thread & (lanes - 1); g < groups; g += lanes) {
+      float values[kWidth] = {};
+      if (i < count && g * kWidth < channels) load(token + g * kWidth, values);
+      store<kWidth>(tile + i * step + g * kWidth, values);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nystra::cuda

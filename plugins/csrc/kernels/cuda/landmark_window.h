@@ -1,0 +1,318 @@
+// What the two Nystrom forms share: landmarks of a window, and warps that take its tokens 32 at a
+// time.
+//
+// A block does one head of one window at a time. In both passes over the tokens a warp works for
+// itself on every warps-th tile, in a tile buffer and a score buffer of its own, and meets the
+// other warps only between the passes. Landmarks, sums and the pseudoinverse lie in shared memory
+// where they fit, else in the block's part of a workspace.
+#pragma once
+
+#include <cmath>
+
+#include "pseudoinverse.h"
+#include "windows.h"
+
+namespace nystra::cuda {
+namespace {
+
+constexpr int kMostWarps = 4;
+
+struct LandmarkJob {
+  Windows shape;
+  int64_t tasks;  // heads of windows
+  int rows, cols, m, iterations;
+  float scale, threshold;  // times log2(e)
+  float guard;
+  int width;        // of vector accesses
+  int tile_step;
+  unsigned* maxima;  // of the batch, or null
+  bool only_maxima;  // merge the maxima of the tasks, and no more
+  unsigned char* workspace;
+  int64_t block_bytes;  // of the workspace
+};
+
+__host__ __device__ inline int padded_landmarks(const LandmarkJob& job) { return round_up(job.m, 4); }
+
+struct LandmarkBuffers {
+  int m4, d_step, e_step, m_step;
+  float *keys, *queries;  // landmarks (m4, d_step); queries times scale and log2(e)
+  float* product;         // (m4, e_step) Z G_U V; takes the place of `queries`
+  float* inverse;         // (m4, m_step) Z
+  float* values;          // (warps, m4, e_step) G_U V of each warp's tokens; the first: of all
+  float* scores;          // (warps, kTokens, m_step) tokens against landmarks
+  float* tiles;           // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels
+  float* rows;            // (warps, 3, m4) what a form keeps of each landmark
+  float* combined;        // (m4) for the form
+  float* factors;         // (warps, kTokens)
+  int* pixels;            // (warps, kTokens)
+  int* regions;           // (m4) of landmarks
+  PinvBuffers pinv;       // its matrices beside `inverse` share memory with the scores
+
+  template <class Big, class Small>
+  __host__ __device__ LandmarkBuffers(const LandmarkJob& job, int warps, Big& big, Small& small)
+      : m4(padded_landmarks(job)),
+        d_step(row_step(job.shape.head_dim)),
+        e_step(row_step(job.shape.value_dim)),
+        m_step(row_step(job.m)) {
+    keys = big.template take<float>(m4 * d_step);
+    queries = big.template take<float>(m4 * (d_step > e_step ? d_step : e_step));
+    product = queries;
+    inverse = big.template take<float>(m4 * m_step);
+    values = big.template take<float>(warps * m4 * e_step);
+    scores = small.template take<float>(warps * kTokens * m_step);
+    tiles = small.template take<float>(warps * kTokens * job.tile_step);
+    rows = small.template take<float>(warps * 3 * m4);
+    combined = small.template take<float>(m4);
+    factors = small.template take<float>(warps * kTokens);
+    pixels = small.template take<int>(warps * kTokens);
+    regions = small.template take<int>(m4);
+    float* matrices[4];
+    for (int i = 0; i < 4; ++i)
+      matrices[i] = i < warps && m4 <= kTokens ? scores + i * kTokens * m_step : big.template take<float>(m4 * m_step);
+    pinv = {matrices[0], inverse, matrices[1], matrices[2], matrices[3], rows, rows + m4, rows + 2 * m4};
+  }
+};
+
+// A warp's own part of the buffers.
+struct WarpBuffers {
+  int lane, warp, warps;
+  float *values, *scores, *tile, *rows, *factors;
+  int* pixels;
+
+  __device__ WarpBuffers(const LandmarkJob& job, const LandmarkBuffers& b)
+      : lane(int(threadIdx.x) % kWarp),
+        warp(int(threadIdx.x) / kWarp),
+        warps(int(blockDim.x) / kWarp),
+        values(b.values + warp * b.m4 * b.e_step),
+        scores(b.scores + warp * kTokens * b.m_step),
+        tile(b.tiles + warp * kTokens * job.tile_step),
+        rows(b.rows + warp * 3 * b.m4),
+        factors(b.factors + warp * kTokens),
+        pixels(b.pixels + warp * kTokens) {}
+};
+
+// Start and end of cell i of n places in `parts` cells.
+__device__ __forceinline__ int cell_start(int i, int n, int parts) { return i * n / parts; }
+__device__ __forceinline__ int cell_end(int i, int n, int parts) { return ((i + 1) * n + parts - 1) / parts; }
+
+// One landmark's mean over its cell, by a warp: out[c] for all channels and zeros to d_step.
+template <int kWidth, class T>
+__device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place, const T* map, int landmark,
+                                     float factor, float* out, int d_step, int lane) {
+  const Windows& s = job.shape;
+  const int row = landmark / job.cols, col = landmark % job.cols;
+  const int y0 = cell_start(row, s.window_h, job.rows), y1 = cell_end(row, s.window_h, job.rows);
+  const int x0 = cell_start(col, s.window_w, job.cols), x1 = cell_end(col, s.window_w, job.cols);
+  const int across = x1 - x0, tokens = (y1 - y0) * across;
+  const float mean = factor / float(tokens);
+  const int groups = d_step / kWidth;
+  int shift = 0;  // 1 << shift lanes for a token
+  while ((1 << shift) < groups && shift < 5) ++shift;
+  const int lanes = 1 << shift, together = kWarp >> shift;
+  for (int g0 = 0; g0 < groups; g0 += lanes) {
+    const int c = (g0 + (lane & (lanes - 1))) * kWidth;
+    float sum[kWidth] = {};
+    if (c < s.head_dim) {
+#pragma unroll 4
+      for (int i = lane >> shift; i < tokens; i += together) {
+        float values[kWidth];
+        load(map + place.pixel(y0 + i / across, x0 + i % across) * s.channels + c, values);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sum[j] += values[j];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      for (int other = lanes; other < kWarp; other *= 2) sum[j] += __shfl_xor_sync(kAllLanes, sum[j], other);
+      sum[j] *= mean;
+    }
+    if (lane < lanes && c < d_step) store<kWidth>(out + c, sum);
+  }
+}
+
+// Fills keys, queries and regions; padding is zero. Ends with a barrier.
+template <class T>
+__device__ void find_landmarks(const LandmarkJob& job, const Place& place, const Head<T>& head,
+                               const LandmarkBuffers& b, const WarpBuffers& w) {
+  for (int i = w.warp; i < 2 * b.m4; i += w.warps) {
+    const int landmark = i / 2;
+    float* const out = (i % 2 ? b.keys : b.queries) + landmark * b.d_step;
+    if (landmark < job.m) {
+      with_width(job.width, [&](auto width) {
+        pool<decltype(width)::value>(job, place, i % 2 ? head.k : head.q, landmark, i % 2 ? 1.0f : job.scale, out,
+                                     b.d_step, w.lane);
+      });
+    } else {
+      for (int c = w.lane; c < b.d_step; c += kWarp) out[c] = 0.0f;
+    }
+  }
+  for (int j = int(threadIdx.x); j < job.m; j += int(blockDim.x))
+    b.regions[j] = place.region(cell_start(j / job.cols, job.shape.window_h, job.rows),
+                                cell_start(j % job.cols, job.shape.window_w, job.cols));
+  __syncthreads();
+}
+
+// pinv.a = finish(q_m . k_m, row, column), 0 in the padding. Ends with a barrier.
+template <class F>
+__device__ __forceinline__ void fill_core(const LandmarkJob& job, const LandmarkBuffers& b, const F& finish) {
+  const int across = b.m4 / 4;
+  for (int unit = int(threadIdx.x); unit < across * across; unit += int(blockDim.x)) {
+    const int row = unit / across * 4, column = unit % across * 4;
+    Result<4> r = zero_result<4>();
+    add_rows_by_rows(r, b.queries + row * b.d_step, b.d_step, b.keys + column * b.d_step, b.d_step,
+                     round_up(job.shape.head_dim, 4));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        r.v[i][j] = row + i < job.m && column + j < job.m ? finish(r.v[i][j], row + i, column + j) : 0.0f;
+      store4(b.pinv.a + (row + i) * b.m_step + column, r.v[i]);
+    }
+  }
+  __syncthreads();
+}
+
+// inverse = Z of pinv.a and a barrier; or the batch's maxima merged: then false, without one.
+__device__ __forceinline__ bool invert_core(const LandmarkJob& job, const Place& place, LandmarkBuffers& b) {
+  const BlockGroup group;
+  PinvBuffers p = b.pinv;
+  absolute_sums(group, p, job.m);
+  if (job.only_maxima) {
+    merge_maxima(group, p, job.m, job.maxima);
+    return false;
+  }
+  start_value(group, p, job.m, job.maxima, place.cut ? b.regions : nullptr);
+  iterate(group, p, job.m, job.iterations);
+  if (p.z != b.inverse) {
+    for (int e = int(threadIdx.x); e < b.m4 * b.m_step; e += int(blockDim.x)) b.inverse[e] = p.z[e];
+    __syncthreads();
+  }
+  return true;
+}
+
+// A tile of the warp's tokens, a chunk of their channels.
+template <class T>
+__device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map, int count, int channels,
+                                           const WarpBuffers& w) {
+  __syncwarp();  // the tile is free
+  with_width(job.width, [&](auto width) {
+    stage<decltype(width)::value>(map, job.shape.channels, w.pixels, kTokens, count, channels, w.tile,
+                                  job.tile_step, w.lane, kWarp);
+  });
+  __syncwarp();
+}
+
+// Calls f(first, count) for each tile of the warp, the pixels of its tokens filled in.
+template <class F>
+__device__ __forceinline__ void for_tiles(const LandmarkJob& job, const Place& place, const WarpBuffers& w,
+                                          const F& f) {
+  const int tokens = job.shape.tokens;
+  for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) {
+    const int count = min(kTokens, tokens - first);
+    __syncwarp();  // the tile before is done
+    w.pixels[w.lane] = place.pixel(min(first + w.lane, tokens - 1));
+    f(first, count);
+  }
+}
+
+// scores[t, j] = finish(logit, t, j) of tokens (a map of q or k) and landmarks, 0 for j >= m.
+template <class T, class F>
+__device__ __forceinline__ void score(const LandmarkJob& job, const T* map, const float* landmarks, int count,
+                                      const LandmarkBuffers& b, const WarpBuffers& w, const F& finish) {
+  const int channels = job.shape.head_dim;
+  for (int c = 0; c < channels; c += kChunk) {
+    const int n = min(kChunk, channels - c);
+    stage_tile(job, map + c, count, n, w);
+    for (int unit = w.lane; unit < 2 * b.m4; unit += kWarp) {
+      const int t = unit % 8, j0 = unit / 8 * 4;  // tokens t, t + 8, t + 16, t + 24
+      float* const out = w.scores + t * b.m_step + j0;
+      Result<4> r = zero_result<4>();
+      if (c > 0) load_rows(r, out, 8 * b.m_step);
+      add_rows_by_rows(r, w.tile + t * job.tile_step, 8 * job.tile_step, landmarks + j0 * b.d_step + c, b.d_step,
+                       round_up(n, 4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (c + kChunk >= channels) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) r.v[i][j] = j0 + j < job.m ? finish(r.v[i][j], t + 8 * i, j0 + j) : 0.0f;
+        }
+        store4(out + 8 * i * b.m_step, r.v[i]);
+      }
+    }
+  }
+  __syncwarp();
+}
+
+// values = corrections (of each landmark) values + scores^T v, over the warp's tile.
+template <class T, class F>
+__device__ __forceinline__ void add_values(const LandmarkJob& job, const T* map, int count, const LandmarkBuffers& b,
+                                           const WarpBuffers& w, const F& correction) {
+  const int channels = job.shape.value_dim;
+  for (int c = 0; c < channels; c += kChunk) {
+    const int n = min(kChunk, channels - c), across = round_up(n, 4) / 4;
+    stage_tile(job, map + c, count, n, w);
+    for (int unit = w.lane; unit < b.m4 / 4 * across; unit += kWarp) {
+      const int j0 = unit / across * 4, c0 = unit % across * 4;
+      float* const out = w.values + j0 * b.e_step + c + c0;
+      Result<4> r;
+      load_rows(r, out, b.e_step);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float factor = correction(j0 + i);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) r.v[i][j] *= factor;
+      }
+      add_columns_by_columns(r, w.scores + j0, b.m_step, w.tile + c0, job.tile_step, count);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) store4(out + i * b.e_step, r.v[i]);
+    }
+  }
+}
+
+// values of the first warp = sum over the warps of share(warp, j) times values, 0 for j >= m.
+template <class F>
+__device__ __forceinline__ void merge_values(const LandmarkJob& job, const LandmarkBuffers& b, int warps,
+                                             const F& share) {
+  for (int e = int(threadIdx.x); e < b.m4 * b.e_step; e += int(blockDim.x)) {
+    const int j = e / b.e_step;
+    float sum = 0.0f;
+    for (int i = 0; i < warps && j < job.m; ++i) sum += share(i, j) * b.values[i * b.m4 * b.e_step + e];
+    b.values[e] = sum;
+  }
+}
+
+// product = Z values.
+__device__ __forceinline__ void apply_inverse(const LandmarkJob& job, const LandmarkBuffers& b) {
+  const int across = round_up(job.shape.value_dim, 4) / 4;
+  for (int unit = int(threadIdx.x); unit < b.m4 / 4 * across; unit += int(blockDim.x)) {
+    const int row = unit / across * 4, column = unit % across * 4;
+    Result<4> r = zero_result<4>();
+    add_rows_by_columns(r, b.inverse + row * b.m_step, b.m_step, b.values + column, b.e_step, b.m4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store4(b.product + (row + i) * b.e_step + column, r.v[i]);
+  }
+}
+
+// Calls finish(t, c, (scores matrix)[t, c ... c + 3]) for the channels of a tile's tokens.
+template <class F>
+__device__ __forceinline__ void for_outputs(const LandmarkJob& job, int count, const float* matrix,
+                                            const LandmarkBuffers& b, const WarpBuffers& w, const F& finish) {
+  const int across = round_up(job.shape.value_dim, 4) / 4;
+  for (int unit = w.lane; unit < 8 * across; unit += kWarp) {
+    const int t = unit / across, c = unit % across * 4;
+    Result<4> r = zero_result<4>();
+    add_rows_by_columns(r, w.scores + t * b.m_step, 8 * b.m_step, matrix + c, b.e_step, b.m4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (t + 8 * i < count) finish(t + 8 * i, c, r.v[i]);
+  }
+}
+
+// Where a token's output begins.
+template <class T>
+__device__ __forceinline__ T* output(const LandmarkJob& job, const WarpBuffers& w, T* out, int head, int t) {
+  return out + w.pixels[t] * job.shape.out_channels + head * job.shape.value_dim;
+}
+
+}  // namespace
+}  // namespace nystra::cuda

@@ -1,0 +1,246 @@
+// NystraPatchMatch: k approximate nearest patches of every query pixel, the same field for a seed
+// on every backend.
+//
+// Maps are copied once, channels last; then a kernel a pass, each reading the field of the pass
+// before: the start, and per iteration four propagations and a random search. 8 lanes do a pixel;
+// a key that is in the row already is not computed again, and with l2 a sum stops when it exceeds
+// the row's worst.
+//
+// Floor of an iteration: 16 k + log2(max(Hk, Wk)) + 1 candidates a pixel of 2 p^2 C FLOPs (l2: 3)
+// and 4 p^2 C bytes of key each, from the caches; 16 k bytes of field a pixel and pass from memory.
+// 512 x 512, k 3, p 7, 16 channels, 5 iterations: 76 million candidates, 60 billion terms if none
+// is skipped.
+#include "patch_match_search.h"
+
+namespace nystra::cuda {
+namespace {
+
+// The row begins with the starts that are allowed keys, and a draw from each k-th of the keys.
+template <bool kSquares>
+__global__ void __launch_bounds__(kSearchThreads, 4)
+    patch_match_start_kernel(Search s, const int32_t* start, Steps steps, int64_t neighbour_step) {
+  DYNAMIC_SHARED(memory);
+  SharedMemory shared(memory);
+  Row<kSquares> row(s, shared);
+  row.clear();
+  if (row.searches) {
+    const int64_t keys = row.keys();
+    const int width = s.key.width, count = s.count[row.image];
+    const int32_t* const given = start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
+    for (int i = 0; i < s.neighbors; ++i) {
+      const int key = given[i * neighbour_step];
+      if (key >= 0 && key < keys) row.offer(key / width, key % width);
+    }
+    for (int i = 0; i < s.neighbors; ++i) {
+      const int low = int(int64_t(i) * count / s.neighbors), high = int(int64_t(i + 1) * count / s.neighbors);
+      if (high <= low) continue;
+      const int place = low + draw(row.y, row.x, i, s.seed) % (high - low);
+      const int key = s.list == nullptr ? place : s.list[row.image * keys + place];
+      row.offer(key / width, key % width);
+    }
+  }
+  row.store_row();
+}
+
+// The neighbours' entries, `step` pixels away, shifted back.
+template <bool kSquares>
+__global__ void __launch_bounds__(kSearchThreads, 4) patch_match_propagate_kernel(Search s, int step) {
+  DYNAMIC_SHARED(memory);
+  SharedMemory shared(memory);
+  Row<kSquares> row(s, shared);
+  row.load_row();
+  for (int direction = 0; direction < 4 && row.searches; ++direction) {
+    const int sign = direction % 2 == 0 ? -step : step;
+    const int dy = direction < 2 ? sign : 0, dx = direction < 2 ? 0 : sign;
+    const int y = row.y + dy, x = row.x + dx;
+    if (y < 0 || y >= s.query.height || x < 0 || x >= s.query.width) continue;
+    for (int i = 0; i < s.neighbors; ++i) {
+      const int key = row.entry(i, y, x);
+      if (key < 0) break;  // empty entries are last
+      const int v = key / s.key.width - dy, u = key % s.key.width - dx;
+      if (v >= 0 && v < s.key.height && u >= 0 && u < s.key.width) row.offer(v, u);
+    }
+  }
+  row.store_row();
+}
+
+__device__ __forceinline__ int draw_near(int centre, int radius, int size, int number) {
+  const int low = max(0, centre - radius), high = min(size - 1, centre + radius);
+  return low + number % (high - low + 1);
+}
+
+// Draws around the entries of the row before the pass, from windows half as large each.
+template <bool kSquares>
+__global__ void __launch_bounds__(kSearchThreads, 4) patch_match_random_kernel(Search s, int iteration, int levels) {
+  DYNAMIC_SHARED(memory);
+  SharedMemory shared(memory);
+  Row<kSquares> row(s, shared);
+  row.load_row();
+  int radius = max(s.key.height, s.key.width);
+  for (int level = 0; level < levels && row.searches; ++level, radius /= 2) {
+    int centre = row.entry((level + iteration) % s.neighbors, row.y, row.x);
+    if (centre < 0) centre = row.entry(0, row.y, row.x);
+    if (centre < 0) break;
+    const int n = s.neighbors + 2 * (iteration * levels + level);
+    const int v = draw_near(centre / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
+    const int u = draw_near(centre % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
+    row.offer(v, u);
+  }
+  row.store_row();
+}
+
+template <class T>
+__global__ void __launch_bounds__(kMapThreads)
+    patch_match_finish_kernel(Field field, int64_t entries, int32_t* index, T* score) {
+  const int64_t at = int64_t(blockIdx.x) * kMapThreads + threadIdx.x;
+  if (at >= entries) return;
+  index[at] = field.index[at];
+  score[at] = from_float<T>(field.score[at]);
+}
+
+// The arrays of a workspace.
+struct Arrays {
+  PaddedMap query, key;
+  Field fields[2];
+  uint8_t *searching, *allowed;
+  int *list, *count;
+  float *query_norms, *key_norms;
+
+  template <class Memory>
+  Arrays(const PatchMatchParams& p, int64_t batch, Memory& memory) {
+    const int64_t pixels = batch * p.height * p.width, keys = batch * p.key_height * p.key_width;
+    const int step = round_up(int(p.channels), 4), radius = int(p.patch / 2);
+    query = {nullptr, int(p.height), int(p.width), int(p.channels), step, radius};
+    key = {nullptr, int(p.key_height), int(p.key_width), int(p.channels), step, radius};
+    query.data = memory.template take<float>(batch * query.image());
+    key.data = memory.template take<float>(batch * key.image());
+    for (Field& field : fields) {
+      field.index = memory.template take<int>(pixels * p.neighbors);
+      field.score = memory.template take<float>(pixels * p.neighbors);
+    }
+    searching = memory.template take<uint8_t>(pixels);
+    allowed = memory.template take<uint8_t>(keys);
+    list = memory.template take<int>(p.masked ? keys : 0);
+    count = memory.template take<int>(batch);
+    query_norms = memory.template take<float>(p.metric == kCosine ? pixels : 0);
+    key_norms = memory.template take<float>(p.metric == kCosine ? keys : 0);
+  }
+};
+
+// Enqueues the kernels of a call; remembers whether all were taken.
+class Queue {
+ public:
+  explicit Queue(cudaStream_t stream) : stream_(stream) {}
+
+  template <class... P, class... A>
+  void run(void (*kernel)(P...), int64_t blocks, int threads, int64_t shared, const A&... arguments) {
+    if (!ok_) return;
+    const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
+    ok_ = launch(kernel, grid, block, size_t(shared), stream_, arguments...) == cudaSuccess;
+  }
+
+  // One thread an item.
+  template <class... P, class... A>
+  void for_each(void (*kernel)(P...), int64_t items, const A&... arguments) {
+    run(kernel, (items + kMapThreads - 1) / kMapThreads, kMapThreads, 0, arguments...);
+  }
+
+  bool ok() const { return ok_; }
+
+ private:
+  cudaStream_t stream_;
+  bool ok_ = true;
+};
+
+template <class T>
+void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays& a, Queue& queue) {
+  const int batch = int(maps.batch), keys = int(p.key_height * p.key_width);
+  const auto padded = [&](const PaddedMap& map) { return int64_t(map.padded_height()) * map.padded_width() * batch; };
+  const auto steps = [](const int64_t* s) { return Steps{s[0], s[1], s[2]}; };
+  queue.for_each(patch_match_pad_kernel<T>, padded(a.query), a.query, batch, static_cast<const T*>(maps.query));
+  queue.for_each(patch_match_pad_kernel<T>, padded(a.key), a.key, batch, static_cast<const T*>(maps.key));
+  const int64_t pixels = batch * p.height * p.width, all_keys = int64_t(batch) * keys;
+  queue.for_each(patch_match_flag_kernel<T>, pixels, static_cast<const T*>(maps.query_mask),
+                 steps(maps.query_mask_steps), batch, a.query.height, a.query.width, a.searching);
+  queue.for_each(patch_match_flag_kernel<T>, all_keys, static_cast<const T*>(maps.key_mask),
+                 steps(maps.key_mask_steps), batch, a.key.height, a.key.width, a.allowed);
+  if (p.masked)
+    queue.run(patch_match_list_kernel, batch, kListThreads, kListThreads / kWarp * int64_t(sizeof(int)), a.allowed,
+              keys, a.list, a.count);
+  else
+    queue.for_each(patch_match_count_kernel, batch, a.allowed, keys, batch, a.count);
+  if (p.metric == kCosine) {
+    queue.for_each(patch_match_norm_kernel, pixels, a.query, batch, a.query_norms);
+    queue.for_each(patch_match_norm_kernel, all_keys, a.key, batch, a.key_norms);
+  }
+}
+
+// The passes; returns the field of the last.
+template <bool kSquares>
+Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays& a, Queue& queue) {
+  const auto tiles = [](int n) { return (n + kTile - 1) / kTile; };
+  const bool cosine = p.metric == kCosine;
+  Search s{a.query, a.key, int(maps.batch), int(p.neighbors), int(p.patch), int(p.seed),
+           tiles(a.query.height), tiles(a.query.width), a.searching, a.allowed, p.masked ? a.list : nullptr,
+           a.count, cosine ? a.query_norms : nullptr, cosine ? a.key_norms : nullptr, a.fields[1], a.fields[0]};
+  const int64_t blocks = int64_t(s.tiles_down) * s.tiles_across * s.batch;
+  Counter shared;
+  shared.take<int>(kPixels * s.neighbors);
+  shared.take<float>(kPixels * s.neighbors);
+  const auto pass = [&](auto kernel, const auto&... arguments) {
+    queue.run(kernel, blocks, kSearchThreads, shared.bytes(), s, arguments...);
+    const Field written = s.to;
+    s.to = s.from;
+    s.from = written;
+  };
+  const int64_t* const starts = maps.start_steps;
+  pass(patch_match_start_kernel<kSquares>, maps.start, Steps{starts[0], starts[2], starts[3]}, starts[1]);
+  int levels = 0;
+  for (int radius = max(a.key.height, a.key.width); radius >= 1; radius /= 2) ++levels;
+  for (int iteration = 0; iteration < int(p.iterations); ++iteration) {
+    for (int step = 8; step >= 1; step /= 2) pass(patch_match_propagate_kernel<kSquares>, step);
+    pass(patch_match_random_kernel<kSquares>, iteration, levels);
+  }
+  return s.from;
+}
+
+constexpr int64_t kMostPixels = 1 << 24;  // of a map: fewer
+
+bool supported(const PatchMatchParams& p, int64_t batch) {
+  const auto countable = [](int64_t height, int64_t width) {
+    return height > 0 && width > 0 && height < kMostPixels && width < kMostPixels && height * width < kMostPixels;
+  };
+  return countable(p.height, p.width) && countable(p.key_height, p.key_width) && p.channels >= 0 &&
+         p.channels < 1 << 20 && p.neighbors >= 1 && p.neighbors <= 32 && p.patch % 2 == 1 && p.patch <= 23 &&
+         batch * p.height * p.width <= 0x7fffffff;
+}
+
+}  // namespace
+
+size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, const Limits&) {
+  if (batch < 1 || !supported(params, batch)) return 0;
+  Counter counter;
+  Arrays(params, batch, counter);
+  return size_t(counter.bytes());
+}
+
+Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps, void* workspace,
+                   Stream stream, const Limits&) {
+  if (maps.batch * params.height * params.width == 0) return Status::kOk;
+  if (!supported(params, maps.batch)) return Status::kUnsupported;
+  if (workspace == nullptr) return Status::kNoScratch;
+  Workspace memory(static_cast<unsigned char*>(workspace));
+  const Arrays arrays(params, maps.batch, memory);
+  Queue queue(static_cast<cudaStream_t>(stream));
+  with_type(type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    prepare<T>(params, maps, arrays, queue);
+    const Field field = params.metric == kL2 ? search<true>(params, maps, arrays, queue)
+                                             : search<false>(params, maps, arrays, queue);
+    const int64_t entries = maps.batch * params.neighbors * params.height * params.width;
+    queue.for_each(patch_match_finish_kernel<T>, entries, field, entries, maps.index, static_cast<T*>(maps.score));
+  });
+  return queue.ok() ? Status::kOk : Status::kLaunch;
+}
+
+}  // namespace nystra::cuda

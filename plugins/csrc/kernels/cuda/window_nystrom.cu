@@ -1,0 +1,192 @@
+// NystraWindowNystrom: the kernel Nystrom attention of PnP-Nystra in windows of a shifted map.
+//
+// A block does one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
+// that sums G_U [V 1], one pass over the queries. Memory of a block: O(m (d + e + m)).
+//
+// Floor, S bytes an element: (2d + 2e) S bytes a token and head, and (2d) S more where the caches
+// do not keep a window's q and k from the landmarks to the passes; 4 m (d + e) FLOPs a token and
+// head, m^2 additions more for the guard, 2 m exponentials, and iterations * 8 m^3 FLOPs a window
+// and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half.
+#include "landmark_launch.h"
+
+namespace nystra::cuda {
+namespace {
+
+// f(x) = exp(min(x, threshold)) + max(x - threshold, 0) of x log2(e); NaN stays NaN.
+__device__ __forceinline__ float kernel_form(float x, float threshold) {
+  return x > threshold ? fmaf(kLn2, x - threshold, exp2f(threshold)) : exp2f(x);
+}
+
+// Pass 1: values = G_U V and rows = G_U 1, of the warp's tokens.
+template <class T>
+__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head, const LandmarkBuffers& b,
+                          const WarpBuffers& w) {
+  for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
+  for (int j = w.lane; j < b.m4; j += kWarp) w.rows[j] = 0.0f;
+  for_tiles(job, place, w, [&](int first, int count) {
+    score(job, head.k, b.queries, count, b, w, [&](float x, int t, int j) {
+      const float value = kernel_form(x, job.threshold);
+      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j] ? 0.0f : value;
+    });
+    for (int j = w.lane; j < b.m4; j += kWarp) {
+      float sum = w.rows[j];
+#pragma unroll 8
+      for (int t = 0; t < count; ++t) sum += w.scores[t * b.m_step + j];
+      w.rows[j] = sum;
+    }
+    add_values(job, head.v, count, b, w, [](int) { return 1.0f; });
+  });
+  __syncthreads();
+}
+
+// product = Z G_U V, combined = Z G_U 1, values = (G_U 1)^-1 G_U V, rows of warp 0 = G_U 1.
+__device__ void combine(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+  const int thread = int(threadIdx.x), threads = int(blockDim.x);
+  merge_values(job, b, w.warps, [](int, int) { return 1.0f; });
+  for (int j = thread; j < b.m4; j += threads) {
+    float sum = 0.0f;
+    for (int i = 0; i < w.warps && j < job.m; ++i) sum += b.rows[i * 3 * b.m4 + j];
+    b.rows[j] = sum;
+  }
+  __syncthreads();
+  apply_inverse(job, b);
+  for (int j = thread; j < b.m4; j += threads) {
+    float sum = 0.0f;
+    for (int k = 0; k < job.m; ++k) sum = fmaf(b.inverse[j * b.m_step + k], b.rows[k], sum);
+    b.combined[j] = sum;
+  }
+  __syncthreads();
+  if (job.guard == 0.0f) return;
+  for (int e = thread; e < b.m4 * b.e_step; e += threads) {
+    const float sum = b.rows[e / b.e_step];
+    b.values[e] /= sum < 1e-30f ? 1e-30f : sum;
+  }
+  __syncthreads();
+}
+
+// What the guard makes of a token: out = soft + share (factor numerator - soft).
+struct Guarded {
+  float factor, share, divisor;  // divisor: of the soft form
+};
+
+// Of token `lane` of the warp's tile.
+__device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+  const int t = w.lane % 8, quarter = w.lane / 8;  // tokens t + 8 i, landmarks 4 quarter + 16 n
+  float magnitudes[4] = {}, denominators[4] = {}, totals[4] = {};
+  for (int j0 = 4 * quarter; j0 < b.m4; j0 += 16) {
+    Result<4> p = zero_result<4>(), s;
+    if (job.guard != 0.0f)
+      add_rows_by_columns(p, w.scores + t * b.m_step, 8 * b.m_step, b.inverse + j0, b.m_step, b.m4);
+    load_rows(s, w.scores + t * b.m_step + j0, 8 * b.m_step);
+    const float4 sums = load4(b.rows + j0), combined = load4(b.combined + j0);
+    const float weights[4] = {sums.x, sums.y, sums.z, sums.w};
+    const float products[4] = {combined.x, combined.y, combined.z, combined.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        magnitudes[i] = fmaf(fabsf(p.v[i][j]), weights[j], magnitudes[i]);
+        denominators[i] = fmaf(s.v[i][j], products[j], denominators[i]);
+        totals[i] += s.v[i][j];
+      }
+  }
+  float magnitude = 0.0f, denominator = 0.0f, total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int lanes = 8; lanes < kWarp; lanes *= 2) {
+      magnitudes[i] += __shfl_xor_sync(kAllLanes, magnitudes[i], lanes);
+      denominators[i] += __shfl_xor_sync(kAllLanes, denominators[i], lanes);
+      totals[i] += __shfl_xor_sync(kAllLanes, totals[i], lanes);
+    }
+    if (i == quarter) magnitude = magnitudes[i], denominator = denominators[i], total = totals[i];
+  }
+  if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
+  magnitude = magnitude < 1e-30f ? 1e-30f : magnitude;
+  const float ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN: a share of 0
+  return {1.0f / fmaxf(denominator, job.guard * magnitude), ratio >= 1.0f ? 1.0f : ratio > 0.0f ? ratio : 0.0f,
+          total < 1e-30f ? 1e-30f : total};
+}
+
+// Pass 2: out = (G_L product) / (G_L combined), guarded.
+template <class T>
+__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
+                             const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+  const int channels = job.shape.value_dim;
+  for_tiles(job, place, w, [&](int first, int count) {
+    score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
+      const float value = kernel_form(x * job.scale, job.threshold);
+      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j] ? 0.0f : value;
+    });
+    const Guarded mine = guard_token(job, b, w);
+    w.factors[w.lane] = mine.factor;
+    const bool touched = __any_sync(kAllLanes, w.lane < count && mine.share < 1.0f);
+    __syncwarp();
+    if (!touched) {
+      for_outputs(job, count, b.product, b, w, [&](int t, int c, float(&v)[4]) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) v[j] *= w.factors[t];
+        write4(output(job, w, out, head, t) + c, 0, channels - c, job.width, v);
+      });
+      return;
+    }
+    w.tile[w.lane] = mine.share;  // the tile's queries are no longer needed
+    w.tile[kTokens + w.lane] = mine.divisor;
+    __syncwarp();
+    const int across = round_up(channels, 4) / 4;
+    for (int unit = w.lane; unit < kTokens * across; unit += kWarp) {
+      const int t = unit / across, c = unit % across * 4;
+      if (t >= count) continue;
+      Result<1> full = zero_result<1>(), soft = zero_result<1>();
+      add_rows_by_columns(full, w.scores + t * b.m_step, 0, b.product + c, b.e_step, b.m4);
+      add_rows_by_columns(soft, w.scores + t * b.m_step, 0, b.values + c, b.e_step, b.m4);
+      const float share = w.tile[t], divisor = w.tile[kTokens + t];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float safe = soft.v[0][j] / divisor;
+        full.v[0][j] = share > 0.0f ? safe + share * (full.v[0][j] * w.factors[t] - safe) : safe;
+      }
+      write4(output(job, w, out, head, t) + c, 0, channels - c, job.width, full.v[0]);
+    }
+  });
+}
+
+template <class T, bool kShared>
+__global__ void __launch_bounds__(kMostWarps* kWarp, kShared ? 4 : 3)
+    window_nystrom_kernel(LandmarkJob job, const T* __restrict__ qkv, T* __restrict__ out) {
+  DYNAMIC_SHARED(memory);
+  for_tasks<kShared>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
+    const int head = int(task % job.shape.heads);
+    const Place place(job.shape, int(task / job.shape.heads));
+    const Head<T> in(job.shape, qkv, head);
+    const WarpBuffers w(job, b);
+    find_landmarks(job, place, in, b, w);
+    fill_core(job, b, [&](float x, int i, int j) {
+      return b.regions[i] == b.regions[j] ? kernel_form(x, job.threshold) : 0.0f;
+    });
+    if (!invert_core(job, place, b)) return;
+    pass_keys(job, place, in, b, w);
+    combine(job, b, w);
+    pass_queries(job, place, in, head, b, w, out);
+  });
+}
+
+struct Kernels {
+  template <class T, bool kShared>
+  static auto run() {
+    return window_nystrom_kernel<T, kShared>;
+  }
+};
+
+}  // namespace
+
+size_t window_nystrom_workspace(const LandmarkParams& params, bool batch_init, const Limits& limits) {
+  return params.shape.windows() == 0 ? 0 : LandmarkPlan(params, limits).workspace(batch_init);
+}
+
+Status window_nystrom(const LandmarkParams& params, bool batch_init, Type type, const void* qkv, void* out,
+                      void* workspace, Stream stream, const Limits& limits) {
+  return launch_landmarks<Kernels>(params, batch_init, type, qkv, out, workspace, stream, limits);
+}
+
+}  // namespace nystra::cuda

@@ -1,0 +1,356 @@
+"""``NystraPatchMatch`` in torch: a plain search and ``torch.ops.nystra.patch_match``.
+
+No patch is ever materialised: a score gathers one row of two patches at a time. The search has no
+gradient; layers compute the scores of the found pairs again where they need one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...errors import NystraError
+from .schema import LARGEST_MAP, SCHEMA, STEPS
+from .scores_torch import PairScores
+from .table_torch import draw
+
+_DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
+
+_ENTRIES_AT_ONCE = 1 << 20
+"""Candidates times entries of a row that are compared at a time: bounds the memory of a pass."""
+
+
+_PIXELS_AT_ONCE = 1 << 15
+"""Pixels of images that are searched together: many small images take as few steps as one."""
+
+
+class _Search:
+    """The rows of some images: index (n, k) and score (n, k) of all their query pixels, n in all.
+
+    Keys are counted through all m of the images. An empty entry has the index ``none`` = m, above
+    every key's, and the score -inf.
+    """
+
+    def __init__(
+        self,
+        scores: PairScores,
+        images: int,
+        query_size: tuple[int, int],
+        key_size: tuple[int, int],
+        searching: Tensor,
+        allowed: Tensor,
+        neighbors: int,
+        seed: int,
+    ) -> None:
+        """Start with empty rows; ``searching`` (n) and ``allowed`` (m) say who takes part."""
+        self.scores, self.k, self.seed = scores, neighbors, seed
+        (self.height, self.width), (self.key_height, self.key_width) = query_size, key_size
+        self.none = images * self.key_height * self.key_width
+        self.searching = searching
+        self.keys = allowed.nonzero()[:, 0]
+        self.allowed = torch.cat([allowed, allowed.new_zeros(1)])
+        pixels = torch.arange(images * self.height * self.width, device=searching.device)
+        image = pixels // (self.height * self.width)
+        self.first_pixel = image * (self.height * self.width)
+        self.first_key = image * (self.key_height * self.key_width)
+        pixels = pixels - self.first_pixel
+        self.y, self.x = pixels // self.width, pixels % self.width
+        counts = allowed.view(images, -1).sum(1)
+        self.count = counts[image]
+        self.first_listed = (counts.cumsum(0) - counts)[image]
+        self.index = torch.full((len(pixels), neighbors), self.none, device=searching.device)
+        self.score = torch.full_like(self.index, -torch.inf, dtype=scores.dtype)
+
+    def begin(self, start: Tensor) -> None:
+        """Fill the rows from the starts (n, k) and one draw from each of k parts of the keys."""
+        keys = self.key_height * self.key_width
+        first = self.first_key.unsqueeze(1)
+        candidates = [torch.where((start >= 0) & (start < keys), first + start, self.none)]
+        listed = torch.cat([self.keys, self.keys.new_tensor([self.none])])
+        for j in range(self.k):
+            low, high = j * self.count // self.k, (j + 1) * self.count // self.k
+            drawn = low + draw(self.y, self.x, j, self.seed) % (high - low).clamp(min=1)
+            place = torch.where(high > low, self.first_listed + drawn, len(self.keys))
+            candidates.append(listed[place].unsqueeze(1))
+        self._merge(torch.cat(candidates, 1))
+
+    def propagate(self, step: int) -> None:
+        """Take the neighbours' matches, shifted back, as candidates."""
+        candidates = []
+        for dy, dx in ((step * a, step * b) for a, b in _DIRECTIONS):
+            y, x = self.y + dy, self.x + dx
+            inside = (y >= 0) & (y < self.height) & (x >= 0) & (x < self.width)
+            entries = self.index[torch.where(inside, self.first_pixel + y * self.width + x, 0)]
+            first = self.first_key.unsqueeze(1)
+            local = entries - first
+            v, u = local // self.key_width - dy, local % self.key_width - dx
+            fits = inside.unsqueeze(1) & (entries != self.none)
+            fits &= (v >= 0) & (v < self.key_height) & (u >= 0) & (u < self.key_width)
+            candidates.append(torch.where(fits, first + v * self.key_width + u, self.none))
+        self._merge(torch.cat(candidates, 1))
+
+    def search_around(self, iteration: int) -> None:
+        """Draw keys from windows around the row's entries, each half as large as the last."""
+        radii = [max(self.key_height, self.key_width)]
+        while radii[-1] > 1:
+            radii.append(radii[-1] // 2)
+        candidates = []
+        for z, radius in enumerate(radii):
+            centre = self.index[:, (z + iteration) % self.k]
+            centre = torch.where(centre == self.none, self.index[:, 0], centre)
+            number = self.k + 2 * (iteration * len(radii) + z)
+            local = centre - self.first_key
+            row = self._near(local // self.key_width, radius, self.key_height, number)
+            col = self._near(local % self.key_width, radius, self.key_width, number + 1)
+            drawn = self.first_key + row * self.key_width + col
+            candidates.append(torch.where(centre == self.none, self.none, drawn))
+        self._merge(torch.stack(candidates, 1))
+
+    def _near(self, centre: Tensor, radius: int, size: int, number: int) -> Tensor:
+        low = (centre - radius).clamp(0, size - 1)
+        high = (centre + radius).clamp(0, size - 1)
+        return low + draw(self.y, self.x, number, self.seed) % (high - low + 1)
+
+    def _merge(self, candidates: Tensor) -> None:
+        """Keep the k best of the rows and the candidates (n, any)."""
+        taken = self.allowed[candidates] & self.searching.unsqueeze(1)
+        candidates = torch.where(taken, candidates, self.none)
+        rows = max(1, _ENTRIES_AT_ONCE // (self.k * candidates.shape[1]))
+        for begin in range(0, len(candidates), rows):
+            part = candidates[begin : begin + rows]
+            known = (part.unsqueeze(2) == self.index[begin : begin + rows].unsqueeze(1)).any(2)
+            part = torch.where(known, self.none, part)
+            pixels = (part != self.none).any(1).nonzero()[:, 0]
+            self._merge_rows(begin + pixels, part[pixels])
+
+    def _merge_rows(self, pixels: Tensor, candidates: Tensor) -> None:
+        """Merge candidates that are not in the rows of the pixels, but may be there twice."""
+        candidates = candidates.sort(1).values
+        candidates[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = self.none
+        score = torch.full_like(candidates, -torch.inf, dtype=self.score.dtype)
+        rows, places = (candidates != self.none).nonzero(as_tuple=True)
+        score[rows, places] = self.scores(pixels[rows], candidates[rows, places])
+        index = torch.cat([self.index[pixels], candidates], 1)
+        score = torch.cat([self.score[pixels], score], 1)
+        by_index = index.argsort(1)  # then the stable sort by score leaves equals by index
+        by_score = score.gather(1, by_index).sort(dim=1, descending=True, stable=True).indices
+        order = by_index.gather(1, by_score[:, : self.k])
+        self.index[pixels] = index.gather(1, order)
+        self.score[pixels] = score.gather(1, order)
+
+
+@torch.no_grad()
+def patch_match(
+    query: Tensor,
+    key: Tensor,
+    query_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    start: Tensor | None = None,
+    *,
+    patch_size: int = 7,
+    iterations: int = 5,
+    neighbors: int = 3,
+    metric: int = 0,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Return the field of approximate nearest patches, computed in the type of ``query``.
+
+    Args:
+        query: (B, C, H, W).
+        key: (B, C, Hk, Wk).
+        query_mask: broadcasts to (B, 1, H, W); pixels above 0 search; None: all.
+        key_mask: broadcasts to (B, 1, Hk, Wk); keys above 0 may be matched; None: all.
+        start: broadcasts to (B, k, H, W), integers; keys to start from, -1: none.
+        patch_size: p, odd, 1 to 23.
+        iterations: 1 to 16.
+        neighbors: k, 1 to 32.
+        metric: 0 l2 (minus the sum of squares), 1 dot, 2 cosine.
+        seed: 0 to 4095.
+
+    Returns:
+        index (B, k, H, W) int32, y*Wk + x or -1, and score (B, k, H, W), best first; without
+        gradient.
+
+    Raises:
+        NystraError: an attribute is refused, or the inputs do not fit together.
+    """
+    one = query.new_ones(1, 1, 1, 1)
+    query_mask, key_mask = (one if mask is None else mask for mask in (query_mask, key_mask))
+    start = -torch.ones_like(one, dtype=torch.int32) if start is None else start
+    index, score = _empty(
+        query,
+        key,
+        query_mask,
+        key_mask,
+        start,
+        patch_size=patch_size,
+        iterations=iterations,
+        neighbors=neighbors,
+        metric=metric,
+        seed=seed,
+    )
+    if not index.numel():
+        return index, score
+    batch, _, height, width = query.shape
+    key_size = (key.shape[2], key.shape[3])
+    if not key.shape[2] * key.shape[3]:
+        raise NystraError(
+            f"{SCHEMA.name}: key is {tuple(key.shape)}; expected at least one key to match"
+        )
+    searching = (query_mask > 0).expand(batch, 1, height, width).flatten(1)
+    allowed = (key_mask > 0).expand(batch, 1, *key_size).flatten(1)
+    starts = start.long().expand(index.shape).flatten(2).transpose(1, 2)
+    keys = key_size[0] * key_size[1]
+    together = max(1, _PIXELS_AT_ONCE // max(height * width, keys))
+    for begin in range(0, batch, together):
+        part = slice(begin, min(begin + together, batch))
+        images = part.stop - begin
+        search = _Search(
+            PairScores(query[part], key[part], patch_size, metric),
+            images,
+            (height, width),
+            key_size,
+            searching[part].flatten(),
+            allowed[part].flatten(),
+            neighbors,
+            seed,
+        )
+        search.begin(starts[part].flatten(0, 1))
+        for iteration in range(iterations):
+            for step in STEPS:
+                search.propagate(step)
+            search.search_around(iteration)
+        local = search.index - search.first_key.unsqueeze(1)
+        found = torch.where(search.index == search.none, -1, local)
+        index[part] = found.view(images, -1, neighbors).transpose(1, 2).reshape_as(index[part])
+        score[part] = (
+            search.score.view_as(found)
+            .view(images, -1, neighbors)
+            .transpose(1, 2)
+            .reshape_as(score[part])
+        )
+    return index, score
+
+
+def _empty(
+    query: Tensor,
+    key: Tensor,
+    query_mask: Tensor,
+    key_mask: Tensor,
+    start: Tensor,
+    **attributes: int,
+) -> tuple[Tensor, Tensor]:
+    """Return index and score, not yet computed; symbolic sizes are taken as right.
+
+    Raises:
+        NystraError: the schema refuses the attributes, or the inputs do not fit together.
+    """
+    k = int(SCHEMA.validate(attributes)["neighbors"])
+    if query.dim() != 4 or key.dim() != 4 or _differ(query.shape[:2], key.shape[:2]):
+        raise NystraError(
+            f"{SCHEMA.name}: query is {tuple(query.shape)} and key {tuple(key.shape)}; expected "
+            "(B, C, H, W) and (B, C, Hk, Wk)"
+        )
+    batch, _, height, width = query.shape
+    _, _, key_height, key_width = key.shape
+    for name, given, full in (
+        ("query_mask", query_mask, (batch, 1, height, width)),
+        ("key_mask", key_mask, (batch, 1, key_height, key_width)),
+        ("start", start, (batch, k, height, width)),
+    ):
+        if given.dim() != 4 or _differ(given.shape, full, broadcast=True):
+            raise NystraError(
+                f"{SCHEMA.name}: {name} is {tuple(given.shape)}; expected {tuple(full)}, or 1 in "
+                "any place of it"
+            )
+    for name, pixels in (("query", height * width), ("key", key_height * key_width)):
+        if isinstance(pixels, int) and pixels >= LARGEST_MAP:
+            raise NystraError(
+                f"{SCHEMA.name}: {name} has {pixels} pixels; expected less than {LARGEST_MAP}"
+            )
+    shape = (batch, k, height, width)
+    return query.new_empty(shape, dtype=torch.int32), query.new_empty(shape)
+
+
+def _differ(sizes: torch.Size, expected: tuple[int, ...], broadcast: bool = False) -> bool:
+    """Say whether a size that is a plain number is another than the one expected."""
+    return any(
+        isinstance(size, int)
+        and isinstance(want, int)
+        and size != want
+        and not (broadcast and size == 1)
+        for size, want in zip(sizes, expected, strict=True)
+    )
+
+
+def _check_types(query: Tensor, key: Tensor, masks: tuple[Tensor, Tensor], start: Tensor) -> None:
+    """Check the types as the node has them.
+
+    Raises:
+        NystraError: a type is wrong.
+    """
+    if start.dtype != torch.int32 or any(one.dtype != query.dtype for one in (key, *masks)):
+        raise NystraError(
+            f"{SCHEMA.name}: query, key, masks and start are of {query.dtype}, {key.dtype}, "
+            f"{masks[0].dtype}, {masks[1].dtype} and {start.dtype}; expected one floating type "
+            "for the first four and torch.int32 for start"
+        )
+
+
+@torch.library.custom_op("nystra::patch_match", mutates_args=())
+def patch_match_op(
+    query: Tensor,
+    key: Tensor,
+    query_mask: Tensor,
+    key_mask: Tensor,
+    start: Tensor,
+    patch_size: int,
+    iterations: int,
+    neighbors: int,
+    metric: int,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """The operator as one node: computed in float32 for float16 and bfloat16."""
+    _check_types(query, key, (query_mask, key_mask), start)
+    low = query.dtype in (torch.float16, torch.bfloat16)
+    index, score = patch_match(
+        query.float() if low else query,
+        key.float() if low else key,
+        query_mask,
+        key_mask,
+        start,
+        patch_size=patch_size,
+        iterations=iterations,
+        neighbors=neighbors,
+        metric=metric,
+        seed=seed,
+    )
+    return index, score.to(query.dtype)
+
+
+@patch_match_op.register_fake
+def _(
+    query: Tensor,
+    key: Tensor,
+    query_mask: Tensor,
+    key_mask: Tensor,
+    start: Tensor,
+    patch_size: int,
+    iterations: int,
+    neighbors: int,
+    metric: int,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    _check_types(query, key, (query_mask, key_mask), start)
+    return _empty(
+        query,
+        key,
+        query_mask,
+        key_mask,
+        start,
+        patch_size=patch_size,
+        iterations=iterations,
+        neighbors=neighbors,
+        metric=metric,
+        seed=seed,
+    )

@@ -1,0 +1,85 @@
+"""One row of the conformance table."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES
+
+EVERYWHERE = frozenset({"torch", "cpu"})
+
+Outputs = np.ndarray | tuple[np.ndarray, ...]
+"""What a row gives: the array of an operator with one output, else one array an output."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: an operator, its attributes and inputs.
+
+    ``values`` says how the first input is filled; ``refused_by`` names the families of columns
+    that must refuse the row (the reference always must); no other column is asked then.
+    """
+
+    operator: str
+    attributes: dict[str, int | float]
+    shape: tuple[int, ...]
+    table: tuple[int, ...] | None = None
+    values: str = "normal"
+    dtypes: tuple[str, ...] = ("float32", "float16")
+    refused_by: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def id(self) -> str:
+        parts = [f"{name}={value:g}" for name, value in self.attributes.items()]
+        size = "x".join(map(str, self.shape))
+        return f"{self.operator}[{size} {self.values} {' '.join(parts)}]"
+
+    @property
+    def folder(self) -> str:
+        return OPERATORS[self.operator]
+
+    def all_attributes(self) -> dict[str, int | float]:
+        """Every attribute of the schema, unchecked: refused rows must reach the kernels."""
+        defaults = {
+            one.name: one.default
+            for one in find_schema(self.operator).attributes
+            if one.default is not None
+        }
+        return {**defaults, **self.attributes}
+
+    def node_attributes(self) -> dict[str, int | float | str]:
+        return {**self.all_attributes(), **PLUGIN_ATTRIBUTES}
+
+    def output_shapes(self) -> list[tuple[int, ...]]:
+        """The shape of each output, as the attributes say."""
+        if self.operator == "NystraPinv":
+            return [self.shape]
+        return [(*self.shape[:3], int(self.attributes["heads"] * self.attributes["value_dim"]))]
+
+    def inputs(self, dtype: str) -> list[np.ndarray]:
+        """The inputs, drawn from the row itself, rounded to ``dtype``."""
+        rng = np.random.default_rng(zlib.crc32(self.id.encode()))
+        first = rng.standard_normal(self.shape)
+        if self.operator == "NystraPinv":
+            first = np.exp(first)
+        factors = {"tiny": 1e-4, "large": 6.0, "huge": 60.0, "zero": 0.0, "negative_zero": -0.0}
+        first = first * factors.get(self.values, 1.0)
+        if self.values == "negative_zero":
+            first = np.full(self.shape, -0.0)
+        if self.values == "nan":
+            self._poison(first)
+        arrays = [first]
+        if self.table is not None:
+            arrays.append(rng.standard_normal(self.table))
+        return [array.astype(dtype) for array in arrays]
+
+    def _poison(self, first: np.ndarray) -> None:
+        """One NaN: in the first matrix, or in a key of head 0 of one token."""
+        if self.operator == "NystraPinv":
+            first.reshape(-1)[0] = np.nan
+        else:
+            first[0, 0, 0, int(self.attributes["heads"] * self.attributes["head_dim"])] = np.nan

@@ -1,0 +1,137 @@
+"""The columns of the conformance table that run the CUDA kernels under the block emulator.
+
+All rows of a column run in one process of their own, with several orders of threads and blocks;
+the orders must agree to the last bit.
+
+``python tests/emulator_columns.py LIBRARY BUILD LIMITS FILE.npz`` is that process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import emulator_library
+from conformance_case import Case, Outputs
+from conformance_cases import CASES
+
+LIMITS = {"default": (48 * 1024, 4, 512), "tight": (26 * 1024, 2, 3)}
+"""Shared bytes, warps and blocks; the tight ones send most rows through the workspace."""
+
+ORDERS = {"plain": (0, 1, 2), "asan": (0,), "race": (0,)}
+"""Seeds of the order of threads: forwards, backwards, shuffled. Sanitizers do not depend on it.
+Types other than a row's first run in the first order alone: their control flow is the same."""
+
+SMALL = 600
+"""Entries of a field up to which a search runs in every type, order and build."""
+
+
+def _large(case: Case) -> bool:
+    return case.operator == "NystraPatchMatch" and np.prod(case.output_shapes()[0]) > SMALL
+
+
+def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
+    """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
+
+    Tight limits are for what reads them, in one type. Large searches run in one type, and in the
+    slow builds not at all: small ones reach every branch.
+    """
+    if limits == "tight":
+        return () if case.operator == "NystraPatchMatch" else case.dtypes[:1]
+    if _large(case):
+        return case.dtypes[:1] if build == "plain" else ()
+    if build == "plain":  # bfloat16 where the reference can judge it
+        return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
+    return case.dtypes if build == "asan" else case.dtypes[:1]
+
+
+def _inputs(case: Case, dtype: str) -> list[np.ndarray]:
+    """The row's inputs as the library takes them: bfloat16 as bits."""
+    if dtype != "bfloat16":
+        return case.inputs(dtype)
+    import ml_dtypes  # onnx needs it; it tells numpy of the type
+
+    arrays = case.inputs(dtype)
+    return [one.view(np.uint16) if one.dtype == ml_dtypes.bfloat16 else one for one in arrays]
+
+
+def run_all(path: Path, build: str, limits: str, file: Path) -> None:
+    """Run every row; write its outputs, or what was wrong, by ``<row>.<dtype>.<place>``."""
+    library = emulator_library.load(path)
+    outcomes: dict[str, np.ndarray] = {}
+    for row, case in enumerate(CASES):
+        if case.refused_by:
+            continue  # attributes are checked by the bindings
+        for dtype in dtypes(build, limits, case):
+            try:
+                results = _orders(library, build, limits, case, dtype)
+            except emulator_library.EmulatorError as error:
+                outcomes[f"{row}.{dtype}.error"] = np.array(str(error))
+                continue
+            for place, result in enumerate(results):
+                outcomes[f"{row}.{dtype}.{place}"] = result
+    np.savez(file, **outcomes)
+
+
+def _orders(
+    library: ctypes.CDLL, build: str, limits: str, case: Case, dtype: str
+) -> tuple[np.ndarray, ...]:
+    """The outputs of a row, the same in every order of the threads."""
+    first: tuple[np.ndarray, ...] = ()
+    every = dtype == case.dtypes[0] and not _large(case)
+    for seed in ORDERS[build] if every else ORDERS[build][:1]:
+        library.emulator_seed(seed)
+        results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])
+        first = first or results
+        if any(one.tobytes() != other.tobytes() for one, other in zip(first, results, strict=True)):
+            raise emulator_library.EmulatorError(
+                f"{case.operator}: order {seed} of the threads gives another result"
+            )
+    return first
+
+
+@functools.cache
+def _outcomes(build: str, limits: str) -> dict[str, np.ndarray]:
+    library = emulator_library.build(build)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "outcomes.npz"
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **emulator_library.environment(build),
+        }
+        command = [sys.executable, __file__, str(library), build, limits, str(file)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"emulator {build}: exit {done.returncode}\n{done.stderr[-6000:]}")
+        with np.load(file) as stored:
+            return dict(stored)
+
+
+def run(build: str, limits: str, case: Case, dtype: str) -> Outputs | Exception:
+    """The outcome of a row."""
+    outcomes, row = _outcomes(build, limits), f"{CASES.index(case)}.{dtype}"
+    if f"{row}.error" in outcomes:
+        return RuntimeError(str(outcomes[f"{row}.error"]))
+    results = [outcomes[f"{row}.{place}"] for place in range(len(case.output_shapes()))]
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        results = [one.view(ml_dtypes.bfloat16) if one.itemsize == 2 else one for one in results]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def builds() -> list[str]:
+    """The builds to replay the table on; ``.ci/emulator`` asks for the slow ones."""
+    return os.environ.get("NYSTRA_EMULATOR_BUILDS", "plain").split()
+
+
+if __name__ == "__main__":
+    run_all(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]))

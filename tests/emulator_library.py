@@ -1,0 +1,262 @@
+"""The CUDA kernels compiled for the host under the block emulator: building and calling them.
+
+A process loads one emulated library at most. This module needs numpy alone: it also runs in
+processes with AddressSanitizer loaded first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from conformance_case import Case
+
+ROOT = Path(__file__).resolve().parent.parent
+KERNELS = sorted((ROOT / "plugins" / "csrc" / "kernels" / "cuda").glob("*.cu"))
+HARNESS = sorted((ROOT / "tests" / "emulator").glob("*.cc"))
+CACHE = ROOT / "build" / "emulator"
+
+FLAGS = [
+    "-std=c++17",
+    "-fPIC",
+    "-g1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused-function",
+    "-fno-strict-aliasing",
+    "-DNYSTRA_BLOCK_EMULATOR",
+    "-Itests/emulator",
+    "-Iplugins/csrc",
+]
+KERNEL_FLAGS: dict[str, list[str]] = {
+    "plain": ["-O2"],
+    "asan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "race": ["-O1", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"],
+}
+HARNESS_FLAGS = {**KERNEL_FLAGS, "race": ["-O2", "-DNYSTRA_EMULATOR_RACES"]}
+LINK_FLAGS = {"plain": [], "asan": KERNEL_FLAGS["asan"], "race": ["-Wl,-z,defs"]}
+
+OPERATORS = (
+    "NystraPinv",
+    "NystraWindowSoftmax",
+    "NystraWindowNystrom",
+    "NystraWindowNystromformer",
+    "NystraPatchMatch",
+)
+TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
+STATUS = {0: "ok", 1: "no workspace", 2: "sizes beyond what the kernel was made for", 3: "launch"}
+
+
+class EmulatorError(RuntimeError):
+    """A kernel failed under the emulator; the text says what the emulator saw."""
+
+
+def missing() -> str | None:
+    """Why the emulator cannot run on this machine, or None."""
+    if shutil.which("g++") is None:
+        return "no g++ on this machine: the CUDA kernels are not emulated"
+    if os.uname().sysname != "Linux":
+        return "the block emulator runs on Linux"
+    return None
+
+
+def _key(kind: str) -> str:
+    digest = hashlib.sha256(kind.encode())
+    version = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
+    digest.update(version + repr((FLAGS, KERNEL_FLAGS, HARNESS_FLAGS, LINK_FLAGS)).encode())
+    folders = [ROOT / "plugins" / "csrc" / "kernels", ROOT / "tests" / "emulator"]
+    for file in sorted(one for folder in folders for one in folder.rglob("*") if one.is_file()):
+        digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def build(kind: str = "plain") -> Path:
+    """Return the library of that build, compiled where the cache has none of these sources.
+
+    Args:
+        kind: ``plain``, ``asan`` (AddressSanitizer and UBSan) or ``race`` (the race detector).
+
+    Raises:
+        EmulatorError: g++ refused the sources.
+    """
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{kind}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes run side by side
+        library = CACHE / f"{kind}-{_key(kind)}.so"
+        if library.is_file():
+            return library
+        for old in CACHE.glob(f"{kind}-*"):
+            old.unlink()
+        unfinished = library.with_suffix(".tmp")
+        compile_library(kind, [*KERNELS, *HARNESS], unfinished)
+        unfinished.rename(library)
+        return library
+
+
+def compile_library(kind: str, sources: list[Path], library: Path) -> None:
+    """Compile kernels (``.cu``) and what drives them (``.cc``) into a library of that build.
+
+    Raises:
+        EmulatorError: g++ refused the sources.
+    """
+    objects = []
+    for source in sources:
+        target = library.with_name(f"{library.stem}-{source.name}.o")
+        flags = KERNEL_FLAGS if source.suffix == ".cu" else HARNESS_FLAGS
+        _compile([*FLAGS, *flags[kind], "-x", "c++", "-c", str(source), "-o", str(target)])
+        objects.append(target)
+    _compile(["-shared", *LINK_FLAGS[kind], *map(str, objects), "-ldl", "-o", str(library)])
+    for one in objects:
+        one.unlink()
+
+
+def _compile(arguments: list[str]) -> None:
+    done = subprocess.run(
+        ["g++", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise EmulatorError(f"g++ {' '.join(arguments)}\n{done.stderr}")
+
+
+def environment(kind: str) -> dict[str, str]:
+    """What a process that loads the library needs in its environment."""
+    if kind != "asan":
+        return {}
+    names = [
+        subprocess.run(
+            ["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    options = "detect_leaks=0:abort_on_error=0:detect_stack_use_after_return=0"
+    return {"LD_PRELOAD": " ".join(names), "ASAN_OPTIONS": options}
+
+
+@functools.cache
+def load(path: Path) -> ctypes.CDLL:
+    """The library; with the three builds' common entry points declared."""
+    library = ctypes.CDLL(str(path))
+    library.emulator_error.restype = ctypes.c_char_p
+    library.emulator_switches.restype = ctypes.c_long
+    return library
+
+
+def _numbers(*values: int) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(values))(*map(int, values))
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def run(
+    library: ctypes.CDLL, case: Case, arrays: list[np.ndarray], dtype: str, limits: tuple[int, ...]
+) -> tuple[np.ndarray, ...]:
+    """Run a row on the emulated kernels.
+
+    Args:
+        library: from ``load``.
+        case: the row; its attributes are not checked.
+        arrays: its inputs; bfloat16 as their bits in uint16.
+        dtype: of TYPES.
+        limits: shared bytes, warps and blocks a launch may use.
+
+    Returns:
+        The outputs, of the types of the inputs.
+
+    Raises:
+        EmulatorError: the kernel refused, or the emulator found a fault.
+    """
+    arrays = [np.ascontiguousarray(array) for array in arrays]
+    outputs = [np.empty(shape, arrays[0].dtype) for shape in case.output_shapes()]
+    call = {
+        "NystraPinv": _pinv,
+        "NystraWindowSoftmax": _window_softmax,
+        "NystraWindowNystrom": _landmark_windows,
+        "NystraWindowNystromformer": _landmark_windows,
+        "NystraPatchMatch": _patch_match,
+    }[case.operator]
+    if case.operator == "NystraPatchMatch":
+        outputs[0] = np.empty(outputs[0].shape, np.int32)
+    status = call(library, case, arrays, outputs, TYPES[dtype], _numbers(*limits))
+    if status:
+        text = library.emulator_error().decode()
+        raise EmulatorError(f"{case.operator}: {STATUS[status]}: {text}")
+    return tuple(outputs)
+
+
+def _pinv(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
+    attributes = case.all_attributes()
+    m = case.shape[-1]
+    sizes = _numbers(arrays[0].size // (m * m), m, attributes["iterations"])
+    init = int(attributes["batch_init"])
+    return library.emulated_pinv(
+        sizes, init, kind, _pointer(arrays[0]), _pointer(outputs[0]), limits
+    )
+
+
+def _window_sizes(case: Case):  # type: ignore[no-untyped-def]
+    attributes = case.all_attributes()
+    names = ["heads", "head_dim", "value_dim", "window_h", "window_w", "shift_h", "shift_w", "mask"]
+    sizes = _numbers(*case.shape[:3], *(attributes[name] for name in names))
+    return sizes, ctypes.c_float(attributes["scale"])
+
+
+def _window_softmax(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
+    table = _pointer(arrays[1]) if case.all_attributes()["bias"] else None
+    qkv, out = _pointer(arrays[0]), _pointer(outputs[0])
+    return library.emulated_window_softmax(*_window_sizes(case), kind, qkv, table, out, limits)
+
+
+def _landmark_windows(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
+    attributes = case.all_attributes()
+    names = ["landmark_rows", "landmark_cols", "iterations"]
+    return library.emulated_landmark_windows(
+        int(case.operator == "NystraWindowNystromformer"),
+        *_window_sizes(case),
+        _numbers(*(attributes[name] for name in names)),
+        ctypes.c_float(attributes.get("threshold", 0)),
+        ctypes.c_float(attributes.get("guard", 0)),
+        int(attributes["batch_init"]),
+        kind,
+        _pointer(arrays[0]),
+        _pointer(outputs[0]),
+        limits,
+    )
+
+
+def _steps(array: np.ndarray) -> list[int]:
+    """The step to the next element along each axis, 0 along axes that are broadcast."""
+    return [
+        0 if size == 1 else stride // array.itemsize
+        for size, stride in zip(array.shape, array.strides, strict=True)
+    ]
+
+
+def _patch_match(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
+    attributes = case.all_attributes()
+    query, key, _query_mask, key_mask, start = arrays
+    names = ["patch_size", "iterations", "neighbors", "metric", "seed"]
+    masks = [[step for i, step in enumerate(_steps(one)) if i != 1] for one in arrays[2:4]]
+    return library.emulated_patch_match(
+        _numbers(*query.shape, *key.shape[2:]),
+        _numbers(*(attributes[name] for name in names)),
+        int(key_mask[0].size > 1),
+        kind,
+        (ctypes.c_void_p * 5)(*(one.ctypes.data for one in arrays)),
+        _numbers(*(one.size for one in arrays)),
+        _numbers(*masks[0], *masks[1], *_steps(start)),
+        _pointer(outputs[0]),
+        _pointer(outputs[1]),
+        limits,
+    )
