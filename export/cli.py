@@ -12,13 +12,14 @@ import sys
 from collections.abc import Sequence
 
 from ..plugins.errors import NystraError
-from .commands import bench, check, export, inspect, run, validate
+from .commands import bench, build, check, export, inspect, run, validate
 
 _COMMANDS = {
     "export": export,
     "validate": validate,
     "run": run,
     "inspect": inspect,
+    "build": build,
     "bench": bench,
     "check": check,
 }

@@ -14,7 +14,7 @@ from ..models.sites import WindowGeometry, WindowMechanism, WindowSite
 from ..runtime.json_text import json_number
 from .attention.mechanism import SiteParameters, mechanism
 from .attention.site import find_sites, swap
-from .pictures import Pixels
+from .pictures import Feeds, Pixels
 from .torch_backend import TorchBackend
 
 Progress = Callable[[str], None]
@@ -73,7 +73,7 @@ class Fidelity:
 def measure_fidelity(
     network: nn.Module,
     resolved: Mapping[str, SiteParameters],
-    images: Mapping[str, Pixels],
+    samples: Mapping[str, Feeds],
     as_trained: nn.Module | None = None,
     progress: Progress = lambda _: None,
 ) -> Fidelity:
@@ -82,7 +82,7 @@ def measure_fidelity(
     Args:
         network: the loaded network.
         resolved: parameters of every site.
-        images: pictures (1, C, H, W), 0..1, by name.
+        samples: inputs of the network, the picture first, by name of the picture; all in 0..1.
         as_trained: the network at its trained window, where that is another one.
         progress: is called with the name of each step.
     """
@@ -91,21 +91,21 @@ def measure_fidelity(
     planned = TorchBackend(swap(network, resolved))
     bare = TorchBackend(_without_dropped_bias(swap(network, exact), resolved))
     linear = [path for path, one in resolved.items() if one.mechanism != "full"]
-    drops_bias = any(s.bias_size is not None for s in find_sites(network) if s.path in linear)
+    drops_bias = any(s.bias_size is not None for s in find_sites(network) if resolved[s.path].pools)
     trained = None if as_trained is None else TorchBackend(as_trained)
     result = Fidelity()
-    for name, image in images.items():
+    for name, feeds in samples.items():
         progress(name)
-        full = reference(image)
-        got = planned(image) if linear else full
+        full = reference.run(feeds)
+        got = planned.run(feeds) if linear else full
         result.plan[name] = difference_psnr(got, full)
         if drops_bias:
-            result.no_bias[name] = difference_psnr(bare(image), full)
+            result.no_bias[name] = difference_psnr(bare.run(feeds), full)
         if trained is not None:
-            result.as_trained[name] = difference_psnr(got, trained(image))
+            result.as_trained[name] = difference_psnr(got, trained.run(feeds))
     if linear:
         progress("sites")
-        result.sites = measure_sites(network, resolved, images)
+        result.sites = measure_sites(network, resolved, samples)
     return result
 
 
@@ -118,7 +118,7 @@ def difference_psnr(got: Pixels, expected: Pixels) -> float:
 
 def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, SiteParameters]) -> nn.Module:
     for site in find_sites(network):
-        if resolved[site.path].mechanism != "full" and isinstance(site.module, WindowSite):
+        if resolved[site.path].pools and isinstance(site.module, WindowSite):
             site.module.mechanism = _Biasless(site.module.mechanism)
     return network
 
@@ -151,7 +151,7 @@ class _Probe:
 
 
 def measure_sites(
-    network: nn.Module, resolved: Mapping[str, SiteParameters], images: Mapping[str, Pixels]
+    network: nn.Module, resolved: Mapping[str, SiteParameters], samples: Mapping[str, Feeds]
 ) -> list[SiteCost]:
     """Return the cost of every site that is not ``full``, the largest error first."""
     twin = swap(network, {path: one.as_full() for path, one in resolved.items()})
@@ -162,9 +162,9 @@ def measure_sites(
             planned: Any = mechanism(parameters, site.module, "plain")
             exact: Any = site.module.mechanism
             site.module.mechanism = probes[site.path] = _Probe(exact, planned)
-    run = TorchBackend(twin)
-    for image in images.values():
-        run(image)
+    probed = TorchBackend(twin)
+    for feeds in samples.values():
+        probed.run(feeds)
     costs = [
         SiteCost(
             path,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..models.facts import Facts
-from ..models.sites import WindowSite
 from .attention.mechanism import SiteParameters
-from .attention.site import Site, find_sites, swap
+from .attention.site import find_sites, swap
 from .fidelity import measure_sites
-from .pictures import Pixels
+from .pictures import Feeds
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class SiteReport:
 
     Attributes:
         path: of the site.
-        tokens: keys a query sees, N.
+        tokens: keys a query sees, N; None where it grows with the picture.
         flops_share: of the whole network's multiply-adds, spent in exact attention here.
         bias: largest entry of the position bias, in logits, or None.
         parameters: what the plan does here.
@@ -34,7 +33,7 @@ class SiteReport:
     """
 
     path: str
-    tokens: int
+    tokens: int | None
     flops_share: float
     bias: float | None
     parameters: SiteParameters
@@ -51,7 +50,7 @@ def inspect_network(
     network: nn.Module,
     facts: Facts,
     resolved: Mapping[str, SiteParameters],
-    images: Mapping[str, Pixels],
+    samples: Mapping[str, Feeds],
 ) -> list[SiteReport]:
     """Return a report for every site, in the order of the network.
 
@@ -59,13 +58,12 @@ def inspect_network(
         network: the loaded network.
         facts: of the network.
         resolved: parameters of every site.
-        images: pictures (1, C, H, W) that errors and guarded shares are measured on.
+        samples: inputs by name of the picture, that errors and guarded shares are measured on.
     """
     costs = {}
     if any(one.mechanism != "full" for one in resolved.values()):
-        costs = {cost.path: cost for cost in measure_sites(network, resolved, images)}
-    size = _counting_size(facts)
-    total = network_flops(network, facts, size)
+        costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
+    total, spent = network_flops(network, facts)
     reports = []
     for site in find_sites(network):
         cost = costs.get(site.path)
@@ -73,7 +71,7 @@ def inspect_network(
             SiteReport(
                 site.path,
                 site.tokens,
-                _attention_flops(site, size) / total,
+                spent[site.path] / total,
                 site.bias_size,
                 resolved[site.path],
                 None if cost is None else cost.error,
@@ -83,30 +81,36 @@ def inspect_network(
     return reports
 
 
-def network_flops(network: nn.Module, facts: Facts, size: tuple[int, int]) -> int:
-    """Return the floating-point operations of one picture (height, width) with exact attention.
+class _Meter:
+    """Hands on what a mechanism computes and adds up its operations."""
 
-    Counted by PyTorch on the meta device: convolutions and matrix products, 2 for each
-    multiply-add.
+    def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
+        self.exact, self.counter, self.flops = exact, counter, 0
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        before = self.counter.get_total_flops()
+        result = self.exact(*arguments)
+        self.flops += self.counter.get_total_flops() - before
+        return result
+
+
+def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
+    """Return the operations of one picture with exact attention, in all and at each site.
+
+    The picture is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
+    convolutions and matrix products, 2 for each multiply-add.
     """
     exact = {site.path: SiteParameters() for site in find_sites(network)}
     twin = copy.deepcopy(swap(network, exact)).to("meta")
-    image = torch.empty(1, facts.input_channels, *size, device="meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        twin(image)
-    return int(counter.get_total_flops())
-
-
-def _counting_size(facts: Facts) -> tuple[int, int]:
-    if facts.fixed_size is not None:
-        return facts.fixed_size
-    rows, columns = facts.window
-    return 4 * rows, 4 * columns
-
-
-def _attention_flops(site: Site, size: tuple[int, int]) -> float:
-    if not isinstance(site.module, WindowSite):
-        return 0.0
-    geometry = site.module.geometry
-    per_token = 2.0 * geometry.heads * site.tokens * (geometry.head_dim + geometry.value_dim)
-    return per_token * size[0] * size[1]
+    height, width = facts.fixed_size or (4 * side for side in facts.cell)
+    channels = [facts.input_channels, *(one.channels for one in facts.extra_inputs)]
+    images = [torch.empty(1, count, height, width, device="meta") for count in channels]
+    counter = FlopCounterMode(display=False)
+    meters: dict[str, _Meter] = {}
+    for site in find_sites(twin):
+        mechanism: Any = site.module.mechanism
+        meter: Any = _Meter(mechanism, counter)
+        site.module.mechanism = meters[site.path] = meter
+    with counter, torch.no_grad():
+        twin(*images)
+    return int(counter.get_total_flops()), {path: one.flops for path, one in meters.items()}

@@ -1,4 +1,8 @@
-"""The pictures that an export is measured on: the shipped photographs or the user's own."""
+"""The pictures that an export is measured on: the shipped photographs or the user's own.
+
+A network that takes more than a picture gets a hole in the middle as mask, and the mirrored
+photograph as reference.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,11 @@ import numpy.typing as npt
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
+from ..runtime.bench_worker import example_mask
 from ..runtime.images import read_picture
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
+Feeds: TypeAlias = dict[str, Pixels]
 
 _LARGEST_CALIBRATION_SIDE = 256
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
@@ -27,14 +33,14 @@ def photographs() -> dict[str, Path]:
 def validation_shapes(facts: Facts, static: tuple[int, ...] | None) -> list[tuple[int, int]]:
     """Return the sizes (height, width) a file is validated at.
 
-    One is a multiple of the window, none but the first is square, one is smaller than the
-    window in a direction.
+    One is a multiple of the window (or, without one, of the size multiple), none but the first
+    is square, one is smaller than the window in a direction.
     """
     if static is not None:
         return [(static[2], static[3])] * 3
     if facts.fixed_size is not None:
         return [facts.fixed_size] * 3
-    rows, columns = facts.window
+    rows, columns = facts.cell
     return [
         (2 * rows, 2 * columns),
         (2 * rows + 3, columns + columns // 2 - 1),
@@ -42,19 +48,22 @@ def validation_shapes(facts: Facts, static: tuple[int, ...] | None) -> list[tupl
     ]
 
 
-def validation_images(facts: Facts, static: tuple[int, ...] | None) -> list[Pixels]:
-    """Return one image (1, C, H, W), 0..1 in steps of 1/255, for each validation size."""
-    sources = [_load(path, facts.input_channels) for path in photographs().values()]
+def validation_feeds(facts: Facts, static: tuple[int, ...] | None) -> list[Feeds]:
+    """Return the inputs by name, ``input`` first, for each validation size.
+
+    The picture is (1, C, H, W), 0..1 in steps of 1/255; so is everything else.
+    """
+    sources = list(photographs().values())
     return [
-        _crop(sources[index % len(sources)], height, width)
-        for index, (height, width) in enumerate(validation_shapes(facts, static))
+        _feeds(facts, sources[index % len(sources)], size, fixed=static is not None)
+        for index, size in enumerate(validation_shapes(facts, static))
     ]
 
 
-def calibration_images(
+def calibration_feeds(
     facts: Facts, folder: Path | None, static: tuple[int, ...] | None
-) -> dict[str, Pixels]:
-    """Return the pictures a plan is judged on, by name, each (1, C, H, W), 0..1.
+) -> dict[str, Feeds]:
+    """Return what a plan is judged on: name of a picture to inputs as ``validation_feeds`` gives.
 
     Args:
         facts: of the network.
@@ -66,7 +75,7 @@ def calibration_images(
     """
     if folder is None:
         paths = list(photographs().values())
-        side = max(64, 2 * max(facts.window))
+        side = max(64, 2 * max(facts.cell))
     else:
         if not folder.is_dir():
             raise NystraError(f"--calibrate {folder} is not a folder")
@@ -74,16 +83,30 @@ def calibration_images(
         if not paths:
             raise NystraError(f"--calibrate {folder} holds no pictures ({', '.join(_SUFFIXES)})")
         side = _LARGEST_CALIBRATION_SIDE
-    images = {}
+    samples = {}
     for path in paths:
-        image = _load(path, facts.input_channels)
-        size = min(side, image.shape[2]), min(side, image.shape[3])
+        height, width = read_picture(path).size
+        size = min(side, height), min(side, width)
         if static is not None:
             size = static[2], static[3]
         elif facts.fixed_size is not None:
             size = facts.fixed_size
-        images[path.stem] = _crop(image, *size)
-    return images
+        samples[path.stem] = _feeds(facts, path, size, fixed=static is not None)
+    return samples
+
+
+def _feeds(facts: Facts, path: Path, size: tuple[int, int], *, fixed: bool) -> Feeds:
+    """Return the inputs for the middle of a photograph; ``fixed`` keeps all at one size."""
+    height, width = size
+    feeds = {"input": _crop(_load(path, facts.input_channels), height, width)}
+    for extra in facts.extra_inputs:
+        if extra.role == "mask":
+            feeds[extra.name] = example_mask(height, width)
+        else:
+            other = size if fixed or extra.same_size else (height + 3, max(1, width - 2))
+            picture = _load(path, extra.channels)[:, :, :, ::-1]
+            feeds[extra.name] = _crop(picture, *other)
+    return feeds
 
 
 def _load(path: Path, channels: int) -> Pixels:

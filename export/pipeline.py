@@ -25,9 +25,10 @@ from .graph.bodies import attach_bodies, inline_bodies
 from .graph.metadata import metadata, write_metadata
 from .graph.tidy import tidy
 from .graph.trace import trace
-from .judge import Judgement, judge, record_references, smallest, tool_versions
+from .judge import Judgement, judge, record_references, tool_versions
 from .naming import attention_label, output_path
-from .pictures import calibration_images, validation_images
+from .pictures import calibration_feeds, validation_feeds
+from .quadratic import quadratic_bytes
 from .speed import Speed, compare_speed
 
 FIDELITY_WARNING = 35.0
@@ -128,17 +129,16 @@ def export_model(
     target = output_path(Path(output), source, facts, resolved, options.opset, options.static)
     check_writable_folder(target.parent)
 
-    pictures = calibration_images(facts, options.calibrate, options.static)
+    samples = calibration_feeds(facts, options.calibrate, options.static)
     model = _build(loaded, resolved, options, progress)
-    plain = swap(loaded.network, resolved)
-    references = record_references(plain, facts, options.static, progress)
+    references = record_references(loaded.network, resolved, facts, options.static, progress)
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder, "model.onnx")
         trial.write_bytes(_serialized(model))
         bodies = options.functions != "none"
         judgement = judge(trial, references, bodies=bodies, progress=progress)
         trained = load(source).network if loaded.retargeted else None
-        fidelity = measure_fidelity(loaded.network, resolved, pictures, trained, progress)
+        fidelity = measure_fidelity(loaded.network, resolved, samples, trained, progress)
         warnings += _fidelity_warnings(fidelity, options.min_psnr)
         speed = None
         if options.speed and judgement.passed and attention_label(resolved) != "full":
@@ -146,8 +146,8 @@ def export_model(
             exact = {path: one.as_full() for path, one in resolved.items()}
             full = Path(folder, "full.onnx")
             full.write_bytes(_serialized(_build(loaded, exact, options, progress)))
-            image = smallest(validation_images(facts, options.static))
-            speed = compare_speed(trial, full, image)
+            feeds = min(validation_feeds(facts, options.static), key=lambda one: one["input"].size)
+            speed = compare_speed(trial, full, feeds)
 
     written = replace(
         plan, sites=resolved, window=facts.window, source_sha256=loaded.checkpoint.sha256
@@ -158,6 +158,9 @@ def export_model(
         "source_sha256": loaded.checkpoint.sha256,
         "psnr_vs_torch": f"{json_number(judgement.psnr):.1f}",
     }
+    quadratic = quadratic_bytes(loaded.network, facts, resolved)
+    if quadratic > 0:
+        entries["quadratic_bytes"] = f"{quadratic:.6g}"
     write_metadata(model, metadata(facts, entries), __version__)
     manifest = Manifest(
         model=target.name,
@@ -222,14 +225,16 @@ def plan_warnings(
             f"the plan was made for another checkpoint ({plan.source_sha256[:12]}..., "
             f"this one is {sha[:12]}...)"
         )
-    linear = [s for s in find_sites(loaded.network) if resolved[s.path].mechanism != "full"]
+    linear = [s for s in find_sites(loaded.network) if resolved[s.path].pools]
     biases = [site.bias_size for site in linear if site.bias_size is not None]
     if biases:
         warnings.append(
             f"the relative position bias of {len(biases)} sites is dropped "
             f"(largest entry {max(biases):.2f} in logits)"
         )
-    small = [s for s in linear if s.tokens <= 2 * _landmarks(resolved[s.path])]
+    small = [
+        s for s in linear if s.tokens is not None and s.tokens <= 2 * _landmarks(resolved[s.path])
+    ]
     if small:
         one = small[0]
         warnings.append(
@@ -272,7 +277,8 @@ def _build(
     progress("trace")
     network = swap(loaded.network, resolved, "operator")
     model = trace(network, loaded.facts, options.opset, options.static)
-    tidy(model, loaded.facts.scale, dynamic=options.static is None)
+    facts, dynamic = loaded.facts, options.static is None
+    tidy(model, facts.scale, dynamic=dynamic, extra=facts.extra_inputs)
     if options.functions != "none":
         attach_bodies(model, options.opset)
         onnx.checker.check_model(model)

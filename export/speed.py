@@ -8,7 +8,7 @@ from typing import Any
 
 from ..runtime.benchmark import interleaved
 from ..runtime.session import Session
-from .pictures import Pixels
+from .pictures import Feeds
 
 _SECONDS = 10.0
 
@@ -42,13 +42,14 @@ class Speed:
         }
 
 
-def compare_speed(planned: Path, full: Path, image: Pixels) -> Speed:
-    """Time two files on one image (1, C, H, W) in interleaved runs, about ten seconds."""
+def compare_speed(planned: Path, full: Path, feeds: Feeds) -> Speed:
+    """Time two files on the same inputs, the picture first, in interleaved runs of ten seconds."""
     sessions = {"planned": Session(planned), "full": Session(full)}
     timing = interleaved(
-        {name: lambda run=session: run(image) for name, session in sessions.items()},  # type: ignore[misc]
+        {name: lambda run=session.run: run(feeds) for name, session in sessions.items()},  # type: ignore[misc]
         seconds=_SECONDS,
     )
+    image = feeds["input"]
     return Speed(
         timing.medians["planned"],
         timing.medians["full"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 class TorchBackend:
     """A network that is called with arrays, as ``runtime`` calls its backends.
 
-    ``backend(image)`` takes float32 (B, C, H, W) and gives the network's output.
+    ``backend(image, *others)`` takes float32 (B, C, H, W) each and gives the network's output.
     """
 
     def __init__(self, network: nn.Module, dtype: torch.dtype = torch.float32) -> None:
@@ -23,9 +24,13 @@ class TorchBackend:
         same = dtype == torch.float32
         self.network = network if same else copy.deepcopy(network).to(dtype)
 
-    def __call__(self, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the output for an image, in the backend's precision."""
+    def __call__(self, *images: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the output for an image and what else the network takes."""
         with torch.inference_mode():
-            tensor = torch.from_numpy(np.ascontiguousarray(image)).to(self.dtype)
-            output: npt.NDArray[Any] = self.network(tensor).numpy()
+            tensors = [torch.from_numpy(np.ascontiguousarray(one)).to(self.dtype) for one in images]
+            output: npt.NDArray[Any] = self.network(*tensors).numpy()
             return output
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the output for named inputs, which stand in the order of the arguments."""
+        return self(*feeds.values())

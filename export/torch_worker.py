@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..plugins.errors import NystraError
-from ..runtime.bench_worker import Feeds, Opened, example_input, serve
+from ..runtime.bench_worker import Feeds, Opened, example_input, example_mask, serve
 from ..runtime.facts import TensorInfo
 from ..runtime.onnx_header import read_onnx_header
 
@@ -47,10 +47,18 @@ def open_network(request: Mapping[str, Any]) -> Opened:
     image = TensorInfo("input", (None, channels, None, None), "float32")
 
     def feeds(height: int, width: int) -> Feeds:
-        return {"input": example_input(image, height, width, channels)}
+        made = {"input": example_input(image, height, width, channels)}
+        for one in loaded.facts.extra_inputs:
+            tensor = TensorInfo(one.name, (None, one.channels, None, None), "float32")
+            made[one.name] = (
+                example_mask(height, width)
+                if one.role == "mask"
+                else example_input(tensor, height, width, one.channels)
+            )
+        return made
 
     return Opened(
-        lambda arrays: backend(arrays["input"]),
+        backend.run,
         feeds,
         {"library_reason": f"PyTorch {torch.__version__}, the plain network"},
     )

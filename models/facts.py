@@ -7,23 +7,43 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class ExtraInput:
+    """An input of a network besides the picture.
+
+    Attributes:
+        name: of the input in the model file, and of the network's argument.
+        role: ``mask`` (1 = to be filled), or ``reference`` (another picture).
+        channels: C of (B, C, H, W).
+        same_size: its height and width are those of the picture.
+    """
+
+    name: str
+    role: str
+    channels: int
+    same_size: bool = True
+
+
+@dataclass(frozen=True)
 class Facts:
     """What is known of a loaded network.
 
     Attributes:
         architecture: its name in the registry, ``swinir``.
-        task: ``restoration`` (one picture in, one picture out).
+        task: ``restoration`` (one picture in, one picture out), ``inpainting`` (picture and mask
+            in), ``colorization`` (grey picture and reference in).
         scale: output side over input side.
         input_channels: channels of the input picture.
         output_channels: channels of the output picture.
         range: lowest and highest value of the pictures the network takes and gives.
-        window: attention window, rows and columns, in tokens.
+        window: attention window, rows and columns, in tokens; None where there is none.
         size_multiple: multiple the network pads to by itself, in input pixels.
         size_minimum: smallest side the network takes, in input pixels.
         fixed_size: the only (height, width) it takes, or None for any.
-        tiling: ``supported`` when a picture may be restored in overlapping tiles.
+        tiling: ``supported`` when a picture may be restored in overlapping tiles, ``internal``
+            when the network has to see the whole of it.
         precision: the precision that is known to be safe.
         license: of the weights, ``unknown`` when the checkpoint does not say.
+        extra_inputs: what it takes besides the picture, in the order of its arguments.
     """
 
     architecture: str
@@ -32,13 +52,20 @@ class Facts:
     input_channels: int
     output_channels: int
     range: tuple[float, float]
-    window: tuple[int, int]
+    window: tuple[int, int] | None
     size_multiple: int
     size_minimum: int
     tiling: str
     precision: str
     license: str
     fixed_size: tuple[int, int] | None = None
+    extra_inputs: tuple[ExtraInput, ...] = ()
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Rows and columns that test sizes are made of: the window, or 4 multiples without one."""
+        side = 4 * max(self.size_multiple, 2)
+        return self.window or (side, side)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as a dictionary of plain values."""

@@ -27,7 +27,8 @@ class LoadedModel:
     """A network with its weights.
 
     Attributes:
-        network: in evaluation mode, float32; (B, C, H, W) to (B, C', H', W').
+        network: in evaluation mode, float32; (B, C, H, W), and what ``facts.extra_inputs`` lists,
+            to (B, C', H', W').
         facts: what it promises.
         hyper: the constructor arguments it was built with.
         checkpoint: the file it came from.
@@ -101,6 +102,8 @@ def _find(path: Path) -> Path:
 
 
 def _spread_heads(hyper: dict[str, Any]) -> None:
+    if not {"num_heads", "depths"} <= hyper.keys():
+        return
     heads, groups = hyper["num_heads"], len(hyper["depths"])
     if isinstance(heads, int):
         hyper["num_heads"] = [heads] * groups

@@ -12,6 +12,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..plugins.errors import UnsupportedModelError
+from .colorization import Colorization
+from .colorization_detect import colorization_facts, colorization_hyper, is_colorization
+from .contextual_attention import InpaintingGenerator
+from .contextual_attention_detect import (
+    contextual_attention_facts,
+    contextual_attention_hyper,
+    is_contextual_attention,
+)
+from .csnln import CSNLN
+from .csnln_detect import csnln_facts, csnln_hyper, is_csnln
 from .facts import Facts
 from .swinir import SwinIR
 from .swinir_detect import is_swinir, swinir_hyper
@@ -77,6 +87,36 @@ ARCHITECTURES = (
         build=SwinIR,
         facts=_swinir_facts,
         optional_keys=(".attn_mask", ".relative_position_index"),
+    ),
+    Architecture(
+        name="csnln",
+        matches=is_csnln,
+        hyper=csnln_hyper,
+        defaults=lambda _: {"rgb_range": 1.0},
+        required={},
+        build=CSNLN,
+        facts=csnln_facts,
+        optional_keys=(".escape_NaN",),
+    ),
+    Architecture(
+        name="contextual_attention",
+        matches=is_contextual_attention,
+        hyper=contextual_attention_hyper,
+        defaults=lambda _: {},
+        required={},
+        build=InpaintingGenerator,
+        facts=contextual_attention_facts,
+        optional_keys=(),
+    ),
+    Architecture(
+        name="colorization",
+        matches=is_colorization,
+        hyper=colorization_hyper,
+        defaults=lambda _: {},
+        required={},
+        build=Colorization,
+        facts=colorization_facts,
+        optional_keys=(),
     ),
 )
 

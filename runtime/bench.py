@@ -67,7 +67,7 @@ def session_configuration(
     request = {
         "model": str(Path(model).absolute()),
         "backend": "ort-cpu" if library else backend,
-        "library": "auto" if library else None,
+        "library": None if backend == "ort-cpu" else "auto",
         "needs_library": library,
         "threads": threads,
     }

@@ -103,13 +103,19 @@ def open_session(request: Mapping[str, Any]) -> Opened:
 def example_feeds(session: Session, height: int, width: int) -> Feeds:
     """Return inputs for a session: noise in the image's range at this size, zeros for integers.
 
+    An input whose role is ``mask`` gets a hole in the middle.
+
     Raises:
         NystraError: The image input has another, fixed size.
     """
     facts = session.facts
     low, high = facts.range
+    masks = {entry.get("name") for entry in facts.io if entry.get("role") == "mask"}
     feeds = {}
     for tensor in session.inputs:
+        if tensor.name in masks:
+            feeds[tensor.name] = example_mask(height, width).astype(tensor.dtype)
+            continue
         fixed = tensor.fixed_size if tensor.name == facts.image_input else None
         if fixed is not None and fixed != (height, width):
             raise NystraError(
@@ -119,6 +125,14 @@ def example_feeds(session: Session, height: int, width: int) -> Feeds:
         array = example_input(tensor, height, width, facts.input_channels or 3)
         feeds[tensor.name] = low + (high - low) * array if array.dtype.kind == "f" else array
     return feeds
+
+
+def example_mask(height: int, width: int) -> npt.NDArray[np.float32]:
+    """Return a mask (1, 1, height, width) with a hole in the middle, a ninth of the picture."""
+    mask = np.zeros((1, 1, height, width), np.float32)
+    rows, columns = (slice(side // 3, side // 3 + -(-side // 3)) for side in (height, width))
+    mask[:, :, rows, columns] = 1.0
+    return mask
 
 
 def example_input(tensor: TensorInfo, height: int, width: int, channels: int) -> npt.NDArray[Any]:

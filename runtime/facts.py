@@ -53,6 +53,8 @@ class ModelFacts:
         picture_output: Name of the output that is the picture.
         window: Attention window in pixels, or None.
         license: License of the weights, or None.
+        quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
+            it sees the whole picture; else 0.
         io: The entries of ``nystra.io``: name, role, layout, range, dtype, multiple.
         foreign: The file was not written by nystra.
     """
@@ -72,6 +74,7 @@ class ModelFacts:
     picture_output: str | None = None
     window: tuple[int, int] | None = None
     license: str | None = None
+    quadratic_bytes: float = 0.0
     io: tuple[dict[str, Any], ...] = ()
     foreign: bool = True
 
@@ -117,6 +120,7 @@ def parse_facts(
         picture_output=picture.name if picture else None,
         window=_window(metadata),
         license=metadata.get("license"),
+        quadratic_bytes=_number(metadata, "nystra.quadratic_bytes"),
         io=tuple(io),
         foreign="nystra.version" not in metadata,
     )
@@ -160,6 +164,13 @@ def _integer(metadata: Mapping[str, str], key: str) -> int | None:
     if value < 1:
         raise NystraError(f"the metadata entry {key} is {metadata[key]!r}, expected a whole number")
     return value
+
+
+def _number(metadata: Mapping[str, str], key: str) -> float:
+    value = _json(metadata, key, 0.0)
+    if isinstance(value, int | float) and value >= 0:
+        return float(value)
+    raise NystraError(f"the metadata entry {key} is {metadata[key]!r}, expected a number from 0 on")
 
 
 def _range(key: str, value: Any, default: tuple[float, float]) -> tuple[float, float]:

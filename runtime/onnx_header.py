@@ -94,10 +94,10 @@ def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
                         version = item
                 opsets["" if domain == "ai.onnx" else domain] = version
             elif number == 14:
-                entry = _strings(data, value)
+                entry = message_strings(data, value)
                 metadata[entry.get(1, "")] = entry.get(2, "")
             elif number == 25:
-                entry = _strings(data, value, (1, 10))
+                entry = message_strings(data, value, (1, 10))
                 functions.append((entry.get(10, ""), entry.get(1, "")))
     if not has_graph or not opsets:
         raise ValueError("it holds no graph" if not has_graph else "it imports no operators")
@@ -144,9 +144,10 @@ def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
     raise ValueError("no protobuf message")
 
 
-def _strings(
+def message_strings(
     data: mmap.mmap, span: tuple[int, int], wanted: tuple[int, ...] = (1, 2)
 ) -> dict[int, str]:
+    """Return the texts in the wanted fields of one message, by field number."""
     return {
         number: _text(data, value)
         for number, value in message_fields(data, *span)

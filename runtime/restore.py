@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
-from .memory import automatic_tile
+from .memory import automatic_tile, refuse_too_large
 from .session import Session
 from .tiling import DEFAULT_OVERLAP, ImageFunction, mirror_to, run_tiled
 
-_GREY_WEIGHTS = (0.299, 0.587, 0.114)
 _PROBE_SIZES = (64, 128, 224, 256)
 
 Array = npt.NDArray[Any]
+
+GREY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
+"""Weights of red, green and blue in the luma of BT.601."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Restorer:
     """A function on NCHW arrays with what has to be known to run it on pictures.
 
     Attributes:
-        function: (1, C, h, w) -> (1, C', h * scale, w * scale).
+        function: (1, C, h, w) -> (1, C', h * scale, w * scale); with arguments named
+            ``mask_input`` and ``reference_input`` where these are set.
         scale: Output pixels per input pixel and axis.
         input_channels: C: 1 or 3.
         output_channels: C': 1 or 3.
@@ -35,9 +39,12 @@ class Restorer:
         size_minimum: Smaller pictures are mirrored up to it and cropped, in pixels.
         tiling: ``internal`` forbids tiles; anything else allows them.
         fixed_size: The only (height, width) the function takes, or None.
+        mask_input: Name of the input that marks the hole to fill, or None.
+        reference_input: Name of the input that takes another picture in colour, or None.
+        quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.
     """
 
-    function: ImageFunction
+    function: Callable[..., Array]
     scale: int = 1
     input_channels: int = 3
     output_channels: int = 3
@@ -47,6 +54,9 @@ class Restorer:
     size_minimum: int = 1
     tiling: str = "supported"
     fixed_size: tuple[int, int] | None = None
+    mask_input: str | None = None
+    reference_input: str | None = None
+    quadratic_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse channel counts that no picture has."""
@@ -63,31 +73,42 @@ class Restorer:
         tile: int = 0,
         overlap: int | None = None,
         progress: Callable[[int, int], None] | None = None,
+        *,
+        mask: Array | None = None,
+        reference: Array | None = None,
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Run the model on a picture's pixels.
 
         A grey picture goes into a 3-channel model three times and comes out as grey (luma
         weights of BT.601); the channels of a colour picture go one by one through a 1-channel
-        model.
+        model, and its luma alone through one that makes colour out of grey.
 
         Args:
             pixels: (H, W, C) in 0..1, C 1 or 3.
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
             overlap: Of the tiles in input pixels; None is 32, less where the tile is small.
             progress: Called with (tiles done, tiles in all).
+            mask: (H, W), 1 in the hole and 0 elsewhere; where the model takes one.
+            reference: (Hr, Wr, C) in 0..1; where the model takes one.
 
         Returns:
             (H * scale, W * scale, C') in the model's output range mapped to 0..1, not clipped;
             and the number of tiles that were run.
 
         Raises:
-            NystraError: The sizes contradict each other, or the model fails.
+            NystraError: The sizes contradict each other, the model needs a mask or a reference
+                and got none, or it fails.
         """
+        if self.input_channels == 1 and self.output_channels == 3 and pixels.shape[2] == 3:
+            pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
         channels = pixels.shape[2]
         image = np.ascontiguousarray(np.moveaxis(pixels, 2, 0)[None], dtype=np.float32)
         height, width = image.shape[2:]
         least = self.size_minimum if self.fixed_size is None else 1
         image = mirror_to(image, max(height, least), max(width, least))
+        others = self._others(image, mask, reference)
+        if others and self.fixed_size is not None:
+            image = mirror_to(image, *self.fixed_size)
         side, shared = self._tiles(image.shape[2], image.shape[3], tile, overlap)
         if channels > self.input_channels:
             parts = [image[:, i : i + 1] for i in range(channels)]
@@ -105,13 +126,46 @@ class Restorer:
                 if progress is not None:
                     progress(index * total + done, len(parts) * total)
 
-            results.append(self._run(part, side, shared, step))
+            results.append(self._run(part, side, shared, step, others))
         output = np.concatenate([r[:, :1] for r in results], 1) if len(parts) > 1 else results[0]
         cropped = output[0, :, : height * self.scale, : width * self.scale]
         picture = np.ascontiguousarray(np.moveaxis(cropped, 0, 2))
         if channels < self.input_channels and picture.shape[2] == 3:
-            picture = (picture @ np.array(_GREY_WEIGHTS, np.float32))[:, :, None]
+            picture = (picture @ GREY_WEIGHTS)[:, :, None]
         return picture, count
+
+    def _others(
+        self, image: Array, mask: Array | None, reference: Array | None
+    ) -> dict[str, Array]:
+        """Return the inputs besides the image, by name; with them the picture is run whole."""
+        others: dict[str, Array] = {}
+        for what, name, given in (
+            ("mask", self.mask_input, mask),
+            ("reference", self.reference_input, reference),
+        ):
+            if (name is None) != (given is None):
+                found, wanted = ("a", "takes none") if name is None else ("no", "needs one")
+                raise NystraError(f"got {found} {what}, and the model {wanted}")
+        size = self.fixed_size or image.shape[2:]
+        if self.mask_input or self.reference_input:
+            sizes = [image.shape[2:]] + ([] if reference is None else [reference.shape[:2]])
+            for height, width in sizes if self.fixed_size is not None else ():
+                if height > size[0] or width > size[1]:
+                    raise NystraError(
+                        f"the model takes exactly {size[0]}x{size[1]} pixels and has to see the "
+                        f"whole of a picture, and one is {height}x{width}: export it without "
+                        "--static"
+                    )
+        if self.mask_input is not None and mask is not None:
+            plane = np.asarray(mask, dtype=np.float32)[None, None]
+            others[self.mask_input] = mirror_to(plane, size[0], size[1])
+        if self.reference_input is not None and reference is not None:
+            colour = np.repeat(reference, 3, axis=2) if reference.shape[2] == 1 else reference
+            planes = np.moveaxis(colour, 2, 0)[None].astype(np.float32)
+            if self.fixed_size is not None:
+                planes = mirror_to(planes, size[0], size[1])
+            others[self.reference_input] = np.ascontiguousarray(planes)
+        return others
 
     def _run(
         self,
@@ -119,12 +173,14 @@ class Restorer:
         tile: int | tuple[int, int] | None,
         overlap: int,
         progress: Callable[[int, int], None],
+        others: dict[str, Array],
     ) -> npt.NDArray[np.float32]:
         if self.range != (0.0, 1.0):
             low, high = self.range
             image = image * np.float32(high - low) + np.float32(low)
+        function: ImageFunction = partial(self.function, **others) if others else self.function
         output = run_tiled(
-            self.function,
+            function,
             image,
             tile,
             overlap,
@@ -150,15 +206,18 @@ class Restorer:
                     f"tiles of {tile} are not possible: leave -t out"
                 )
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
-        if self.tiling == "internal":
+        if self.tiling == "internal" or self.mask_input or self.reference_input:
             if tile:
                 raise NystraError("the model has to see the whole picture: leave -t out")
+            refuse_too_large(height, width, self.quadratic_bytes)
             return None, 0
         if tile:
             if tile < self.size_minimum:
                 raise NystraError(f"the tile is {tile}, the model needs {self.size_minimum} pixels")
             return tile, _overlap(tile, self.size_multiple, overlap)
         wanted = DEFAULT_OVERLAP if overlap is None else overlap
+        if self.quadratic_bytes and overlap is None:
+            wanted = 0  # the tile comes first: it may be smaller than the default overlap
         side = automatic_tile(
             height,
             width,
@@ -168,7 +227,10 @@ class Restorer:
             overlap=wanted,
             minimum=self.size_minimum,
             output_channels=self.output_channels,
+            quadratic_bytes=self.quadratic_bytes,
         )
+        if self.quadratic_bytes and side is not None:
+            wanted = _overlap(side, self.size_multiple, overlap)
         return side, wanted
 
 
@@ -179,14 +241,18 @@ def restorer_for(session: Session) -> Restorer:
     image: channels (3 first, then 1) and scale; its values are taken to be in 0..1.
 
     Raises:
-        NystraError: The model does not take one image and give one picture.
+        NystraError: The model does not take one image, with a mask or a reference where
+            ``nystra.io`` names one, and give one picture.
     """
     facts = session.facts
-    if facts.image_input is None or len(session.inputs) != 1:
-        names = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
+    names = {tensor.name for tensor in session.inputs}
+    roles = {entry.get("role"): entry.get("name") for entry in facts.io}
+    mask, reference = (roles.get(role) for role in ("mask", "reference"))
+    if facts.image_input is None or names - {mask, reference} != {facts.image_input}:
+        described = [f"{one.name} {one.shape} {one.dtype}" for one in session.inputs]
         raise NystraError(
             f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
-            f"else: its inputs are {names}. Run it from Python with nystra.runtime.Session."
+            f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."
         )
     fixed = session.inputs[0].fixed_size
     scale, inputs, outputs = facts.scale, facts.input_channels, facts.output_channels
@@ -203,6 +269,9 @@ def restorer_for(session: Session) -> Restorer:
         facts.size_minimum,
         facts.tiling,
         fixed,
+        mask if mask in names else None,
+        reference if reference in names else None,
+        facts.quadratic_bytes,
     )
 
 

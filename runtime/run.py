@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..plugins.errors import NystraError
 from .checks import find_problems
+from .companions import Companions
 from .files import check_writable_folder, make_folder
 from .images import (
     SUFFIXES,
@@ -21,7 +23,7 @@ from .images import (
     write_picture,
 )
 from .progress import progress_bar
-from .restore import Restorer, restorer_for
+from .restore import restorer_for
 from .session import Session
 
 
@@ -37,6 +39,8 @@ def run_pictures(
     library: str | Path | None = "auto",
     backend: str = "auto",
     quiet: bool = False,
+    mask: str | os.PathLike[str] | None = None,
+    reference: str | os.PathLike[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Run a model on one picture or on all pictures of a folder (not of its subfolders).
 
@@ -52,6 +56,10 @@ def run_pictures(
         library: As in `Session`.
         backend: As in `Session`.
         quiet: Show no progress bar.
+        mask: For a model that fills holes: a picture, white where it is to be filled, or a
+            folder of them with the names of the inputs. What is not to be filled comes out as
+            it went in.
+        reference: For a model that copies from another picture: that picture, or a folder.
 
     Returns:
         For each picture ``input``, ``output`` (None if it failed), ``error`` (None if it did
@@ -63,6 +71,10 @@ def run_pictures(
         NystraError: The model or the only picture cannot be used; nothing was written.
     """
     source, target = Path(input), Path(output)
+    companions = Companions(
+        None if mask is None else Path(mask), None if reference is None else Path(reference)
+    )
+    companions.check_exist()
     pairs = _pairs(source, target, str(output).endswith(("/", os.sep)))
     only: Picture | None = None
     if not source.is_dir():  # the cheaper errors come before the model is loaded
@@ -74,14 +86,18 @@ def run_pictures(
         else Session(model, backend=backend, threads=threads, library=library)
     )
     restorer = restorer_for(session)
+    companions.check(restorer, session.path)
     results: list[dict[str, Any]] = []
     with progress_bar(source.name, unit="tile", quiet=quiet) as move:
         for index, (here, there) in enumerate(pairs):
             try:
                 _check_pair(here, there, overwrite)
                 picture = only or read_picture(here)
+                others, doubts = companions.read(here, picture.size)
                 step = _share(move, index, len(pairs))
-                result, done = _restored(restorer, picture, here, tile, overlap, step)
+                run = partial(restorer, tile=tile, overlap=overlap, progress=step, **others)
+                result, done = _restored(run, picture, here)
+                result["warnings"] = doubts + result["warnings"]
                 make_folder(there.parent)
                 write_picture(there, done, overwrite=overwrite)
                 results.append({**result, "output": str(there)})
@@ -126,17 +142,12 @@ def _check_can_make(folder: Path) -> None:
 
 
 def _restored(
-    restorer: Restorer,
-    picture: Picture,
-    here: Path,
-    tile: int,
-    overlap: int | None,
-    progress: Callable[[int, int], None],
+    run: Callable[[Any], tuple[Any, int]], picture: Picture, here: Path
 ) -> tuple[dict[str, Any], Picture]:
     """Return what is said about one picture, and what the model made of it."""
     begin = time.perf_counter()
     try:
-        pixels, tiles = restorer(picture.pixels, tile, overlap, progress)
+        pixels, tiles = run(picture.pixels)
     except MemoryError as error:
         raise NystraError(
             f"the memory does not suffice for {here}: use smaller tiles (-t 128)"

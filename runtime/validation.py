@@ -46,6 +46,8 @@ class SizeReport:
         mean_abs: Mean absolute difference.
         psnr: In dB, peak 1, of all outputs together; infinite if they are equal.
         tolerance: What `max_abs` may be.
+        mean_tolerance: What `mean_abs` may be where `max_abs` is above its tolerance; None: there
+            is no such way out.
         findings: What is wrong: NaN, infinity, a flat output, a difference above the tolerance.
     """
 
@@ -55,6 +57,7 @@ class SizeReport:
     psnr: float
     tolerance: float
     findings: tuple[str, ...]
+    mean_tolerance: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -111,7 +114,7 @@ def validate_against_references(
             returns the only output.
         references: The recorded cases.
         tolerance: Largest absolute difference, one number or one a case; None takes the recorded
-            ``tolerances``, or `DEFAULT_TOLERANCE`.
+            ``tolerances`` and ``mean_tolerances``, or `DEFAULT_TOLERANCE`.
 
     Raises:
         NystraError: The model has other inputs, outputs or shapes than the references.
@@ -123,8 +126,13 @@ def validate_against_references(
     numbers = [float(limits)] * len(cases) if isinstance(limits, int | float) else list(limits)
     if len(numbers) != len(cases):
         raise NystraError(f"got {len(numbers)} tolerances, expected one for {len(cases)} cases")
+    means = None if tolerance is not None else references.meta.get("mean_tolerances")
+    means = [None] * len(cases) if means is None else list(means)
     return ValidationReport(
-        tuple(_one_size(runner, case, float(n)) for case, n in zip(cases, numbers, strict=True))
+        tuple(
+            _one_size(runner, case, float(n), mean)
+            for case, n, mean in zip(cases, numbers, means, strict=True)
+        )
     )
 
 
@@ -258,7 +266,9 @@ def validate_quality(
     return QualityReport(tuple(results), border, channel, pad)
 
 
-def _one_size(runner: Runner, case: ReferenceCase, tolerance: float) -> SizeReport:
+def _one_size(
+    runner: Runner, case: ReferenceCase, tolerance: float, mean_tolerance: float | None
+) -> SizeReport:
     feeds = case.feeds()
     outputs = _run(runner, feeds, tuple(case.outputs))
     worst, total, square, count = 0.0, 0.0, 0.0, 0
@@ -273,16 +283,21 @@ def _one_size(runner: Runner, case: ReferenceCase, tolerance: float) -> SizeRepo
         total += float(np.abs(difference).sum())
         square += float((difference**2).sum())
         count += got.size
-    if not worst <= tolerance:
-        findings.append(f"the largest difference is {worst:.3g}, allowed is {tolerance:.3g}")
+    mean = total / max(count, 1)
+    if not worst <= tolerance and (mean_tolerance is None or not mean <= mean_tolerance):
+        text = f"the largest difference is {worst:.3g}, allowed is {tolerance:.3g}"
+        if mean_tolerance is not None:
+            text += f", and the mean is {mean:.3g}, allowed is {mean_tolerance:.3g}"
+        findings.append(text)
     mean_square = square / max(count, 1)
     return SizeReport(
         {name: list(array.shape) for name, array in feeds.items()},
         worst,
-        total / max(count, 1),
+        mean,
         float("inf") if mean_square == 0.0 else float(-10.0 * np.log10(mean_square)),
         tolerance,
         tuple(findings),
+        mean_tolerance,
     )
 
 

@@ -162,7 +162,7 @@ def test_library_that_was_asked_for_must_work(tmp_path: Path) -> None:
 
 def test_backends_by_name(tmp_path: Path) -> None:
     path = save_upscaler(tmp_path / "m.onnx")
-    assert backend_names() == ("ort-cpu",)
+    assert backend_names() == ("ort-cpu", "tensorrt", "tensorrt-rtx")
     assert Session(path, backend="ort-cpu", threads=1).backend == "ort-cpu"
     with pytest.raises(NystraError, match="unknown backend 'cuda'") as caught:
         Session(path, backend="cuda")

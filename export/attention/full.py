@@ -1,4 +1,4 @@
-"""Mechanism ``full``: exact softmax attention, as one operator a window site."""
+"""Mechanism ``full``: exact softmax attention, as one operator at a window site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...models.sites import TokenGeometry, WindowGeometry, exact_tokens
+from ...models.patches import exact_patches
+from ...models.sites import (
+    PatchGeometry,
+    TokenGeometry,
+    WindowGeometry,
+    exact_map,
+    exact_tokens,
+)
 from ...plugins.operators.window_softmax import torch_op
 from .mechanism import Form, SiteParameters, masked
 
@@ -43,3 +50,34 @@ class Tokens:
     ) -> Tensor:
         """Return the attention of q, k, v."""
         return exact_tokens(q, k, v, bias, geometry)
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Exact attention at a patch site; called as ``models.sites.PatchSite`` says."""
+
+    parameters: SiteParameters
+    form: Form
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_mask: Tensor | None,
+        geometry: PatchGeometry,
+    ) -> Tensor:
+        """Return the value patches as the query's patches match the key's."""
+        return exact_patches(query, key, value, key_mask, geometry)
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Exact attention at a map site; called as ``models.sites.MapSite`` says."""
+
+    parameters: SiteParameters
+    form: Form
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """Return the attention of q, k, v."""
+        return exact_map(q, k, v, scale)

@@ -13,6 +13,7 @@ from ...plugins.operators import attention
 from ...plugins.operators.window_nystrom import torch_op
 from ...plugins.operators.windows_torch import (
     Geometry,
+    merge,
     partition,
     window_landmarks,
     window_regions,
@@ -40,6 +41,10 @@ class Windows:
         self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
     ) -> float:
         """Return the share of (token, head) pairs that the guard touches, 0..1."""
+        return self.with_share(qkv, geometry)[1]
+
+    def with_share(self, qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, float]:
+        """Return the attention of qkv in plain PyTorch, and ``guarded_share``."""
         one = self.parameters
         cut = Geometry(
             geometry.heads, geometry.head_dim, geometry.value_dim, *geometry.window, *geometry.shift
@@ -49,7 +54,7 @@ class Windows:
         regions = None
         if masked(one, geometry):
             regions = window_regions(height, width, cut, *one.landmarks, qkv.device)
-        _, kept = attention.nystrom_terms(
+        out, kept = attention.nystrom_terms(
             q,
             k,
             v,
@@ -62,7 +67,7 @@ class Windows:
             guard=one.guard,
             regions=regions,
         )
-        return float((kept < 1).double().mean())
+        return merge(out, height, width, cut), float((kept < 1).double().mean())
 
     def _attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         one = self.parameters

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
-from ...models.sites import TokenSite, WindowSite
+from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
 from ...plugins.errors import UnsupportedModelError
-from .mechanism import Form, SiteParameters, mechanism
+from .mechanism import AnySite, Form, SiteParameters, mechanism, serves, unserved
 from .plan import Plan
 
 
@@ -21,19 +22,21 @@ class Site:
     Attributes:
         path: module path, ``layers.0.residual_group.blocks.1.attn``.
         module: the module there.
-        tokens: number of keys a query sees, N.
+        tokens: number of keys a query sees, N; None where it grows with the picture.
     """
 
     path: str
-    module: WindowSite | TokenSite
+    module: AnySite
 
     @property
-    def tokens(self) -> int:
-        """Number of keys a query sees."""
+    def tokens(self) -> int | None:
+        """Number of keys a query sees; None where it grows with the picture."""
         if isinstance(self.module, WindowSite):
             rows, columns = self.module.geometry.window
-        else:
+        elif isinstance(self.module, TokenSite):
             rows, columns = self.module.geometry.key_grid
+        else:
+            return None
         return rows * columns
 
     @property
@@ -52,7 +55,7 @@ def find_sites(network: nn.Module) -> list[Site]:
     sites = [
         Site(path, module)
         for path, module in network.named_modules()
-        if isinstance(module, (WindowSite, TokenSite))
+        if isinstance(module, (WindowSite, TokenSite, PatchSite, MapSite))
     ]
     if not sites:
         raise UnsupportedModelError(f"{type(network).__name__} has no attention site to replace")
@@ -63,7 +66,7 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, SiteParameters]:
     """Return what the plan does at every site of a network.
 
     A site where the planned mechanism is undefined (a region border cuts a landmark cell) or
-    impossible gets ``full``, with the reason.
+    impossible, or whose kind it does not serve, gets ``full``, with the reason.
 
     Raises:
         NystraError: the plan names a site that the network does not have.
@@ -73,7 +76,9 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, SiteParameters]:
     resolved = {}
     for site in sites:
         parameters = plan.at(site.path)
-        if isinstance(site.module, WindowSite):
+        if not serves(parameters.mechanism, site.module):
+            parameters = parameters.as_full(unserved(parameters.mechanism, site.module))
+        elif isinstance(site.module, WindowSite):
             parameters = parameters.fitted(site.module.geometry)
         resolved[site.path] = parameters
     return resolved
@@ -92,5 +97,6 @@ def swap(
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
     twin = copy.deepcopy(network, shared)
     for site in find_sites(twin):
-        site.module.mechanism = mechanism(resolved[site.path], site.module, form)
+        chosen: Any = mechanism(resolved[site.path], site.module, form)
+        site.module.mechanism = chosen
     return twin

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.threads is not None and args.threads < 1:
         raise NystraError(f"the number of threads is {args.threads}, expected 1 or more")
-    sizes = _sizes(args.sizes)
+    sizes = parse_sizes(args.sizes)
     configurations = _configurations(args)
     if args.plot is not None:
         _check_plot(args.plot)
@@ -99,7 +99,12 @@ def run(args: argparse.Namespace) -> int:
     return 2 if any(row.exit_code == 2 for row in rows) else UNAVAILABLE
 
 
-def _sizes(text: str) -> list[tuple[int, int]]:
+def parse_sizes(text: str) -> list[tuple[int, int]]:
+    """Read ``128x128,64x96``, height x width.
+
+    Raises:
+        NystraError: It is not of that form.
+    """
     sizes = []
     for part in text.split(","):
         try:

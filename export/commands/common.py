@@ -15,7 +15,7 @@ from ...plugins.errors import NystraError
 if TYPE_CHECKING:
     from ..attention.plan import Plan
 
-MECHANISM_NAMES = ("full", "nystra", "nystromformer")
+MECHANISM_NAMES = ("full", "nystra", "nystromformer", "psal")
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +49,33 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="of the pseudoinverse, 1 to 8")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
+    search = parser.add_argument_group("--attn psal")
+    search.add_argument(
+        "--neighbors", type=int, metavar="K", help="matches of a query, 1 to 32 (default: 3)"
+    )
+    search.add_argument(
+        "--search-iterations", type=int, metavar="N", help="of the search, 1 to 16 (default: 5)"
+    )
+    search.add_argument(
+        "--patch-size", type=int, metavar="P", help="of patch sites, odd (default: the network's)"
+    )
+    search.add_argument(
+        "--metric", help="of patch sites: site, l2, dot or cosine (default: site, the network's)"
+    )
+    search.add_argument("--seed", type=int, metavar="N", help="of the search, 0 to 4095")
+    search.add_argument(
+        "--temperature", type=float, metavar="T", help="divides the network's logits (default: 1)"
+    )
+    search.add_argument(
+        "--aggregate", action="store_true", default=None, help="use the matches of neighbours too"
+    )
+    search.add_argument(
+        "--full-size",
+        action="store_true",
+        default=None,
+        help="compare unshrunk maps and paste single pixels",
+    )
+    search.add_argument("--local-window", type=int, metavar="N", help="of map sites (default: 32)")
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,28 +123,33 @@ def plan_from(args: argparse.Namespace) -> Plan:
     """Return the plan given on the command line.
 
     Raises:
-        NystraError: an unknown mechanism, or --plan together with the flags it excludes.
+        NystraError: an unknown mechanism, a flag that it does not read, or --plan together with
+            the flags it excludes.
     """
-    from ..attention.mechanism import MECHANISMS, SiteParameters
+    from ..attention.mechanism import MECHANISMS, PARAMETERS, SiteParameters
     from ..attention.plan import Plan, parse_landmarks, read_plan
 
-    flags = {"--attn": args.attn, "--landmarks": args.landmarks, "--iterations": args.iterations}
+    names = sorted({name for row in PARAMETERS.values() for name in row})
+    flags = {name: f"--{name.replace('_', '-')}" for name in names}
+    every = {name: getattr(args, name, None) for name in names}
+    values: dict[str, Any] = {name: one for name, one in every.items() if one is not None}
     if args.plan is not None:
-        given = [flag for flag, value in flags.items() if value is not None]
+        given = [*(["--attn"] if args.attn is not None else []), *(flags[one] for one in values)]
         if given:
             raise NystraError(f"--plan and {given[0]} contradict each other: the plan says it all")
         return read_plan(args.plan)
     name = args.attn or "full"
     if name not in MECHANISMS:
         raise NystraError(f"--attn {name!r} is unknown; known are {', '.join(MECHANISMS)}")
-    if name == "full" and (args.landmarks or args.iterations is not None):
-        raise NystraError("--landmarks and --iterations need a linear mechanism, --attn nystra")
-    values: dict[str, Any] = {"mechanism": name}
-    if args.landmarks is not None:
+    for one in values:
+        if one not in PARAMETERS[name]:
+            users = [user for user, row in PARAMETERS.items() if one in row]
+            raise NystraError(
+                f"{flags[one]} says nothing to --attn {name}: it is for --attn {' or '.join(users)}"
+            )
+    if "landmarks" in values:
         values["landmarks"] = parse_landmarks(args.landmarks)
-    if args.iterations is not None:
-        values["iterations"] = args.iterations
-    return Plan(default=SiteParameters(**values))
+    return Plan(default=SiteParameters(mechanism=name, **values))
 
 
 def print_json(document: Any) -> None:

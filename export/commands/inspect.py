@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ..attention.site import resolve
     from ..inspection import inspect_network
-    from ..pictures import calibration_images
+    from ..pictures import calibration_feeds
     from ..pipeline import load_for, plan_warnings
 
     with steps(args) as progress:
@@ -51,8 +51,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         loaded, plan = load_for(args.file, plan_from(args), hyper_from(args))
         resolved = resolve(plan, loaded.network)
         progress("measure")
-        images = calibration_images(loaded.facts, args.calibrate, None)
-        reports = inspect_network(loaded.network, loaded.facts, resolved, images)
+        samples = calibration_feeds(loaded.facts, args.calibrate, None)
+        reports = inspect_network(loaded.network, loaded.facts, resolved, samples)
     warnings = [*loaded.warnings, *plan_warnings(plan, loaded, resolved)]
     if not args.quiet:
         for text in warnings:
@@ -69,7 +69,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     facts = loaded.facts
     print(
         f"{facts.architecture}, {facts.scale}x, {facts.input_channels} channels, "
-        f"window {facts.window[0]}x{facts.window[1]}, licence {facts.license}"
+        f"{_window(facts.window)}, licence {facts.license}"
     )
     rows = [("site", "tokens", "FLOPs", "bias", "plan", "error", "guarded")]
     for one in reports:
@@ -81,7 +81,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         rows.append(
             (
                 one.path,
-                str(one.tokens),
+                "any" if one.tokens is None else str(one.tokens),
                 f"{one.flops_share:.1%}",
                 "-" if one.bias is None else f"{one.bias:.2f}",
                 what,
@@ -93,6 +93,10 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     share = sum(one.flops_share for one in reports)
     print(f"exact attention is {share:.0%} of the network's operations")
     return 0
+
+
+def _window(sides: tuple[int, int] | None) -> str:
+    return "no window" if sides is None else f"window {sides[0]}x{sides[1]}"
 
 
 def _inspect_model(args: argparse.Namespace) -> int:

@@ -26,6 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overlap", type=int, metavar="N", help="overlap of the tiles, in input pixels"
     )
+    parser.add_argument(
+        "--mask",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of a model that fills holes: white = fill, same size as the picture",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of a model that copies from another picture",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     add_session_arguments(parser)
     add_output_arguments(parser)
@@ -45,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         overlap=args.overlap,
         overwrite=args.overwrite,
         quiet=args.quiet,
+        mask=args.mask,
+        reference=args.reference,
     )
     failed = [one for one in results if one["error"] is not None]
     if args.json:

@@ -29,18 +29,23 @@ def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
     common = {"layout": "NCHW", "range": [low, high], "dtype": "float32"}
     io = [
         {"name": "input", "role": "image", "multiple": facts.size_multiple} | common,
+        *(
+            {"name": one.name, "role": one.role, "multiple": facts.size_multiple} | common
+            for one in facts.extra_inputs
+        ),
         {"name": "output", "role": "picture", "multiple": facts.scale} | common,
     ]
     own = {
         "task": facts.task,
         "io": json.dumps(io, sort_keys=True),
         "range": json.dumps([low, high]),
-        "window": json.dumps(list(facts.window)),
         "size_multiple": str(facts.size_multiple),
         "size_minimum": str(facts.size_minimum),
         "tiling": facts.tiling,
         "precision": facts.precision,
     }
+    if facts.window is not None:
+        own["window"] = json.dumps(list(facts.window))
     return plain | {f"nystra.{key}": value for key, value in (own | dict(more)).items()}
 
 

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 
 import onnx
 
+from ...models.facts import ExtraInput
 from ...plugins.operators.schema import DOMAIN
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _AXES = {0: "batch", 2: "height", 3: "width"}
 
 
-def tidy(model: onnx.ModelProto, scale: int, *, dynamic: bool) -> None:
+def tidy(
+    model: onnx.ModelProto, scale: int, *, dynamic: bool, extra: Sequence[ExtraInput] = ()
+) -> None:
     """Clean a traced model in place.
 
-    Nystra nodes are named after their site, the free axes of input and output ``batch``,
-    ``height`` and ``width``; traces of the source code and inner shapes are dropped; attributes
-    stand in the order of their names.
+    Nystra nodes are named after their site (``#2``, ``#3`` where it is used again), the free axes
+    of input and output ``batch``, ``height`` and ``width`` (``<name>_height`` and ``<name>_width``
+    of an ``extra`` input with a size of its own); traces of the source code and inner shapes are
+    dropped; attributes stand in the order of their names.
     """
+    uses: Counter[str] = Counter()
     for node in model.graph.node:
         if node.domain == DOMAIN:
-            node.name = _site(node) or node.name
+            site = _site(node) or node.name
+            uses[site] += 1
+            node.name = site if uses[site] == 1 else f"{site}#{uses[site]}"
         del node.metadata_props[:]
         node.doc_string = ""
         ordered = sorted(node.attribute, key=lambda one: one.name)
@@ -37,8 +45,12 @@ def tidy(model: onnx.ModelProto, scale: int, *, dynamic: bool) -> None:
     model.doc_string = model.graph.doc_string = ""
     model.graph.name = "nystra"
     if dynamic:
-        _name_axes(model.graph.input, 1)
-        _name_axes(model.graph.output, scale)
+        image, *others = model.graph.input
+        _name_axes(image)
+        for value, one in zip(others, extra, strict=True):
+            _name_axes(value, prefix="" if one.same_size else f"{one.name}_")
+        for value in model.graph.output:
+            _name_axes(value, "" if scale == 1 else f"{scale}*")
 
 
 def _site(node: onnx.NodeProto) -> str:
@@ -47,10 +59,8 @@ def _site(node: onnx.NodeProto) -> str:
     return named[-1] if named else ""
 
 
-def _name_axes(values: Iterable[onnx.ValueInfoProto], scale: int) -> None:
-    for value in values:
-        for axis, name in _AXES.items():
-            dimension = value.type.tensor_type.shape.dim[axis]
-            factor = "" if scale == 1 or axis == 0 else f"{scale}*"
-            dimension.Clear()
-            dimension.dim_param = factor + name
+def _name_axes(value: onnx.ValueInfoProto, factor: str = "", prefix: str = "") -> None:
+    for axis, name in _AXES.items():
+        dimension = value.type.tensor_type.shape.dim[axis]
+        dimension.Clear()
+        dimension.dim_param = name if axis == 0 else factor + prefix + name

@@ -7,6 +7,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import onnx
 import torch
@@ -21,44 +22,59 @@ _LARGEST_SIDE = 1 << 14
 _LARGEST_BATCH = 1 << 10
 
 
-def example_shape(facts: Facts, static: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the shape to trace with: the static one, or one that freezes no axis."""
-    if static is not None:
-        return static
-    rows, columns = facts.window
-    # A batch of 1 would become a constant; so would sides that equal the padded ones.
-    return (2, facts.input_channels, 2 * rows - 3, 3 * columns - 5)
+def example_shapes(facts: Facts, static: tuple[int, ...] | None) -> list[tuple[int, ...]]:
+    """Return the shape of each input to trace with: the static one, or one that freezes no axis.
+
+    A batch of 1 would become a constant; so would sides that equal the padded ones.
+    """
+    rows, columns = facts.cell
+    image = static or (2, facts.input_channels, 2 * rows - 1, 3 * columns - 5)
+    shapes = [image]
+    for one in facts.extra_inputs:
+        other = 0 if one.same_size or static is not None else 2
+        shapes.append((image[0], one.channels, image[2] + other, image[3] + 2 * other))
+    return shapes
+
+
+def _axes(facts: Facts) -> list[dict[int, Any]]:
+    """Return the free axes of each input."""
+
+    def sides(prefix: str) -> dict[int, Any]:
+        return {
+            2: Dim(f"{prefix}height", min=1, max=_LARGEST_SIDE),
+            3: Dim(f"{prefix}width", min=1, max=_LARGEST_SIDE),
+        }
+
+    batch, image = {0: Dim("batch", min=1, max=_LARGEST_BATCH)}, sides("")
+    others = [image if one.same_size else sides(f"{one.name}_") for one in facts.extra_inputs]
+    return [batch | one for one in (image, *others)]
 
 
 def trace(
     network: nn.Module, facts: Facts, opset: int, static: tuple[int, ...] | None = None
 ) -> onnx.ModelProto:
-    """Trace a network (B, C, H, W) to (B, C', H', W').
+    """Trace a network: (B, C, H, W), and what else it takes, to (B, C', H', W').
 
     Args:
         network: its sites in operator form.
         facts: of the network.
         opset: 18, 19 or 20, of the default domain.
-        static: the only input shape, or None for any batch, height and width.
+        static: the only shape of the picture, or None for any batch, height and width.
 
     Returns:
-        A model with input ``input``, output ``output`` and nodes of the domain ``nystra``.
+        A model with input ``input``, further ones as the facts name them, output ``output`` and
+        nodes of the domain ``nystra``.
 
     Raises:
         ExportError: the network cannot be traced; the cause is in the message.
     """
-    example = torch.zeros(example_shape(facts, static))
-    shapes = None
-    if static is None:
-        batch = Dim("batch", min=1, max=_LARGEST_BATCH)
-        height = Dim("height", min=1, max=_LARGEST_SIDE)
-        width = Dim("width", min=1, max=_LARGEST_SIDE)
-        shapes = ({0: batch, 2: height, 3: width},)
+    examples = tuple(torch.zeros(shape) for shape in example_shapes(facts, static))
+    shapes = tuple(_axes(facts)) if static is None else None
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), _quiet(), _sizes_of_one():
             program = torch.export.export(
                 network,
-                (example,),
+                examples,
                 dynamic_shapes=shapes,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
@@ -66,7 +82,7 @@ def trace(
             exported = torch.onnx.export(
                 program,
                 dynamo=True,
-                input_names=["input"],
+                input_names=["input", *(one.name for one in facts.extra_inputs)],
                 output_names=["output"],
                 opset_version=opset,
                 custom_translation_table=translation_table(),
@@ -79,6 +95,21 @@ def trace(
         raise ExportError("torch.onnx.export returned no program")
     model: onnx.ModelProto = exported.model_proto
     return model
+
+
+def _sizes_of_one() -> contextlib.AbstractContextManager[object]:
+    """Keep PyTorch from taking sides for larger than 1 where it asks whether a map is contiguous.
+
+    Without it the maps of a network with strided convolutions get 2 rows and columns at least.
+    """
+    from torch.fx.experimental import _config
+
+    if not hasattr(_config, "backed_size_oblivious"):
+        return contextlib.nullcontext()
+    patched: contextlib.AbstractContextManager[object] = _config.patch(  # type: ignore[attr-defined]
+        backed_size_oblivious=True
+    )
+    return patched
 
 
 @contextlib.contextmanager

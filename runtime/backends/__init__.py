@@ -18,10 +18,14 @@ from ..onnx_header import OnnxHeader
 
 __all__ = ["Backend", "backend_class", "backend_names", "planned_backends"]
 
-_BACKENDS = {"ort-cpu": ("ort_cpu", "OrtCpuBackend")}
+_BACKENDS = {
+    "ort-cpu": ("ort_cpu", "OrtCpuBackend"),
+    "tensorrt": ("tensorrt", "TensorrtBackend"),
+    "tensorrt-rtx": ("tensorrt_rtx", "TensorrtRtxBackend"),
+}
 """Name -> (module, class), in the order ``auto`` tries them."""
 
-_PLANNED = ("ort-cuda", "tensorrt", "tensorrt-rtx")
+_PLANNED = ("ort-cuda",)
 """Names that are taken, for backends this version does not have."""
 
 

@@ -1,0 +1,123 @@
+"""Mechanism ``psal``: attention to the k nearest patches or tokens (Cherel et al., 2023).
+
+One ``NystraPatchMatch`` node finds the neighbours of every query; padding, gathering and the
+softmax over the scores it returns are standard operators.
+
+* Patch sites compare and paste as the site says; the fusing of scores is left out, since it needs
+  all of them, and excluded keys take no part in the softmax.
+* Window sites take the k nearest tokens of the window by the site's own dot product.
+* Token sites do so on their grids.
+* Map sites get exact attention in local windows (section 4.6: cross-scale attention by PSAL, the
+  in-scale branch local).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...models.sites import PatchGeometry, TokenGeometry, WindowGeometry
+from ...plugins.operators.window_softmax import torch_op
+from .mechanism import Form, SiteParameters, masked
+from .psal_patches import attend_patches
+from .psal_tokens import attend_tokens, attend_windows
+
+_PADDED = -1e4
+"""Logit of the keys beyond the map in a local window."""
+
+
+@dataclass(frozen=True)
+class Patches:
+    """PSAL at a patch site; called as ``models.sites.PatchSite`` says."""
+
+    parameters: SiteParameters
+    form: Form
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_mask: Tensor | None,
+        geometry: PatchGeometry,
+    ) -> Tensor:
+        """Return the value patches of the matched keys."""
+        return attend_patches(query, key, value, key_mask, geometry, self.parameters, self.form)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The k nearest tokens of the window; called as ``models.sites.WindowSite`` says.
+
+    The search does not know the position bias; the scores of what it found get theirs.
+    """
+
+    parameters: SiteParameters
+    form: Form
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        """Return the attention of qkv."""
+        mask = masked(self.parameters, geometry)
+        return attend_windows(qkv, bias_table, geometry, mask, self.parameters, self.form)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The k nearest tokens of the key grid; called as ``models.sites.TokenSite`` says."""
+
+    parameters: SiteParameters
+    form: Form
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        """Return the attention of q, k, v."""
+        return attend_tokens(q, k, v, bias, geometry, self.parameters, self.form)
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Exact attention in local windows; called as ``models.sites.MapSite`` says."""
+
+    parameters: SiteParameters
+    form: Form
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """Return the attention of q, k, v (B, C, H, W), each place to its window's places.
+
+        The last windows stand over the map: a channel that is 1 in every query, 0 in every key
+        and very low in the keys beyond the map keeps those out.
+        """
+        side = self.parameters.local_window
+        height, width = q.shape[2], q.shape[3]
+        rows, columns = -height % side, -width % side
+        packed = torch.cat((q, torch.ones_like(q[:, :1]), k), 1)
+        beyond = torch.zeros_like(q[:, :1])
+        border = (0, columns, 0, rows)
+        whole = (
+            F.pad(packed, border),
+            F.pad(beyond, border, value=_PADDED / scale),
+            F.pad(v, border),
+        )
+        compute = torch.ops.nystra.window_softmax if self.form == "operator" else _plain
+        out: Tensor = compute(
+            torch.cat(whole, 1).permute(0, 2, 3, 1).contiguous(),
+            q.new_zeros(1, 1),
+            heads=1,
+            head_dim=q.shape[1] + 1,
+            value_dim=v.shape[1],
+            window_h=side,
+            window_w=side,
+            shift_h=0,
+            shift_w=0,
+            mask=0,
+            bias=0,
+            scale=scale,
+        )
+        return out.permute(0, 3, 1, 2)[:, :, :height, :width]
+
+
+_plain = torch_op.window_softmax

@@ -1,0 +1,154 @@
+"""PSAL at a patch site: search, weigh, and paste the value patches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...models.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
+from ...models.psal import PsalOptions, Search, matches
+from ...models.psal_scores import patch_squares
+from ...models.psal_values import (
+    aggregate_values,
+    batch_offset,
+    match_logits,
+    match_weights,
+    mix_rows,
+)
+from ...models.sites import PatchGeometry
+from ...plugins.operators.patch_match.torch_op import patch_match
+from .mechanism import Form, SiteParameters
+
+
+def attend_patches(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_mask: Tensor | None,
+    geometry: PatchGeometry,
+    parameters: SiteParameters,
+    form: Form,
+) -> Tensor:
+    """Return PSAL between patches; shapes as ``models.sites.PatchSite`` says."""
+    geometry = planned_geometry(geometry, parameters)
+    query, key = (shrink_nearest(one, geometry.shrink) for one in (query, key))
+    usable = None if key_mask is None else usable_keys(key_mask, geometry)
+    options = PsalOptions(
+        neighbors=1 if geometry.hard else parameters.neighbors,
+        patch_size=geometry.patch,
+        iterations=parameters.search_iterations,
+        metric=_metric(geometry, parameters),
+        temperature=parameters.temperature / geometry.scale,
+        seed=parameters.seed,
+    )
+    index, score = _matches(query, key, usable, geometry, options, searcher(form))
+    if options.metric == "cosine" and parameters.metric == "site":
+        score = score * _query_norm(query, geometry)
+    logits = match_logits(index, score, options.temperature)
+    blocks = value_blocks(value, geometry)
+    if parameters.aggregate and geometry.reach == 1:
+        pasted = aggregate_values(logits, index, blocks, geometry.patch, usable)
+    else:
+        pasted = _votes(match_weights(logits, index), index, blocks, geometry.reach)
+    return join_blocks(pasted, geometry)
+
+
+def planned_geometry(geometry: PatchGeometry, parameters: SiteParameters) -> PatchGeometry:
+    """Return how a site compares and pastes under a plan: its own way, or as the plan says."""
+    patch = parameters.patch_size or geometry.patch
+    if parameters.full_size and geometry.shrink == geometry.value_stride:
+        return replace(
+            geometry, patch=patch, shrink=1, fuse=0, value_patch=1, value_stride=1, divisor=1.0
+        )
+    return replace(geometry, patch=patch)
+
+
+def searcher(form: Form) -> Search:
+    """Return the search as plain PyTorch, or as the operator that is one node of a graph."""
+    operator: Search = torch.ops.nystra.patch_match
+    return operator if form == "operator" else patch_match
+
+
+def _metric(geometry: PatchGeometry, parameters: SiteParameters) -> str:
+    """Return the metric of the search.
+
+    A dot product with normalised keys is the cosine times the norm of the query, which ranks keys
+    as the cosine does.
+    """
+    if parameters.metric != "site":
+        return parameters.metric
+    if geometry.metric == "dot" and geometry.key_norm != "none":
+        return "cosine"
+    return geometry.metric
+
+
+def _matches(
+    query: Tensor,
+    key: Tensor,
+    usable: Tensor | None,
+    geometry: PatchGeometry,
+    options: PsalOptions,
+    search: Search,
+) -> tuple[Tensor, Tensor]:
+    """Return index and score of the matches with the site's border.
+
+    The search repeats the border. Where the site has zeros there, both maps get a rim of zeros
+    that neither searches nor may be matched. The key norm ``ridge`` adds epsilon to every squared
+    entry: one more channel, 0 in the query and sqrt(C epsilon) in the key, does that.
+    """
+    radius = geometry.patch // 2 if geometry.border == "zero" else 0
+    channels, (height, width) = query.shape[1], (query.shape[2], query.shape[3])
+    rim = (radius,) * 4
+    known = usable
+    if radius:
+        query, key = F.pad(query, rim), F.pad(key, rim)
+        inside = torch.ones_like(key[:1, :1, radius:-radius, radius:-radius])
+        known = F.pad(inside if usable is None else usable, rim)
+    if geometry.key_norm == "ridge" and options.metric == "cosine":
+        ridge = (channels * geometry.key_epsilon) ** 0.5
+        query = torch.cat((query, torch.zeros_like(query[:, :1])), 1)
+        key = torch.cat((key, torch.full_like(key[:, :1], ridge)), 1)
+    if not radius:
+        return matches(query, key, options, known, search=search)
+    searching = F.pad(query.new_ones(1, 1, height, width), rim)
+    index, score = matches(query, key, options, known, searching, search=search)
+    index, score = (
+        one[:, :, radius : radius + height, radius : radius + width] for one in (index, score)
+    )
+    used = index.clamp(min=0)
+    row = torch.div(used, key.shape[3], rounding_mode="trunc")
+    across = key.shape[3] - 2 * radius
+    moved = (row - radius) * across + (used - row * key.shape[3]) - radius
+    return torch.where(index < 0, -1, moved), score
+
+
+def _query_norm(query: Tensor, geometry: PatchGeometry) -> Tensor:
+    """Return the norm (B, 1, H, W) of the patch around each query."""
+    radius = geometry.patch // 2 if geometry.border == "zero" else 0
+    if not radius:
+        return patch_squares(query, geometry.patch).sqrt()
+    height, width = query.shape[2], query.shape[3]
+    squares = patch_squares(F.pad(query, (radius,) * 4), geometry.patch)
+    return squares[:, :, radius : radius + height, radius : radius + width].sqrt()
+
+
+def _votes(weights: Tensor, index: Tensor, blocks: Tensor, reach: int) -> Tensor:
+    """Return the added up votes (B, C, H + reach - 1, W + reach - 1) of the matched patches."""
+    rows = blocks.permute(0, 2, 3, 1).flatten(0, 2)
+    across = blocks.shape[3]
+    used = index.clamp(min=0).long()
+    key_width = across - reach + 1
+    row = torch.div(used, key_width, rounding_mode="trunc")
+    corner = used + row * (reach - 1) + batch_offset(index, blocks.shape[2] * across)
+    total: Tensor | None = None
+    for down in range(reach):
+        for right in range(reach):
+            votes = mix_rows(weights, corner + (down * across + right), rows).permute(0, 3, 1, 2)
+            votes = F.pad(votes, (right, reach - 1 - right, down, reach - 1 - down))
+            total = votes if total is None else total + votes
+    if total is None:
+        raise ValueError(f"a value patch that covers {reach} strides: expected 1 or more")
+    return total

@@ -1,0 +1,138 @@
+"""PSAL between tokens: the k nearest keys of a window, or of a grid, by the dot product."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...models.psal import PsalOptions, matches
+from ...models.psal_values import batch_offset, match_logits, match_weights, mix_rows
+from ...models.sites import TokenGeometry, WindowGeometry
+from ...plugins.operators.windows_torch import Geometry, merge, partition, token_regions
+from .mechanism import Form, SiteParameters
+from .psal_patches import searcher
+
+_APART = 100.0
+"""By how many logits tokens of another region are behind, as in the published networks."""
+
+
+def attend_tokens(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    geometry: TokenGeometry,
+    parameters: SiteParameters,
+    form: Form,
+) -> Tensor:
+    """Return PSAL of tokens; shapes as ``models.sites.TokenSite`` says.
+
+    Tokens that do not fill their grid (a class token before them) are searched as one row.
+    """
+    batch, heads, count, _ = q.shape
+    index, score = _nearest(
+        q.flatten(0, 1),
+        k.flatten(0, 1),
+        _grid(geometry.query_grid, count),
+        _grid(geometry.key_grid, k.shape[2]),
+        parameters,
+        form,
+    )
+    logits = score * geometry.scale
+    if bias is not None:
+        every = bias.expand(batch, heads, count, k.shape[2]).flatten(0, 1)
+        used = index.clamp(min=0).long().transpose(1, 2)
+        logits = logits + every.gather(2, used).transpose(1, 2)
+    out: Tensor = _weighted(index, logits, v.flatten(0, 1), parameters)
+    return out.view(batch, heads, count, -1)
+
+
+def attend_windows(
+    qkv: Tensor,
+    bias_table: Tensor | None,
+    geometry: WindowGeometry,
+    mask: int,
+    parameters: SiteParameters,
+    form: Form,
+) -> Tensor:
+    """Return PSAL in windows; shapes as ``models.sites.WindowSite`` says.
+
+    With ``mask`` 1, four more channels, one for each region, put tokens of the same region 100
+    logits ahead. The position bias is added to the logits of the tokens that were found.
+    """
+    cut = Geometry(
+        geometry.heads, geometry.head_dim, geometry.value_dim, *geometry.window, *geometry.shift
+    )
+    batch, height, width, _ = qkv.shape
+    q, k, v = partition(qkv, cut)
+    if mask:
+        regions = token_regions(height, width, cut, qkv.device)
+        kinds = torch.arange(4, device=qkv.device)
+        ahead = (regions.unsqueeze(-1) == kinds).to(qkv.dtype) * (_APART / geometry.scale) ** 0.5
+        ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
+        q, k = torch.cat((q, ahead), -1), torch.cat((k, ahead), -1)
+    index, score = _nearest(
+        q.flatten(0, 2), k.flatten(0, 2), geometry.window, geometry.window, parameters, form
+    )
+    logits = score * geometry.scale
+    if bias_table is not None:
+        logits = logits + _position_bias(index, bias_table.to(qkv.dtype), geometry)
+    out = _weighted(index, logits, v.flatten(0, 2), parameters)
+    return merge(out.view(*v.shape), height, width, cut).view(batch, height, width, -1)
+
+
+def _grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
+    return grid if grid[0] * grid[1] == count else (1, count)
+
+
+def _nearest(
+    q: Tensor,
+    k: Tensor,
+    query_grid: tuple[int, int],
+    key_grid: tuple[int, int],
+    parameters: SiteParameters,
+    form: Form,
+) -> tuple[Tensor, Tensor]:
+    """Return index and score (B, neighbors, N) of the nearest of k (B, Nk, d) to q (B, N, d)."""
+    options = PsalOptions(
+        neighbors=parameters.neighbors,
+        patch_size=1,
+        iterations=parameters.search_iterations,
+        metric="dot",
+        seed=parameters.seed,
+    )
+    query, key = (
+        tokens.transpose(1, 2).unflatten(2, grid)
+        for tokens, grid in ((q, query_grid), (k, key_grid))
+    )
+    index, score = matches(query, key, options, search=searcher(form))
+    return index.flatten(2), score.flatten(2)
+
+
+def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Tensor:
+    """Return the bias (B, neighbors, N) of each query and the token it found.
+
+    Args:
+        index: (B, neighbors, N), B counting heads fastest.
+        table: ((2 wh - 1)(2 ww - 1), heads).
+        geometry: of the site.
+    """
+    rows, columns = geometry.window
+    own = torch.arange(rows * columns, device=index.device)
+    used = index.clamp(min=0).long()
+    row = torch.div(used, columns, rounding_mode="trunc")
+    down = own // columns - row + rows - 1
+    right = own % columns - (used - row * columns) + columns - 1
+    entry = down * (2 * columns - 1) + right
+    by_head = entry.unflatten(0, (-1, geometry.heads))
+    start = torch.arange(geometry.heads, device=index.device) * table.shape[0]
+    place = by_head + start.view(1, -1, 1, 1)
+    return table.t().reshape(-1)[place].flatten(0, 1)
+
+
+def _weighted(index: Tensor, logits: Tensor, v: Tensor, parameters: SiteParameters) -> Tensor:
+    """Return the weighted values (B, N, e) of the found tokens; v is (B, Nk, e)."""
+    index, logits = index.unsqueeze(2), logits.unsqueeze(2)
+    weights = match_weights(match_logits(index, logits, parameters.temperature), index)
+    place = index.clamp(min=0).long() + batch_offset(index, v.shape[1])
+    return mix_rows(weights, place, v.flatten(0, 1)).squeeze(1)

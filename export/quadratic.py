@@ -1,0 +1,60 @@
+"""How much memory exact attention takes where it grows with the square of the picture."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..models.facts import Facts
+from ..models.sites import MapSite, PatchSite
+from .attention.mechanism import SiteParameters
+from .attention.site import find_sites, swap
+
+BYTES_PER_SCORE = 20
+"""Peak bytes for a score of query and key in onnxruntime: measured 19 on CSNLN."""
+
+BYTES_PER_FUSED_SCORE = 40
+"""The same where scores are fused along their diagonals: measured 39 on the inpainting network."""
+
+
+def quadratic_bytes(
+    network: nn.Module, facts: Facts, resolved: Mapping[str, SiteParameters]
+) -> float:
+    """Return b: the largest attention of a picture of n pixels takes about b n^2 bytes.
+
+    Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
+    """
+    full = {path: one.as_full() for path, one in resolved.items()}
+    twin = copy.deepcopy(swap(network, full)).to("meta")
+    height, width = facts.fixed_size or (4 * side for side in facts.cell)
+    found = [0.0]
+    for site in find_sites(twin):
+        module = site.module
+        if isinstance(module, (PatchSite, MapSite)) and resolved[site.path].mechanism == "full":
+            inner: Any = module.mechanism
+            counted: Any = _counting(inner, module, found)
+            module.mechanism = counted
+    channels = [facts.input_channels, *(one.channels for one in facts.extra_inputs)]
+    with torch.no_grad():
+        twin(*(torch.empty(1, count, height, width, device="meta") for count in channels))
+    return max(found) / (height * width) ** 2
+
+
+def _counting(
+    inner: Callable[..., Tensor], module: PatchSite | MapSite, found: list[float]
+) -> Callable[..., Tensor]:
+    shrink, each = 1, BYTES_PER_SCORE
+    if isinstance(module, PatchSite):
+        shrink = module.geometry.shrink
+        each = BYTES_PER_FUSED_SCORE if module.geometry.fuse else BYTES_PER_SCORE
+
+    def call(query: Tensor, key: Tensor, *others: Any) -> Tensor:
+        queries, keys = (one.shape[2] * one.shape[3] / shrink**2 for one in (query, key))
+        found.append(each * queries * keys)
+        return inner(query, key, *others)
+
+    return call

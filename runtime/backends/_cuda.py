@@ -1,0 +1,99 @@
+"""The few calls of the CUDA driver that a backend needs, by ctypes: no CUDA package is imported."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from ...plugins.errors import BackendUnavailableError, NystraError
+
+_LIBRARY = "libcuda.so.1"
+_OUT_OF_MEMORY = 2
+
+
+class Driver:
+    """The driver with the primary context of the first device, which TensorRT uses too.
+
+    Memory and streams are plain numbers; every call that fails raises.
+    """
+
+    def __init__(self, open_library: Callable[[str], Any] = ctypes.CDLL) -> None:
+        """Retain the context.
+
+        Args:
+            open_library: Opens the driver's library; another one for tests.
+
+        Raises:
+            BackendUnavailableError: There is no driver or no device.
+        """
+        try:
+            self._library = open_library(_LIBRARY)
+        except OSError as error:
+            raise BackendUnavailableError(f"no NVIDIA driver is installed ({error})") from error
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        if self._library.cuInit(0) or self._library.cuDeviceGet(ctypes.byref(device), 0):
+            raise BackendUnavailableError("the NVIDIA driver finds no GPU")
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._context = context
+
+    def activate(self) -> None:
+        """Make the context that of the calling thread."""
+        self._call("cuCtxSetCurrent", self._context)
+
+    def allocate(self, size: int) -> int:
+        """Return device memory of at least one byte.
+
+        Raises:
+            NystraError: The device's memory does not suffice.
+        """
+        pointer = ctypes.c_void_p()
+        self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))
+        return pointer.value or 0
+
+    def free(self, pointer: int) -> None:
+        """Free device memory."""
+        self._call("cuMemFree_v2", ctypes.c_void_p(pointer))
+
+    def allocate_pinned(self, size: int) -> int:
+        """Return page-locked memory of this machine."""
+        pointer = ctypes.c_void_p()
+        size_t = ctypes.c_size_t(max(size, 1))
+        self._call("cuMemHostAlloc", ctypes.byref(pointer), size_t, ctypes.c_uint(0))
+        return pointer.value or 0
+
+    def free_pinned(self, pointer: int) -> None:
+        """Free page-locked memory."""
+        self._call("cuMemFreeHost", ctypes.c_void_p(pointer))
+
+    def stream(self) -> int:
+        """Return a new stream that waits for no other."""
+        stream = ctypes.c_void_p()
+        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1))  # non-blocking
+        return stream.value or 0
+
+    def to_device(self, target: int, source: int, size: int, stream: int) -> None:
+        """Put a copy to the device on the stream."""
+        self._copy("cuMemcpyHtoDAsync_v2", target, source, size, stream)
+
+    def to_host(self, target: int, source: int, size: int, stream: int) -> None:
+        """Put a copy from the device on the stream."""
+        self._copy("cuMemcpyDtoHAsync_v2", target, source, size, stream)
+
+    def wait(self, stream: int) -> None:
+        """Wait until everything on the stream is done."""
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def _copy(self, name: str, target: int, source: int, size: int, stream: int) -> None:
+        pointers = (ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size))
+        self._call(name, *pointers, ctypes.c_void_p(stream))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status == _OUT_OF_MEMORY:
+            raise NystraError("the GPU's memory does not suffice: run it in smaller tiles (-t)")
+        if status:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorString(status, ctypes.byref(text))
+            words = (text.value or b"unknown").decode(errors="replace")
+            raise NystraError(f"the CUDA driver failed in {name}: {words} ({status})")

@@ -1,0 +1,158 @@
+"""``nystra build``: from a model file to an engine in the cache."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ...plugins.errors import BackendUnavailableError, ExportError
+from . import cache, toolkit
+from .child import Progress, ask
+from .model import EngineModel
+from .profile import Profile, ShapeFlags, profile_text
+from .record import EngineRecord
+from .refusal import refusal_of, unserved
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How an engine is built.
+
+    Attributes:
+        backend: ``tensorrt`` or ``tensorrt-rtx``.
+        shapes: The profile asked for.
+        tile: Side of the one picture, where no shapes are asked for.
+        targets: GPUs for TensorRT-RTX; empty: all it knows, or with a GPU at hand that one.
+        seconds: A build is given up after so long, or None.
+        rebuild: Build even where the cache has the engine.
+    """
+
+    backend: str
+    shapes: ShapeFlags = field(default_factory=ShapeFlags)
+    tile: int | None = None
+    targets: tuple[str, ...] = ()
+    seconds: float | None = None
+    rebuild: bool = False
+
+
+@dataclass(frozen=True)
+class Built:
+    """A finished engine.
+
+    Attributes:
+        path: Where it is in the cache.
+        record: What it is.
+        fresh: It was built now, not found.
+    """
+
+    path: Path
+    record: EngineRecord
+    fresh: bool
+
+
+def build_engine(
+    model: EngineModel,
+    options: BuildOptions,
+    progress: Progress = lambda _what, _done, _total: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Built:
+    """Build an engine, or find it in the cache.
+
+    Args:
+        model: The model and its plugin library.
+        options: How.
+        progress: Is called at every step of the builder.
+        say: Is called with what is going on.
+
+    Raises:
+        NystraError: Bad input.
+        BackendUnavailableError: The builder is not installed, or cannot build on this machine.
+        ExportError: The builder refused the model, died, or took too long.
+    """
+    toolkit.require(options.backend)
+    device = toolkit.find_device()
+    if options.backend == toolkit.TENSORRT and isinstance(device, str):
+        raise BackendUnavailableError(
+            f"TensorRT builds engines only on a machine with an NVIDIA GPU ({device}). Without "
+            "one: nystra build --dry-run, or --backend tensorrt-rtx, which builds ahead of time"
+        )
+    say("parse")
+    parsed = ask({**model.request(options.backend), "do": "parse", "cases": []})
+    if (refusal := refusal_of(parsed)) is not None:
+        raise ExportError(str(refusal))
+    record = EngineRecord(
+        backend=options.backend,
+        version=parsed.values["version"],
+        model=model.path.name,
+        hashes=model.hashes(),
+        library="" if model.library is None else model.library.name,
+        profile=model.profile(parsed.values["inputs"], options.shapes, options.tile),
+        targets=_targets(options, device),
+        device={} if isinstance(device, str) or _ahead(options, device) else asdict(device),
+        flags=["STRONGLY_TYPED"],
+        plugins=sorted(parsed.values["plugins"]),
+    )
+    if (refusal := unserved(model, record.plugins)) is not None:
+        raise ExportError(str(refusal))
+    found = None if options.rebuild else cache.find(record.key)
+    if found is not None:
+        return Built(*found, fresh=False)
+    say("build")
+    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
+        engine = Path(folder, "engine")
+        answer = ask(
+            {
+                **model.request(options.backend),
+                "do": "build",
+                "profile": record.profile,
+                "targets": record.targets,
+                "seconds": options.seconds,
+                "timing_cache": str(_timing_cache(record)),
+                "output": str(engine),
+            },
+            seconds=24 * 3600.0 if options.seconds is None else 2 * options.seconds + 120,
+            progress=progress,
+        )
+        if (refusal := refusal_of(answer)) is not None:
+            raise ExportError(f"{options.backend} {record.version} built no engine: {refusal}")
+        return Built(cache.store(record, engine), record, fresh=True)
+
+
+def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Path) -> str:
+    """Return the trtexec command that builds the same engine."""
+    words = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}"]
+    if int(version.split(".")[0]) < 11:
+        words.append("--stronglyTyped")
+    if model.library is not None:
+        words.append(f"--dynamicPlugins={model.library}")
+    if profile:
+        for place, name in enumerate(("minShapes", "optShapes", "maxShapes")):
+            words.append(f"--{name}={profile_text(profile, place)}")
+    return " ".join(words)
+
+
+def _ahead(options: BuildOptions, device: toolkit.Device | str) -> bool:
+    """Whether the engine is not for the GPU of this machine alone."""
+    return options.backend == toolkit.RTX and bool(_targets(options, device))
+
+
+def _targets(options: BuildOptions, device: toolkit.Device | str) -> list[str]:
+    if options.backend != toolkit.RTX:
+        return []
+    if options.targets:
+        return sorted(set(options.targets), key=toolkit.by_number)
+    return list(toolkit.TARGETS) if isinstance(device, str) else []
+
+
+def _timing_cache(record: EngineRecord) -> Path:
+    """Return the timing cache of a builder's version and a device."""
+    device = str(record.device.get("capability", "none"))
+    return cache.cache_folder() / f"{record.backend}-{record.version}-{device}.timing"
+
+
+def engine_name(model: EngineModel, record: EngineRecord) -> str:
+    """Return the name of an engine file: model, builder and what it is for."""
+    place = "-".join(record.targets) or str(record.device.get("capability", "any"))
+    return f"{model.path.stem}_{record.backend}_{place}.engine"

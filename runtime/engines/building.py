@@ -1,0 +1,143 @@
+"""Building an engine; runs in the process of `worker` only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import BackendUnavailableError, ExportError, NystraError
+from .child import Progress
+from .network import Log, Network
+from .toolkit import RTX, Toolkit, by_number
+
+
+class RefusedError(Exception):
+    """The builder refused the network."""
+
+
+def configure(network: Network, profile: Mapping[str, Sequence[Sequence[int]]]) -> Any:
+    """Return a builder configuration with one optimisation profile.
+
+    Raises:
+        NystraError: The profile is not one of this network.
+    """
+    config = network.builder.create_builder_config()
+    if profile:
+        shapes = network.builder.create_optimization_profile()
+        for name, (least, best, largest) in profile.items():
+            shapes.set_shape(name, tuple(least), tuple(best), tuple(largest))
+        if config.add_optimization_profile(shapes) < 0:
+            raise NystraError(f"{network.toolkit.name} does not take the profile {dict(profile)}")
+    return config
+
+
+def set_targets(toolkit: Toolkit, config: Any, targets: Sequence[str]) -> None:
+    """Say which GPUs TensorRT-RTX builds for; no target: the GPU of this machine.
+
+    Raises:
+        NystraError: A target is not one that this TensorRT-RTX knows.
+    """
+    known = toolkit.module.ComputeCapability
+    names = [target.upper() for target in targets] or ["CURRENT"]
+    wrong = [name.lower() for name in names if not hasattr(known, name)]
+    if wrong:
+        offered = sorted((one.lower() for one in dir(known) if one.startswith("SM")), key=by_number)
+        raise NystraError(
+            f"TensorRT-RTX {toolkit.version} has no target {', '.join(wrong)}; "
+            f"expected some of {', '.join(offered)}"
+        )
+    config.num_compute_capabilities = len(names)
+    for place, name in enumerate(names):
+        config.set_compute_capability(getattr(known, name), place)
+
+
+def build(
+    network: Network,
+    log: Log,
+    config: Any,
+    *,
+    seconds: float | None,
+    timing_cache: Path | None,
+    progress: Progress,
+) -> bytes:
+    """Build the engine and return its bytes.
+
+    Args:
+        network: What was parsed.
+        log: What its builder logs.
+        config: As `configure` made it.
+        seconds: The build is given up after so long, or None.
+        timing_cache: A file that is read if it is there, and written.
+        progress: Is called at every step.
+
+    Raises:
+        RefusedError: The builder refused the network.
+        ExportError: The time was up.
+        BackendUnavailableError: It cannot build on this machine.
+    """
+    toolkit = network.toolkit
+    monitor = _monitor(toolkit, seconds, progress)
+    config.progress_monitor = monitor
+    cache = None
+    if timing_cache is not None and toolkit.name != RTX:
+        data = timing_cache.read_bytes() if timing_cache.is_file() else b""
+        cache = config.create_timing_cache(data) or config.create_timing_cache(b"")
+        config.set_timing_cache(cache, ignore_mismatch=False)
+    engine = network.builder.build_serialized_network(network.definition, config)
+    if monitor.late:
+        raise ExportError(
+            f"the engine was not built in {seconds:.0f} s: give it more (--seconds) or fewer shapes"
+        )
+    if engine is None:
+        reason = log.errors[0] if log.errors else "no reason was logged"
+        if any("CPU-only builder" in line for line in log.errors):
+            raise BackendUnavailableError(
+                f"TensorRT {toolkit.version} builds engines only where an NVIDIA GPU is ({reason})"
+            )
+        raise RefusedError(reason)
+    if cache is not None and timing_cache is not None:
+        timing_cache.write_bytes(bytes(config.get_timing_cache().serialize()))
+    return bytes(engine)
+
+
+def start_build(network: Network, log: Log, config: Any, passed: Callable[[], None]) -> None:
+    """Begin a build and call ``passed`` when the checks before the kernel timing are behind it.
+
+    TensorRT checks the profile and asks the plugins for formats only there. Without a GPU the
+    timing itself fails, and may end the process: ``passed`` had better not return.
+    """
+
+    def watch(line: str) -> None:
+        if "Computing costs for" in line:
+            passed()
+
+    log.watch = watch
+    network.builder.build_serialized_network(network.definition, config)
+
+
+def _monitor(toolkit: Toolkit, seconds: float | None, progress: Progress) -> Any:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    base: Any = toolkit.module.IProgressMonitor
+
+    class Monitor(base):  # type: ignore[misc]  # the class is of a module
+        def __init__(self) -> None:
+            base.__init__(self)
+            self.late = False
+            self._steps: dict[str, int] = {}
+
+        def phase_start(self, phase_name: str, _parent: str | None, num_steps: int) -> None:
+            self._steps[phase_name] = num_steps
+            progress(phase_name, 0, num_steps)
+
+        def phase_finish(self, phase_name: str) -> None:
+            steps = self._steps.pop(phase_name, 0)
+            progress(phase_name, steps, steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            progress(phase_name, step + 1, self._steps.get(phase_name, 0))
+            self.late = self.late or (deadline is not None and time.monotonic() > deadline)
+            return not self.late
+
+    return Monitor()

@@ -1,0 +1,196 @@
+"""``nystra build --dry-run``: whether TensorRT takes a file, asked of TensorRT, without a GPU."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import BackendUnavailableError
+from ..facts import ModelFacts
+from ..onnx_nodes import domain_nodes
+from . import toolkit
+from .build import BuildOptions
+from .child import Answer, ask
+from .model import EngineModel
+from .profile import Profile
+from .refusal import Refusal, refusal_of, unserved
+
+NOT_SHOWN = "numbers, speed, memory and that an engine loads: only a GPU shows them"
+"""What no dry run says anything about."""
+
+_CPU_ONLY_REFUSED = "CPU-only builder"
+_CHECK_SECONDS = 600.0
+
+
+@dataclass
+class ShapeCase:
+    """The output shapes of one size in both programs.
+
+    Attributes:
+        inputs: Input name -> shape.
+        onnxruntime: Shapes of the outputs there.
+        engine: Shapes of the outputs in TensorRT.
+    """
+
+    inputs: dict[str, list[int]]
+    onnxruntime: list[list[int]]
+    engine: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class Verdict:
+    """What a dry run found.
+
+    Attributes:
+        backend: ``tensorrt`` or ``tensorrt-rtx``.
+        version: Its full version.
+        refusal: What was refused, or None.
+        layers: Layers of the parsed network.
+        nodes: Nodes of the nystra domain in the file.
+        plugins: How many of them became plugins.
+        checked: What was checked, in words.
+        shapes: The output shapes that were compared.
+        notes: What could not be checked, and why.
+    """
+
+    backend: str
+    version: str = ""
+    refusal: Refusal | None = None
+    layers: int = 0
+    nodes: int = 0
+    plugins: int = 0
+    checked: list[str] = field(default_factory=list)
+    shapes: list[ShapeCase] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether nothing was refused."""
+        return self.refusal is None
+
+
+def default_sizes(facts: ModelFacts) -> list[tuple[int, int]]:
+    """Return five sizes (height, width): the window, off the window, oblong, and the smallest."""
+    height, width = facts.window or (16, 16)
+    least = facts.size_minimum
+    sizes = [
+        (height, width),
+        (height + 1, width + 7),
+        (2 * height, 3 * width),
+        (3 * height - 5, width + 2),
+        (least, least + 3),
+    ]
+    return [(max(h, least), max(w, least)) for h, w in sizes]
+
+
+def dry_run(
+    model: EngineModel,
+    options: BuildOptions,
+    *,
+    sizes: Sequence[tuple[int, int]] | None = None,
+) -> Verdict:
+    """Ask a builder whether it takes a model.
+
+    Args:
+        model: The model and its plugin library.
+        options: How the engine would be built.
+        sizes: (height, width) of the pictures whose output shapes are compared; None: five.
+
+    Raises:
+        NystraError: Bad input.
+        BackendUnavailableError: The builder is not installed.
+    """
+    toolkit.require(options.backend)
+    verdict = Verdict(options.backend)
+    verdict.nodes = len(domain_nodes(model.path, "nystra"))
+    verdict.shapes = _onnxruntime_shapes(model, sizes, verdict.notes)
+    parsed = ask(
+        {
+            **model.request(options.backend),
+            "do": "parse",
+            "cases": [one.inputs for one in verdict.shapes],
+        }
+    )
+    verdict.version = str(parsed.values.get("version", ""))
+    verdict.refusal = refusal_of(parsed)
+    if verdict.refusal is None:
+        verdict.layers = int(parsed.values["layers"])
+        verdict.plugins = len(parsed.values["plugins"])
+        verdict.checked = ["parser", "types", "symbolic shapes"]
+        verdict.refusal = unserved(model, parsed.values["plugins"])
+    if verdict.refusal is None and verdict.shapes:
+        _compare_shapes(verdict, parsed)
+    if verdict.refusal is None:
+        profile = model.profile(parsed.values["inputs"], options.shapes, options.tile)
+        _begin_build(model, verdict, profile, options.targets)
+    return verdict
+
+
+def _onnxruntime_shapes(
+    model: EngineModel, sizes: Sequence[tuple[int, int]] | None, notes: list[str]
+) -> list[ShapeCase]:
+    from ..bench_worker import example_feeds
+    from ..session import Session
+
+    try:
+        session = Session(model.path, "ort-cpu")
+    except BackendUnavailableError as error:
+        notes.append(f"output shapes are not compared: {error}")
+        return []
+    fixed = next((one.fixed_size for one in session.inputs if one.fixed_size), None)
+    wanted = [fixed] if fixed is not None else list(sizes or default_sizes(session.facts))
+    cases = []
+    for height, width in wanted:
+        feeds = example_feeds(session, height, width)
+        outputs = session.run(feeds)
+        cases.append(
+            ShapeCase(
+                {name: list(array.shape) for name, array in feeds.items()},
+                [list(outputs[one.name].shape) for one in session.outputs],
+            )
+        )
+    return cases
+
+
+def _compare_shapes(verdict: Verdict, parsed: Answer) -> None:
+    for case, engine in zip(verdict.shapes, parsed.values["shapes"], strict=True):
+        case.engine = engine
+        if case.onnxruntime != engine:
+            verdict.refusal = Refusal(
+                "",
+                "",
+                f"the output shapes for the inputs {case.inputs} are {engine}, in onnxruntime "
+                f"they are {case.onnxruntime}",
+            )
+            return
+    verdict.checked.append("output shapes against onnxruntime")
+
+
+def _begin_build(
+    model: EngineModel, verdict: Verdict, profile: Profile, targets: Sequence[str]
+) -> None:
+    """Let the builder begin, or, as TensorRT-RTX can without a GPU, carry the build through."""
+    request: dict[str, Any] = {**model.request(verdict.backend), "profile": profile}
+    if verdict.backend == toolkit.RTX:
+        chosen = list(targets or toolkit.TARGETS)
+        with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
+            request.update(do="build", targets=chosen, seconds=None, timing_cache=None)
+            answer = ask({**request, "output": str(Path(folder, "engine"))}, seconds=_CHECK_SECONDS)
+        verdict.refusal = refusal_of(answer)
+        if verdict.refusal is None:
+            verdict.checked.append(f"a whole engine for {', '.join(chosen)}")
+        return
+    answer = ask({**request, "do": "check"}, seconds=_CHECK_SECONDS)
+    refusal = refusal_of(answer)
+    if refusal is not None and _CPU_ONLY_REFUSED in refusal.reason:
+        verdict.notes.append(
+            f"profile and plugin formats are not checked: TensorRT {verdict.version} begins no "
+            "build without a GPU"
+        )
+    elif refusal is not None:
+        verdict.refusal = refusal
+    else:
+        verdict.checked.append("profile and plugin formats")

@@ -1,0 +1,98 @@
+"""The model an engine is built from, and the plugin library that goes with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..facts import TensorInfo, parse_facts
+from ..files import file_sha256
+from ..onnx_header import read_onnx_header
+from ..onnx_nodes import external_files
+from .profile import Profile, ShapeFlags, make_profile
+
+LIBRARY = "nystra_trt"
+"""The plugin library, as `library_path` names it."""
+
+
+@dataclass(frozen=True)
+class EngineModel:
+    """A model file and the plugins it is built with.
+
+    Attributes:
+        path: The ONNX file.
+        library: The plugin library, or None: the operators' bodies are compiled.
+        library_reason: One sentence: why that library, or why none.
+    """
+
+    path: Path
+    library: Path | None
+    library_reason: str
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], library: str | Path = "auto") -> EngineModel:
+        """Find a model and its plugins.
+
+        Args:
+            path: The ONNX file.
+            library: ``auto``, ``none`` or the path of a built libnystra_trt.
+
+        Raises:
+            NystraError: The file is missing or not ONNX, or the library given is not a file.
+        """
+        header = read_onnx_header(path)
+        file = Path(path).absolute()
+        if str(library) == "none":
+            return cls(file, None, "no plugin library was wanted (library none)")
+        if str(library) != "auto":
+            given = Path(library)
+            if not given.is_file():
+                raise NystraError(
+                    f"there is no plugin library at {given}: expected auto, none or the path of a "
+                    "built libnystra_trt"
+                )
+            return cls(file, given.absolute(), f"the plugin library {given} was asked for")
+        if "nystra" not in header.opsets:
+            return cls(file, None, "the model has no nystra operators, so no plugins are needed")
+        from ...plugins.library import library_path
+
+        try:
+            found = library_path(LIBRARY)
+        except FileNotFoundError as error:
+            text = str(error).rstrip(".")
+            return cls(file, None, f"the operators' bodies are compiled: {text}")
+        return cls(file, found, f"the plugin library {found} is loaded")
+
+    def request(self, backend: str) -> dict[str, Any]:
+        """Return what every request about this model has."""
+        return {
+            "backend": backend,
+            "model": str(self.path),
+            "library": None if self.library is None else str(self.library),
+        }
+
+    def hashes(self) -> dict[str, str]:
+        """Return name -> SHA-256 of the model, its data files and the plugin library."""
+        files = [self.path, *external_files(self.path)]
+        if self.library is not None:
+            files.append(self.library)
+        return {file.name: file_sha256(file) for file in files}
+
+    def profile(
+        self,
+        inputs: Sequence[Mapping[str, Any]],
+        flags: ShapeFlags | None = None,
+        tile: int | None = None,
+    ) -> Profile:
+        """Return the profile of the network whose inputs the worker described.
+
+        Raises:
+            NystraError: See `make_profile`.
+        """
+        tensors = [TensorInfo(one["name"], tuple(one["shape"]), one["dtype"]) for one in inputs]
+        facts = parse_facts(read_onnx_header(self.path).metadata, tensors, [])
+        return make_profile(tensors, facts, flags or ShapeFlags(), tile)

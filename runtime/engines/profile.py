@@ -1,0 +1,130 @@
+"""The input shapes an engine is built for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...plugins.errors import NystraError
+from ..facts import ModelFacts, TensorInfo
+
+DEFAULT_TILE = 256
+"""Side of the one picture an engine is built for where nothing else is asked, in pixels."""
+
+Shape = tuple[int, ...]
+Profile = dict[str, tuple[Shape, Shape, Shape]]
+"""Input name -> smallest, best and largest shape; inputs of a fixed shape are left out."""
+
+
+@dataclass(frozen=True)
+class ShapeFlags:
+    """``--minShapes``, ``--optShapes`` and ``--maxShapes``, as trtexec has them, or None."""
+
+    minimum: str | None = None
+    best: str | None = None
+    maximum: str | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether one of them is given."""
+        return any(text is not None for text in (self.minimum, self.best, self.maximum))
+
+
+def parse_shapes(text: str) -> dict[str, Shape]:
+    """Read ``input:1x3x64x64,other:1x1``.
+
+    Raises:
+        NystraError: It is not of that form.
+    """
+    shapes = {}
+    for part in text.split(","):
+        name, _, sizes = part.rpartition(":")
+        try:
+            shape = tuple(int(size) for size in sizes.split("x"))
+        except ValueError:
+            shape = ()
+        if not name or not shape or min(shape) < 1:
+            raise NystraError(f"the shapes {text!r} are not of the form input:1x3x64x64,...")
+        shapes[name] = shape
+    return shapes
+
+
+def make_profile(
+    inputs: Sequence[TensorInfo], facts: ModelFacts, flags: ShapeFlags, tile: int | None = None
+) -> Profile:
+    """Return the profile of a model.
+
+    Args:
+        inputs: The graph's inputs.
+        facts: The model's facts.
+        flags: The shapes asked for; what is left out of three is taken from the best or the
+            largest one given.
+        tile: Side of the picture where no shapes are asked for: one fixed shape, of batch 1.
+
+    Raises:
+        NystraError: A shape has an unknown name, another rank or another fixed size, the three
+            are not in order, or an input has open sizes and no shape is asked for.
+    """
+    dynamic = {one.name: one for one in inputs if not all(isinstance(s, int) for s in one.shape)}
+    if not flags.given:
+        side = DEFAULT_TILE if tile is None else tile
+        fixed = {name: _tile_shape(one, facts, side) for name, one in dynamic.items()}
+        return {name: (shape, shape, shape) for name, shape in fixed.items()}
+    if tile is not None:
+        raise NystraError("--tile and --minShapes, --optShapes, --maxShapes: give one or the other")
+    given = [
+        None if text is None else parse_shapes(text)
+        for text in (flags.minimum, flags.best, flags.maximum)
+    ]
+    least, best, largest = given
+    best = best or largest or least or {}
+    least, largest = least or best, largest or best
+    wrong = sorted((set(least) | set(best) | set(largest)) - {one.name for one in inputs})
+    if wrong:
+        names = ", ".join(one.name for one in inputs)
+        raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
+    return {name: _row(one, least, best, largest) for name, one in dynamic.items()}
+
+
+def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], place: int) -> str:
+    """Return the shapes of one place (0 smallest, 1 best, 2 largest) as trtexec takes them."""
+    return ",".join(
+        f"{name}:{'x'.join(str(size) for size in row[place])}" for name, row in profile.items()
+    )
+
+
+def _tile_shape(one: TensorInfo, facts: ModelFacts, side: int) -> Shape:
+    channels = facts.input_channels or 3
+    wanted: list[int] = [1] * len(one.shape)
+    if len(wanted) >= 3:
+        wanted[-3:] = [channels if one.name == facts.image_input else 1, side, side]
+    shape = tuple(s if isinstance(s, int) else w for s, w in zip(one.shape, wanted, strict=True))
+    if len(shape) < 3:
+        raise NystraError(
+            f"the input {one.name!r} has the open shape {one.shape}: say which with --optShapes"
+        )
+    return shape
+
+
+def _row(
+    one: TensorInfo,
+    least: Mapping[str, Shape],
+    best: Mapping[str, Shape],
+    largest: Mapping[str, Shape],
+) -> tuple[Shape, Shape, Shape]:
+    if one.name not in least or one.name not in best or one.name not in largest:
+        raise NystraError(f"the input {one.name!r} has the open shape {one.shape}: give its shapes")
+    row = (least[one.name], best[one.name], largest[one.name])
+    for shape in row:
+        fits = len(shape) == len(one.shape) and all(
+            not isinstance(size, int) or size == got
+            for size, got in zip(one.shape, shape, strict=False)
+        )
+        if not fits:
+            raise NystraError(f"the shape {shape} does not fit the input {one.name!r}, {one.shape}")
+    if not all(a <= b <= c for a, b, c in zip(*row, strict=True)):
+        raise NystraError(
+            f"the shapes of {one.name!r} are not in order: smallest {row[0]}, best {row[1]}, "
+            f"largest {row[2]}"
+        )
+    return row

@@ -1,0 +1,123 @@
+"""The record of an engine: the JSON beside it, and the key it is found by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..files import atomic_write_bytes
+from ..json_text import stable_json
+from .profile import Profile
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class EngineRecord:
+    """What stands in ``<engine>.json`` beside an engine.
+
+    Attributes:
+        engine: Name of the engine file.
+        sha256: Its SHA-256.
+        backend: ``tensorrt`` or ``tensorrt-rtx``.
+        version: Full version of the builder.
+        model: Name of the model file.
+        hashes: Name -> SHA-256 of the model, its data files and the plugin library.
+        library: Name of the plugin library, or empty.
+        profile: Input name -> smallest, best and largest shape.
+        targets: What TensorRT-RTX built for; empty: the device of the machine.
+        device: Name, capability and CUDA of the GPU it was built on; empty: none.
+        flags: Names of the network's flags.
+        plugins: Names of the nodes that are plugins.
+        seal: Of the machine whose cache wrote it, see `cache`; empty elsewhere.
+        schema_version: Of this layout.
+    """
+
+    engine: str = ""
+    sha256: str = ""
+    backend: str = ""
+    version: str = ""
+    model: str = ""
+    hashes: dict[str, str] = field(default_factory=dict)
+    library: str = ""
+    profile: Profile = field(default_factory=dict)
+    targets: list[str] = field(default_factory=list)
+    device: dict[str, Any] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
+    plugins: list[str] = field(default_factory=list)
+    seal: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    @staticmethod
+    def path_for(engine: str | os.PathLike[str]) -> Path:
+        """Return where the record of an engine is."""
+        return Path(f"{os.fspath(engine)}.json")
+
+    @property
+    def key(self) -> str:
+        """What the engine depends on, as a SHA-256: by contents, versions and names, no numbers.
+
+        The names of files do not count, only what is in them, nor does the engine itself.
+        """
+        parts = {
+            "backend": self.backend,
+            "version": self.version,
+            "files": sorted(self.hashes.values()),
+            "profile": self.profile,
+            "targets": sorted(self.targets),
+            "device": self.device,
+            "flags": sorted(self.flags),
+        }
+        return hashlib.sha256(stable_json(parts)).hexdigest()
+
+    def unsealed(self) -> bytes:
+        """Return everything but the seal, as bytes."""
+        return stable_json({**asdict(self), "seal": ""})
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the record: the same content gives the same bytes.
+
+        Raises:
+            NystraError: The file cannot be written.
+        """
+        atomic_write_bytes(path, stable_json(asdict(self)))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> EngineRecord:
+        """Read a record.
+
+        Raises:
+            NystraError: The file is missing, no record, or of another schema version.
+        """
+        try:
+            value = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise NystraError(f"cannot read the record {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise NystraError(f"the record {path} is not JSON: {error}") from error
+        if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
+            raise NystraError(f"{path} is no record of an engine of this nystra: build it again")
+        _check_types(path, value)
+        value["profile"] = {
+            name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
+        }
+        return cls(**value)
+
+
+def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
+    expected = {
+        item.name: type(getattr(EngineRecord(), item.name)) for item in fields(EngineRecord)
+    }
+    wrong = sorted(
+        name
+        for name in set(value) | set(expected)
+        if name not in expected or not isinstance(value.get(name), expected[name])
+    )
+    if wrong:
+        raise NystraError(f"the record {path} has unknown, missing or mistyped keys: {wrong}")

@@ -1,0 +1,64 @@
+"""Why a builder did not take a model, and which node is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..onnx_nodes import domain_nodes
+from .child import Answer
+from .model import EngineModel
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What was refused.
+
+    Attributes:
+        node: Name of the node, or empty where none is to blame.
+        operator: Its operator, where that is known.
+        reason: In the words of TensorRT and of our plugins.
+    """
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return it as one sentence."""
+        where = f"node {self.node}" if self.node else "the file"
+        kind = f" ({self.operator})" if self.operator else ""
+        return f"{where}{kind} is refused: {self.reason}"
+
+
+def refusal_of(answer: Answer) -> Refusal | None:
+    """Return what an answer of the worker refuses, or None; a process that died refuses too."""
+    words = answer.plugin_words
+    said = f" The plugin says: {words[0]}." if words else ""
+    if answer.death is not None:
+        last = f": {answer.words[-1][:300]}" if answer.words else ""
+        return Refusal("", "", f"the builder's process {answer.death}{last}.{said}")
+    found = answer.values.get("refusal")
+    if found is None:
+        return None
+    reason = " ".join(str(found["reason"]).split())
+    return Refusal(found["node"], found["operator"], reason[:600] + said)
+
+
+def unserved(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
+    """Return a refusal where the plugin library is loaded and a nystra node is no plugin.
+
+    Args:
+        model: The model and its plugin library.
+        plugins: Names of the network's plugin layers.
+    """
+    nodes = domain_nodes(model.path, "nystra")
+    if model.library is None or len(plugins) >= len(nodes):
+        return None
+    name, operator = next((one for one in nodes if one[0] not in plugins), nodes[0])
+    return Refusal(
+        name,
+        operator,
+        f"{model.library.name} was loaded and yet {len(plugins)} of {len(nodes)} nystra nodes are "
+        "plugins: build the library of this nystra, or take the bodies with --library none",
+    )

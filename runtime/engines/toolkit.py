@@ -1,0 +1,147 @@
+"""The two engine builders: what is installed, and how it is loaded. Nothing is imported early."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import BackendUnavailableError, NystraError
+
+TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
+"""The names of the builders, as backends and on the command line."""
+
+TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
+"""What TensorRT-RTX builds for without a GPU; SM 90 (H100, H200) is not among them."""
+
+CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
+"""Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
+
+_MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
+_MISSING = {
+    TENSORRT: "TensorRT is not installed: pip install 'nystra[tensorrt]' (an NVIDIA GPU is needed "
+    "to build; nystra build --dry-run needs none)",
+    RTX: "TensorRT-RTX is not installed: pip install 'nystra[tensorrt-rtx]'",
+}
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """An installed builder.
+
+    Attributes:
+        name: ``tensorrt`` or ``tensorrt-rtx``.
+        module: The Python module.
+        version: Its full version.
+    """
+
+    name: str
+    module: Any
+    version: str
+
+    @property
+    def strongly_typed(self) -> int:
+        """The flags of a network whose types are those of the file."""
+        flag = getattr(self.module.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+        return 0 if flag is None else 1 << int(flag)
+
+
+def check_name(name: str) -> None:
+    """Raise `NystraError` unless a builder has this name."""
+    if name not in _MODULES:
+        raise NystraError(f"unknown backend {name!r}: engines are built by {TENSORRT} or {RTX}")
+
+
+def installed(name: str) -> bool:
+    """Return whether the builder's Python module is there, without importing it."""
+    return any(_find(module) is not None for module in _MODULES[name])
+
+
+def require(name: str) -> None:
+    """Raise `BackendUnavailableError`, with what to install, unless the builder is there."""
+    check_name(name)
+    if not installed(name):
+        raise BackendUnavailableError(_MISSING[name])
+
+
+def load(name: str) -> Toolkit:
+    """Import a builder.
+
+    Raises:
+        BackendUnavailableError: It is not installed, or its libraries cannot be loaded.
+    """
+    require(name)
+    module = next(one for one in _MODULES[name] if _find(one) is not None)
+    try:
+        found = import_module(module)
+        version = str(found.__version__)
+    except (ImportError, OSError, AttributeError) as error:
+        raise BackendUnavailableError(f"{module} cannot be loaded: {error}") from error
+    return Toolkit(name, found, version)
+
+
+def by_number(target: str) -> tuple[int, str]:
+    """Order targets: sm75, sm86, sm120."""
+    return len(target), target
+
+
+def loader_links(name: str, folder: Path) -> dict[str, str]:
+    """Return the environment a process needs to load the builder's libraries.
+
+    TensorRT-RTX looks for ``libtensorrt_rtx.so`` at the first plugin, and its wheels have only
+    ``libtensorrt_rtx.so.1``: a link to it is made in ``folder``.
+    """
+    spec = _find("tensorrt_rtx_libs") if name == RTX else None
+    if spec is None or spec.origin is None:
+        return {}
+    libraries = Path(spec.origin).parent
+    versions = sorted(libraries.glob("libtensorrt_rtx.so.*"))
+    if not versions or (libraries / "libtensorrt_rtx.so").exists():
+        return {}
+    (folder / "libtensorrt_rtx.so").symlink_to(versions[-1].resolve())
+    before = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": os.pathsep.join([str(folder), *([before] if before else [])])}
+
+
+@dataclass(frozen=True)
+class Device:
+    """A CUDA device.
+
+    Attributes:
+        name: As the driver calls it.
+        capability: Its compute capability, ``sm90``.
+        cuda: Major version of the driver's CUDA.
+    """
+
+    name: str
+    capability: str
+    cuda: int
+
+
+def find_device() -> Device | str:
+    """Return the first CUDA device of this machine, or the reason why there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is installed (libcuda.so.1)"
+    number, major, minor, version = (ctypes.c_int() for _ in range(4))
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(number)) or number.value == 0:
+        return "the NVIDIA driver finds no GPU"
+    name = ctypes.create_string_buffer(256)
+    driver.cuDeviceGetName(name, 256, 0)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)  # ..._COMPUTE_CAPABILITY_MAJOR
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, 0)  # ..._COMPUTE_CAPABILITY_MINOR
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    capability = f"sm{major.value}{minor.value}"
+    return Device(name.value.decode(errors="replace"), capability, version.value // 1000)
+
+
+def _find(module: str) -> Any:
+    try:
+        return find_spec(module)
+    except (ImportError, ValueError):  # what find_spec makes of a module that is blocked
+        return None

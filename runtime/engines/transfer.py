@@ -1,0 +1,54 @@
+"""Engines that leave this machine's cache, and engines that come into it."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+from ..files import atomic_path
+from . import cache
+from .build import Built
+from .model import EngineModel
+from .record import EngineRecord
+
+
+def copy_engine(built: Built, output: Path) -> EngineRecord:
+    """Copy an engine and its record out of the cache; return the record, which bears no seal.
+
+    Raises:
+        NystraError: The files cannot be written.
+    """
+    record = replace(built.record, engine=output.name, seal="")
+    with atomic_path(output) as temporary:
+        shutil.copyfile(built.path, temporary)
+    record.write(EngineRecord.path_for(output))
+    return record
+
+
+def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Built:
+    """Put an engine that was built elsewhere into this machine's cache.
+
+    Args:
+        model: The model it must have been built from.
+        engine: The file, its record beside it.
+        trust: The user trusts who made it.
+
+    Raises:
+        NystraError: It is not trusted, was changed, or is of another model or plugin library.
+    """
+    record = EngineRecord.read(EngineRecord.path_for(engine))
+    if not trust:
+        raise NystraError(
+            f"the engine {engine} comes from elsewhere, and loading an engine is running its code: "
+            "build it here, or add --trust if you trust who made it"
+        )
+    cache.check_hash(engine, record)
+    hashes = model.hashes()
+    if sorted(record.hashes.values()) != sorted(hashes.values()):
+        raise NystraError(
+            f"the engine {engine} was built from {record.hashes}; here they are {hashes}: take the "
+            "model and the plugin library it was built with"
+        )
+    return Built(cache.store(replace(record, seal=""), engine), record, fresh=False)

@@ -1,0 +1,176 @@
+"""The SwinIR-M files that are timed: 36 blocks, 180 channels, 6 heads, x2, weights from a seed.
+
+``w 32`` is the network without position bias and shift mask, as PnP-Nystra changes the window;
+``w 8`` is the official one. ``plain`` is what ``torch.onnx.export`` makes of it by itself, for the
+one input shape that is timed, which lets it fold more than our files of any size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import torch
+from torch import Tensor, nn
+
+from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.site import find_sites, swap
+from nystra.export.graph.bodies import attach_bodies, inline_bodies
+from nystra.export.graph.tidy import tidy
+from nystra.export.graph.trace import trace
+from nystra.models.registry import ARCHITECTURES
+from nystra.models.swinir import SwinIR
+from nystra.plugins.library import library_path
+
+HEADS, HEAD_DIM, SIDE = 6, 30, 128
+OPSET = 20
+
+
+def network(window: int) -> SwinIR:
+    """Return SwinIR-M; every window but the trained 8 has neither bias nor mask."""
+    torch.manual_seed(0)
+    official = window == 8
+    return SwinIR(
+        upscale=2,
+        embed_dim=HEADS * HEAD_DIM,
+        depths=[6] * 6,
+        num_heads=[HEADS] * 6,
+        window_size=window,
+        upsampler="pixelshuffle",
+        position_bias=official,
+        mask=official,
+    ).eval()
+
+
+def picture() -> Tensor:
+    """Return the picture that networks are timed on: (1, 3, 128, 128) in 0..1."""
+    return torch.rand((1, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(1))
+
+
+def qkv() -> Tensor:
+    """Return the map that a region is timed on: (1, 128, 128, 540)."""
+    shape = (1, SIDE, SIDE, 3 * HEADS * HEAD_DIM)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+class Region(nn.Module):
+    """The attention region of a shifted block, written as SwinIR does, with bias and mask."""
+
+    def __init__(self, window: int) -> None:
+        """Build it for maps of SIDE x SIDE with shift window / 2."""
+        super().__init__()
+        self.window, self.shift = window, window // 2
+        rows = torch.arange(window)
+        gap = (rows[:, None] - rows[None] + window - 1).repeat_interleave(window, 0)
+        gap = gap.repeat_interleave(window, 1) * (2 * window - 1)
+        gap = gap + (rows[:, None] - rows[None] + window - 1).repeat(window, window)
+        self.register_buffer("index", gap)
+        self.table = nn.Parameter(torch.randn((2 * window - 1) ** 2, HEADS))
+        border = torch.tensor([SIDE - window, window - self.shift, self.shift])
+        part = torch.arange(3).repeat_interleave(border)
+        regions = self.split((3 * part[:, None] + part[None])[None, :, :, None].float())[:, :, 0]
+        self.register_buffer("mask", -100.0 * (regions[:, None] != regions[:, :, None]).float())
+
+    def split(self, x: Tensor) -> Tensor:
+        """Cut (1, SIDE, SIDE, C) into windows (n, tokens, C)."""
+        n, w = SIDE // self.window, self.window
+        x = x.view(1, n, w, n, w, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
+        return x.reshape(n * n, w * w, x.shape[-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend: (1, SIDE, SIDE, 540) to (1, SIDE, SIDE, 180)."""
+        n, w = SIDE // self.window, self.window
+        x = self.split(torch.roll(x, (-self.shift, -self.shift), (1, 2)))
+        x = x.reshape(n * n, w * w, 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
+        scores = (x[0] * HEAD_DIM**-0.5) @ x[1].transpose(-2, -1)
+        bias = self.table[self.index.view(-1)].view(w * w, w * w, HEADS).permute(2, 0, 1)
+        scores = scores + bias[None] + self.mask[:, None]
+        x = (scores.softmax(-1) @ x[2]).transpose(1, 2).reshape(n, n, w, w, HEADS * HEAD_DIM)
+        x = x.permute(0, 2, 1, 3, 4).reshape(1, SIDE, SIDE, HEADS * HEAD_DIM)
+        return torch.roll(x, (self.shift, self.shift), (1, 2))
+
+
+def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
+    torch.onnx.export(
+        module.eval(),
+        (example,),
+        path,
+        dynamo=True,
+        opset_version=OPSET,
+        external_data=False,
+        input_names=["input"],
+        output_names=["output"],
+        verbose=False,
+    )
+
+
+def _ours(window: int, mechanism: str, inline: bool, path: Path) -> None:
+    net = network(window)
+    facts = ARCHITECTURES[0].facts(net, {"in_chans": 3}, "none")
+    parameters = {site.path: SiteParameters(mechanism) for site in find_sites(net)}
+    model = trace(swap(net, parameters, "operator"), facts, OPSET)
+    tidy(model, 2, dynamic=True)
+    attach_bodies(model, OPSET)
+    onnx.save(inline_bodies(model) if inline else model, path)
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "region-8-plain": lambda path: _plain(Region(8), qkv(), path),
+    "w32-plain": lambda path: _plain(network(32), picture(), path),
+    "w32-nystra": lambda path: _ours(32, "nystra", False, path),
+    "w32-nystra-inline": lambda path: _ours(32, "nystra", True, path),
+    "w8-plain": lambda path: _plain(network(8), picture(), path),
+    "w8-full": lambda path: _ours(8, "full", False, path),
+}
+"""How each file is made. ``w32-nystra`` and ``w8-full`` run on the library."""
+
+
+def file(name: str, folder: Path) -> Path:
+    """Return the path of a file in the cache folder; what is not there yet is made."""
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        start = time.perf_counter()
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"{name}.unfinished.onnx"
+        with torch.no_grad():
+            FILES[name](unfinished)
+        unfinished.replace(path)
+        print(f"made {path} in {time.perf_counter() - start:.0f} s")  # noqa: T201
+    return path
+
+
+def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
+    """Return a session on a file, with the library where the file has our operators in it."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.enable_mem_reuse = "inline" not in name  # else it takes most of a minute to load
+    if name in ("w32-nystra", "w8-full"):
+        options.register_custom_ops_library(str(library_path()))
+    return ort.InferenceSession(
+        str(file(name, folder)), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
+    """Return a function that runs a network or region once.
+
+    Args:
+        name: a key of ``FILES``, or ``w32-torch``: the network in torch, eager.
+        folder: cache of the files.
+        threads: of onnxruntime or torch.
+    """
+    if name == "w32-torch":
+        torch.set_num_threads(threads)
+        net, image = network(32), picture()
+
+        def eager() -> object:
+            with torch.inference_mode():
+                return net(image)
+
+        return eager
+    runner, value = session(name, folder, threads), qkv() if "region" in name else picture()
+    feed = {"input": value.numpy()}
+    return lambda: runner.run(None, feed)[0]
