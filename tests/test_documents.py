@@ -31,7 +31,7 @@ def test_readme_has_one_block_under_each_heading(heading: str) -> None:
 
 
 def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    names = "export|run|validate|inspect|bench|check"
+    names = "export|run|validate|inspect|bench|check|build"
     lines = re.findall(rf"^(nystra(?:-export| (?:{names})) .*)$", README, re.M)
     assert len(lines) >= 4
     for line in lines:
@@ -50,6 +50,8 @@ def test_contributing_names_files_that_exist() -> None:
         names = {
             "plugins/operators": OPERATORS.values(),
             "plugins/csrc/kernels/cpu": OPERATORS.values(),
+            "plugins/csrc/kernels/cuda": OPERATORS.values(),
+            "plugins/csrc/tensorrt": OPERATORS.values(),
             "models": [row.name for row in ARCHITECTURES],
             "export/attention": MECHANISMS,
             "runtime/backends": [name.replace("-", "_") for name in backend_names()],

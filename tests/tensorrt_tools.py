@@ -1,0 +1,213 @@
+"""Where TensorRT is for the tests, and small models for it.
+
+The variables name folders: NYSTRA_TENSORRT10_ROOT and NYSTRA_TENSORRT11_ROOT an SDK each (lib,
+include, python), NYSTRA_TENSORRT_RTX_ROOT what pip installed TensorRT-RTX's wheels into. The plugin
+libraries come from NYSTRA_LIBRARY_DIR.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from native_nodes import NODES
+from nystra.plugins.library import library_path
+from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+
+Shape = tuple[int | str, ...]
+
+SDKS = {
+    "10": ("tensorrt", "NYSTRA_TENSORRT10_ROOT", "python"),
+    "11": ("tensorrt", "NYSTRA_TENSORRT11_ROOT", "python"),
+    "rtx": ("tensorrt-rtx", "NYSTRA_TENSORRT_RTX_ROOT", "."),
+}
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of an operator whose sizes are open.
+
+    Attributes:
+        attributes: Those that have no default, or another value.
+        inputs: The shape of each input; a name is an open size.
+        outputs: The shape of each output.
+        sizes: Values of the open sizes.
+    """
+
+    attributes: dict[str, Any]
+    inputs: list[Shape]
+    outputs: list[Shape]
+    sizes: list[dict[str, int]]
+
+
+_WINDOWS = [{"b": 2, "h": 16, "w": 8}, {"b": 1, "h": 8, "w": 4}, {"b": 3, "h": 24, "w": 20}]
+_QKV: Shape = ("b", "h", "w", 26)
+_OUT: Shape = ("b", "h", "w", 6)
+_MATRICES: Shape = ("b", "m", "m")
+OPEN: dict[str, Node] = {
+    "NystraPinv": Node(
+        NODES["NystraPinv"],
+        [_MATRICES],
+        [_MATRICES],
+        [{"b": 3, "m": 6}, {"b": 1, "m": 1}, {"b": 2, "m": 33}],
+    ),
+    "NystraWindowSoftmax": Node(NODES["NystraWindowSoftmax"], [_QKV, (105, 2)], [_OUT], _WINDOWS),
+    "NystraWindowNystrom": Node(NODES["NystraWindowNystrom"], [_QKV], [_OUT], _WINDOWS),
+    "NystraWindowNystromformer": Node(NODES["NystraWindowNystromformer"], [_QKV], [_OUT], _WINDOWS),
+    "NystraPatchMatch": Node(
+        {"patch_size": 3, "iterations": 1, "neighbors": 3},
+        [
+            ("b", 4, "h", "w"),
+            ("b", 4, "r", "c"),
+            (1, 1, "h", "w"),
+            ("b", 1, "r", "c"),
+            (1, 1, 1, 1),
+        ],
+        [("b", 3, "h", "w")] * 2,
+        [
+            {"b": 2, "h": 6, "w": 5, "r": 7, "c": 3},
+            {"b": 1, "h": 1, "w": 1, "r": 2, "c": 2},
+            {"b": 1, "h": 9, "w": 16, "r": 4, "c": 8},
+        ],
+    ),
+}
+"""A node of every operator with a plugin; the inputs' order and names are the schema's."""
+
+
+def use_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Put an SDK on the path of the processes to come; return its backend, or skip the test."""
+    backend, variable, folder = SDKS[name]
+    root = os.environ.get(variable)
+    if not root:
+        pytest.skip(f"no {backend} here: {variable} is not set")
+    monkeypatch.syspath_prepend(str(Path(root, folder)))
+    return backend
+
+
+def plugins(name: str = "nystra_trt") -> Path:
+    """Return a plugin library, or skip the test."""
+    try:
+        return library_path(name)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def planted(fault: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the library with a planted fault."""
+    monkeypatch.setenv("NYSTRA_FAULT", fault)
+    return plugins("nystra_trt_faulty")
+
+
+@functools.cache
+def swinir() -> Path:
+    """Return the shipped SwinIR with linear attention: any height and width, node and body."""
+    from nystra.export import ExportOptions, Plan, SiteParameters, export_model
+    from nystra.models import pretrained_path
+
+    folder = Path(tempfile.mkdtemp(prefix="nystra-swinir-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    options = ExportOptions(Plan(SiteParameters("nystra")), speed=False)
+    return export_model(pretrained_path("swinir_x2_w16"), folder / "swinir.onnx", options).model
+
+
+def operator_model(
+    path: Path,
+    operators: list[str],
+    dtype: str = "float32",
+    *,
+    bodies: bool = True,
+    shapes: Mapping[str, Shape] | None = None,
+    **changes: Any,
+) -> Path:
+    """Write a model with a node of each operator.
+
+    Args:
+        path: The file.
+        operators: Node types.
+        dtype: Of all tensors but the int32 ones.
+        bodies: Attach the ONNX functions.
+        shapes: Input name (query_0, ...) -> another shape.
+        **changes: Attributes that are not checked.
+    """
+    nodes, inputs, outputs, functions = [], [], [], []
+    for place, operator in enumerate(operators):
+        schema, node = find_schema(operator), OPEN[operator]
+
+        def value(name: str, shape: Shape, of: str) -> onnx.ValueInfoProto:
+            kind = TensorProto.INT32 if name in schema.int32 else TYPES[dtype]  # noqa: B023
+            return helper.make_tensor_value_info(of, kind, shape)
+
+        for names, given, found in (
+            (schema.inputs, node.inputs, inputs),
+            (schema.outputs, node.outputs, outputs),
+        ):
+            for name, shape in zip(names, given, strict=True):
+                of = f"{name}_{place}"
+                own = [f"{size}{place}" if isinstance(size, str) else size for size in shape]
+                found.append(value(name, (shapes or {}).get(of, tuple(own)), of))
+        nodes.append(
+            helper.make_node(
+                operator,
+                [f"{name}_{place}" for name in schema.inputs],
+                [f"{name}_{place}" for name in schema.outputs],
+                name=f"node_{operator}",
+                domain=DOMAIN,
+                **{**node_attributes(operator, **node.attributes), **changes},
+            )
+        )
+        if bodies:
+            module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.body")
+            functions.append(module.body(20))
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, VERSION)]
+    graph = helper.make_graph(nodes, "operators", inputs, outputs)
+    onnx.save(
+        helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions), path
+    )
+    return path
+
+
+def cases(operators: list[str]) -> list[dict[str, list[int]]]:
+    """Input shapes for `operator_model`, one dictionary a size."""
+    return [
+        {
+            f"{name}_{place}": _with(shape, OPEN[operator].sizes[size])
+            for place, operator in enumerate(operators)
+            for name, shape in zip(find_schema(operator).inputs, OPEN[operator].inputs, strict=True)
+            if any(isinstance(one, str) for one in shape)
+        }
+        for size in range(3)
+    ]
+
+
+def output_shapes(operators: list[str]) -> list[list[list[int]]]:
+    """What the outputs of `operator_model` are for `cases`."""
+    return [
+        [
+            _with(shape, OPEN[operator].sizes[size])
+            for operator in operators
+            for shape in OPEN[operator].outputs
+        ]
+        for size in range(3)
+    ]
+
+
+def _with(shape: Shape, sizes: Mapping[str, int]) -> list[int]:
+    return [sizes[size] if isinstance(size, str) else size for size in shape]

@@ -1,0 +1,324 @@
+"""Engines where no TensorRT is: shapes, keys, the cache and its seal, and what the command says."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from nystra.export.cli import main
+from nystra.plugins.errors import BackendUnavailableError, NystraError
+from nystra.runtime import Session
+from nystra.runtime.engines import cache
+from nystra.runtime.engines.build import Built, trtexec_line
+from nystra.runtime.engines.dry_run import default_sizes
+from nystra.runtime.engines.model import EngineModel
+from nystra.runtime.engines.profile import (
+    DEFAULT_TILE,
+    ShapeFlags,
+    make_profile,
+    parse_shapes,
+    profile_text,
+)
+from nystra.runtime.engines.record import EngineRecord
+from nystra.runtime.engines.toolkit import RTX, TENSORRT, find_device, installed, loader_links
+from nystra.runtime.engines.transfer import copy_engine, take_engine
+from nystra.runtime.facts import ModelFacts, TensorInfo
+from nystra.runtime.onnx_nodes import domain_nodes, external_files
+from runtime_models import save_operator, save_upscaler
+
+IMAGE = TensorInfo("input", ("batch", 3, "height", "width"), "float32")
+MASK = TensorInfo("mask", ("batch", 1, "height", "width"), "float32")
+FACTS = ModelFacts(input_channels=3, image_input="input")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_one_tile_is_the_default() -> None:
+    side = DEFAULT_TILE
+    profile = make_profile([IMAGE, MASK], FACTS, ShapeFlags())
+    assert profile["input"] == ((1, 3, side, side),) * 3
+    assert profile["mask"] == ((1, 1, side, side),) * 3
+    assert make_profile([IMAGE], FACTS, ShapeFlags(), 64)["input"][1] == (1, 3, 64, 64)
+
+
+def test_a_fixed_input_needs_no_profile() -> None:
+    fixed = TensorInfo("input", (1, 3, 8, 8), "float32")
+    assert make_profile([fixed], FACTS, ShapeFlags()) == {}
+
+
+def test_shapes_as_trtexec_takes_them() -> None:
+    flags = ShapeFlags("input:1x3x16x16", None, "input:2x3x64x96")
+    profile = make_profile([IMAGE], FACTS, flags)
+    assert profile == {"input": ((1, 3, 16, 16), (2, 3, 64, 96), (2, 3, 64, 96))}
+    assert profile_text(profile, 0) == "input:1x3x16x16"
+    assert parse_shapes("a:1x2,b:3") == {"a": (1, 2), "b": (3,)}
+    only = make_profile([IMAGE], FACTS, ShapeFlags(best="input:1x3x32x32"))
+    assert only == {"input": ((1, 3, 32, 32),) * 3}
+
+
+BAD_SHAPES = [
+    (ShapeFlags(best="input"), "not of the form input:1x3x64x64"),
+    (ShapeFlags(best="input:1x3x0x8"), "not of the form"),
+    (ShapeFlags(best="image:1x3x8x8"), "has no input image; its inputs are input"),
+    (ShapeFlags(best="input:1x3x8"), r"\(1, 3, 8\) does not fit the input 'input'"),
+    (ShapeFlags(best="input:1x4x8x8"), r"\(1, 4, 8, 8\) does not fit"),
+    (ShapeFlags("input:1x3x9x8", "input:1x3x8x8"), "are not in order"),
+    (ShapeFlags("mask:1x1x8x8"), "has no input mask"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), BAD_SHAPES)
+def test_bad_shapes(flags: ShapeFlags, message: str) -> None:
+    with pytest.raises(NystraError, match=message):
+        make_profile([IMAGE], FACTS, flags)
+
+
+def test_shapes_must_be_given_for_every_open_input() -> None:
+    with pytest.raises(NystraError, match=r"'mask' has the open shape .* give its shapes"):
+        make_profile([IMAGE, MASK], FACTS, ShapeFlags(best="input:1x3x8x8"))
+    with pytest.raises(NystraError, match="one or the other"):
+        make_profile([IMAGE], FACTS, ShapeFlags(best="input:1x3x8x8"), 64)
+    tokens = TensorInfo("tokens", ("n",), "int64")
+    with pytest.raises(NystraError, match="'tokens' has the open shape"):
+        make_profile([tokens], FACTS, ShapeFlags())
+
+
+def test_the_sizes_of_a_dry_run() -> None:
+    sizes = default_sizes(ModelFacts(window=(16, 16), size_minimum=1))
+    assert len(set(sizes)) == 5
+    assert any(h % 16 or w % 16 for h, w in sizes)
+    assert any(h != w for h, w in sizes)
+    assert all(min(size) >= 20 for size in default_sizes(ModelFacts(size_minimum=20)))
+
+
+def record(**changes: object) -> EngineRecord:
+    base = EngineRecord(
+        backend=TENSORRT,
+        version="11.2.1.2",
+        model="m.onnx",
+        hashes={"m.onnx": "a" * 64, "libnystra_trt.so": "b" * 64},
+        library="libnystra_trt.so",
+        profile={"input": ((1, 3, 8, 8),) * 3},
+        device={"name": "GPU", "capability": "sm90", "cuda": 13},
+        flags=["STRONGLY_TYPED"],
+    )
+    return replace(base, **changes)
+
+
+KEY_CHANGES: list[dict[str, object]] = [
+    {"backend": RTX},
+    {"version": "11.2.1.3"},
+    {"hashes": {"m.onnx": "a" * 64, "libnystra_trt.so": "c" * 64}},
+    {"hashes": {"m.onnx": "a" * 64}},
+    {"profile": {"input": ((1, 3, 8, 8), (1, 3, 8, 8), (1, 3, 8, 9))}},
+    {"device": {"name": "GPU", "capability": "sm89", "cuda": 13}},
+    {"device": {"name": "GPU", "capability": "sm90", "cuda": 12}},
+    {"targets": ["sm86"]},
+    {"flags": []},
+]
+
+
+@pytest.mark.parametrize("changes", KEY_CHANGES)
+def test_the_key_depends_on_all_that_matters(changes: dict[str, object]) -> None:
+    assert record(**changes).key != record().key
+
+
+def test_the_key_does_not_depend_on_names() -> None:
+    renamed = {"other.onnx": "a" * 64, "x.so": "b" * 64}
+    assert record(model="other.onnx", hashes=renamed, library="x.so").key == record().key
+    assert record(sha256="1", engine="e", seal="s").key == record().key
+
+
+def stored(tmp_path: Path) -> tuple[Path, EngineRecord]:
+    engine = tmp_path / "engine"
+    engine.write_bytes(b"engine")
+    one = record()
+    return cache.store(one, engine), one
+
+
+def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
+    path, one = stored(tmp_path)
+    assert cache.find(one.key) == (path, one)
+    assert list(cache.every()) == [(path, one)]
+    assert cache.find("0" * 64) is None
+    secret = cache.cache_folder() / "secret"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert [entry.name for entry in cache.cache_folder().glob(".*")] == []
+
+
+def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
+    path, one = stored(tmp_path)
+    path.write_bytes(b"Engine")
+    with pytest.raises(NystraError, match="was changed"):
+        cache.find(one.key)
+    assert list(cache.every()) == []
+
+
+def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
+    path, one = stored(tmp_path)
+    (cache.cache_folder() / "secret").write_bytes(b"another machine's")
+    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
+        cache.find(one.key)
+    forged = replace(one, seal="0" * 64)
+    forged.write(EngineRecord.path_for(path))
+    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
+        cache.find(one.key)
+
+
+def test_an_engine_under_another_name_is_refused(tmp_path: Path) -> None:
+    path, one = stored(tmp_path)
+    other = path.with_name("f" * 64 + ".engine")
+    other.write_bytes(path.read_bytes())
+    EngineRecord.path_for(other).write_bytes(EngineRecord.path_for(path).read_bytes())
+    with pytest.raises(NystraError, match="is not what its name says"):
+        cache.find("f" * 64)
+    assert one.key != "f" * 64
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"schema_version": 1}', '{"schema_version": 2}'])
+def test_broken_records(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    path.write_text(text)
+    with pytest.raises(NystraError):
+        EngineRecord.read(path)
+
+
+def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
+    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
+    engine = tmp_path / "engine"
+    engine.write_bytes(b"engine")
+    one = record(hashes=model.hashes(), library="")
+    path = cache.store(one, engine)
+    copy_engine(Built(path, one, fresh=True), tmp_path / "out.engine")
+    return model, tmp_path / "out.engine"
+
+
+def test_an_engine_from_elsewhere_needs_trust(tmp_path: Path) -> None:
+    model, engine = model_and_engine(tmp_path)
+    assert EngineRecord.read(EngineRecord.path_for(engine)).seal == ""
+    with pytest.raises(NystraError, match=r"comes from elsewhere.*--trust"):
+        take_engine(model, engine, trust=False)
+    taken = take_engine(model, engine, trust=True)
+    assert cache.find(taken.record.key) is not None
+    engine.write_bytes(b"other")
+    with pytest.raises(NystraError, match="was changed"):
+        take_engine(model, engine, trust=True)
+
+
+def test_an_engine_of_another_model_is_refused(tmp_path: Path) -> None:
+    _, engine = model_and_engine(tmp_path)
+    other = EngineModel.open(save_upscaler(tmp_path / "o.onnx", scale=3), "none")
+    with pytest.raises(NystraError, match="was built from"):
+        take_engine(other, engine, trust=True)
+
+
+def test_the_library_of_a_model(tmp_path: Path) -> None:
+    plain = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
+    assert plain.library is None
+    assert "no nystra operators" in plain.library_reason
+    with pytest.raises(NystraError, match="there is no plugin library at"):
+        EngineModel.open(plain.path, tmp_path / "none.so")
+    library = tmp_path / "libnystra_trt.so"
+    library.write_bytes(b"")
+    assert EngineModel.open(plain.path, library).library == library
+
+
+def test_plugins_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = save_operator(tmp_path / "m.onnx", body=True)
+    monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
+    library = tmp_path / "libnystra_trt.so"
+    library.write_bytes(b"")
+    assert EngineModel.open(model).library == library
+    assert domain_nodes(model, "nystra") == [("", "NystraDouble")]
+
+
+def test_external_data_counts(tmp_path: Path) -> None:
+    path = save_upscaler(tmp_path / "m.onnx")
+    before = EngineModel.open(path, "none").hashes()
+    model = onnx.load(str(path))
+    weight = onnx.numpy_helper.from_array(np.ones(4096, np.float32), "w")
+    model.graph.initializer.append(weight)
+    onnx.save(model, str(path), save_as_external_data=True, location="m.data", size_threshold=64)
+    assert external_files(path) == [tmp_path / "m.data"]
+    assert set(EngineModel.open(path, "none").hashes()) == {*before, "m.data"}
+
+
+def test_the_trtexec_line(tmp_path: Path) -> None:
+    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
+    profile = {"input": ((1, 3, 8, 8),) * 3}
+    old = trtexec_line(model, profile, "10.15.1.29", Path("e.engine"))
+    assert old.startswith(f"trtexec --onnx={model.path} --saveEngine=e.engine --stronglyTyped ")
+    assert old.endswith("--optShapes=input:1x3x8x8 --maxShapes=input:1x3x8x8")
+    assert "--stronglyTyped" not in trtexec_line(model, profile, "11.2.1.2", Path("e.engine"))
+
+
+@pytest.mark.parametrize("backend", [TENSORRT, RTX])
+def test_without_the_builder(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if installed(backend):
+        pytest.skip(f"{backend} is installed here")
+    model = save_upscaler(tmp_path / "m.onnx")
+    for more in ([], ["--dry-run"]):
+        assert main(["build", str(model), "--backend", backend, *more]) == 3
+        assert f"pip install 'nystra[{backend}]'" in capsys.readouterr().err
+
+
+BAD_COMMANDS = [
+    (["--backend", "ort-cpu"], "unknown backend 'ort-cpu'"),
+    (["--target", "sm86"], "--target is for --backend tensorrt-rtx"),
+    (["--tile", "0"], "--tile is 0, expected 1 or more"),
+    (["--seconds", "0"], "--seconds is 0, expected more than 0"),
+    (["--sizes", "8x8"], "--sizes is for --dry-run"),
+    (["--trust"], "--trust is for --engine"),
+    (["--library", "/nowhere.so"], "there is no plugin library at /nowhere.so"),
+]
+
+
+@pytest.mark.parametrize(("more", "message"), BAD_COMMANDS)
+def test_bad_commands(
+    more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_upscaler(tmp_path / "m.onnx")
+    assert main(["build", str(model), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_rtx_gets_the_name_it_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "path" / "tensorrt_rtx_libs"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "libtensorrt_rtx.so.1").touch()
+    monkeypatch.syspath_prepend(str(package.parent))
+    sys.modules.pop("tensorrt_rtx_libs", None)
+    links = tmp_path / "links"
+    links.mkdir()
+    found = loader_links(RTX, links)
+    assert found["LD_LIBRARY_PATH"].split(":")[0] == str(links)
+    assert (links / "libtensorrt_rtx.so").resolve() == package / "libtensorrt_rtx.so.1"
+    assert loader_links(TENSORRT, links) == {}
+
+
+def test_records_are_plain_json(tmp_path: Path) -> None:
+    path, one = stored(tmp_path)
+    document = json.loads(EngineRecord.path_for(path).read_text())
+    assert document["sha256"] == one.sha256
+    assert document["profile"] == {"input": [[1, 3, 8, 8]] * 3}
+
+
+@pytest.mark.parametrize("backend", [TENSORRT, RTX])
+def test_running_needs_a_gpu(backend: str, tmp_path: Path) -> None:
+    if not isinstance(find_device(), str):
+        pytest.skip("there is a GPU here")
+    with pytest.raises(BackendUnavailableError, match=backend):
+        Session(save_upscaler(tmp_path / "m.onnx"), backend=backend)

@@ -1,0 +1,131 @@
+"""The plugin library as a file, and in the plugin registries of real TensorRT."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.schema import node_attributes
+from tensorrt_tools import OPEN, SDKS, plugins, use_sdk
+
+
+def _tool(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]} on this machine")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_operator_has_a_plugin() -> None:
+    assert list(OPEN) == list(OPERATORS)
+
+
+def test_exports_two_functions() -> None:
+    lines = _tool("nm", "-D", "--defined-only", str(plugins())).splitlines()
+    assert {line.split()[-1].partition("@")[0] for line in lines} == {
+        "getCreators",
+        "setLoggerFinder",
+    }
+
+
+@pytest.mark.parametrize("name", ["nystra_trt", "nystra_trt_register10", "nystra_trt_register11"])
+def test_needs_neither_tensorrt_nor_cuda(name: str) -> None:
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _tool("readelf", "-d", str(plugins(name))))
+    known = (
+        r"(libstdc\+\+|libgcc_s|libc|libm|libdl|libpthread|librt|libnystra_trt|ld-linux.*)\.so.*"
+    )
+    assert [one for one in needed if not re.fullmatch(known, one)] == []
+    undefined = _tool("nm", "-DC", "--undefined-only", str(plugins(name)))
+    assert re.findall(r"nvinfer|cuda|getPluginRegistry", undefined) == []
+
+
+def test_holds_device_code() -> None:
+    listing = _tool("cuobjdump", "--list-elf", str(plugins()))
+    assert re.findall(r"sm_\d+", listing)
+
+
+CREATE = """
+import json, sys
+from importlib import import_module
+import numpy as np
+module, library, requests, loading = json.loads(sys.argv[1])
+trt = import_module(module)
+if loading == "registry":
+    registry = trt.get_plugin_registry()
+    registry.load_library(library)
+else:
+    import ctypes
+    ctypes.CDLL(library)
+    registry = trt.get_plugin_registry()
+types = trt.PluginFieldType
+kinds = {int: (np.int32, types.INT32), float: (np.float32, types.FLOAT32)}
+made = []
+for name, attributes in requests:
+    creator = registry.get_creator(name, "1", "")
+    fields = []
+    for key, value in attributes.items():
+        numpy_type, field_type = kinds[type(value)]
+        fields.append(trt.PluginField(key, np.array([value], numpy_type), field_type))
+    collection = trt.PluginFieldCollection(fields)
+    made.append(creator.create_plugin(name, collection, trt.TensorRTPhase.BUILD) is not None)
+print(json.dumps(made))
+"""
+
+
+def _create(
+    sdk: str, library: Path, loading: str, requests: list[tuple[str, dict[str, int | float]]]
+) -> tuple[list[bool], str]:
+    module = {"10": "tensorrt", "11": "tensorrt", "rtx": "tensorrt_rtx_bindings"}[sdk]
+    argument = json.dumps([module, str(library), requests, loading])
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", CREATE, argument]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def _requests() -> list[tuple[str, dict[str, int | float]]]:
+    """A good node of each operator, then one with too many iterations or an unknown mask."""
+    requests = []
+    for name, node in OPEN.items():
+        known = {one.name for one in find_schema(name).attributes}
+        good = node_attributes(name, **node.attributes)
+        numbers = {key: value for key, value in good.items() if not isinstance(value, str)}
+        bad = "iterations" if "iterations" in known else "mask"
+        requests += [(name, numbers), (name, {**numbers, bad: 99})]
+    return requests
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_registries_take_the_library(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_sdk(sdk, monkeypatch)
+    made, words = _create(sdk, plugins(), "registry", _requests())
+    assert made == [True, False] * len(OPEN)
+    assert len(re.findall(r"^nystra: Nystra\w+ \(Nystra\w+\): attribute \w+ is 99; ", words, re.M))
+
+
+@pytest.mark.parametrize("sdk", ["10", "11"])
+def test_shims_register_when_loaded(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_sdk(sdk, monkeypatch)
+    made, _ = _create(sdk, plugins(f"nystra_trt_register{sdk}"), "dlopen", _requests())
+    assert made == [True, False] * len(OPEN)
+
+
+def test_a_shim_without_its_tensorrt_says_so() -> None:
+    code = f"import ctypes; ctypes.CDLL({str(plugins('nystra_trt_register11'))!r})"
+    env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    if done.stderr:
+        assert "no plugin registry in libnvinfer.so.11" in done.stderr
+    else:
+        assert (
+            shutil.which("trtexec") or Path("/usr/lib/x86_64-linux-gnu/libnvinfer.so.11").exists()
+        )

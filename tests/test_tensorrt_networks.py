@@ -1,0 +1,189 @@
+"""Real TensorRT, without a GPU: it takes the exported files, with the plugins and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystra.runtime.engines.build import BuildOptions
+from nystra.runtime.engines.child import Answer, ask
+from nystra.runtime.engines.dry_run import Verdict, dry_run
+from nystra.runtime.engines.model import EngineModel
+from tensorrt_tools import (
+    OPEN,
+    SDKS,
+    cases,
+    operator_model,
+    output_shapes,
+    planted,
+    plugins,
+    swinir,
+    use_sdk,
+)
+
+ALL = list(OPEN)
+
+
+def _dry_run(model: Path, library: Path | str, backend: str) -> Verdict:
+    options = BuildOptions(backend, targets=("sm86",) if backend == "tensorrt-rtx" else ())
+    return dry_run(EngineModel.open(model, library), options)
+
+
+def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) -> Answer:
+    request = {"backend": backend, "model": str(model), "library": library and str(library)}
+    return ask({**request, "do": "parse", "cases": list(shapes)})
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_swinir_with_plugins(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    verdict = _dry_run(swinir(), plugins(), backend)
+    assert verdict.accepted, verdict.refusal
+    assert (verdict.nodes, verdict.plugins) == (6, 6)
+    assert verdict.layers < 600
+    assert len(verdict.shapes) == 5
+    for case in verdict.shapes:
+        height, width = case.inputs["input"][2:]
+        assert case.engine == case.onnxruntime == [[1, 3, 2 * height, 2 * width]]
+    last = {
+        "10": "profile and plugin formats",
+        "11": "output shapes against onnxruntime",
+        "rtx": "a whole engine for sm86",
+    }
+    assert verdict.checked[-1] == last[sdk]
+    assert bool(verdict.notes) == (sdk == "11")
+
+
+@pytest.mark.parametrize("sdk", ["10", "11"])
+def test_swinir_with_bodies(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    verdict = _dry_run(swinir(), "none", backend)
+    assert verdict.accepted, verdict.refusal
+    assert (verdict.nodes, verdict.plugins) == (6, 0)
+    assert verdict.layers > 3000
+    assert len(verdict.shapes) == 5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("sdk", SDKS)
+def test_every_operator_is_a_plugin(
+    sdk: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    model = operator_model(tmp_path / "all.onnx", ALL, dtype)
+    found = _parse(model, plugins(), backend, cases(ALL)).values
+    assert found["refusal"] is None
+    assert found["kinds"]["PLUGIN_V3"] == len(ALL)
+    assert found["plugins"] == [f"node_{name}" for name in ALL]
+    types = {one["name"]: one["dtype"] for one in found["outputs"]}
+    assert types.pop(f"index_{ALL.index('NystraPatchMatch')}") == "int32"
+    assert set(types.values()) == {dtype}
+    assert found["shapes"] == output_shapes(ALL)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_every_body_is_taken(sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    model = operator_model(tmp_path / "all.onnx", ALL)
+    found = _parse(model, None, backend, cases(ALL)).values
+    assert found["refusal"] is None
+    assert "PLUGIN_V3" not in found["kinds"]
+    assert found["shapes"] == output_shapes(ALL)
+
+
+REFUSED_NODES: list[tuple[dict[str, Any], dict[str, tuple[int, ...]], str]] = [
+    ({"iterations": 9}, {}, "attribute iterations is 9; expected 1 to 8"),
+    ({"revision": 2}, {}, "the node is of revision 2"),
+    ({"iterations": "six"}, {}, "attribute iterations is no single INT"),
+    ({}, {"A_0": (2, 6, 5)}, "input A is (2, 6, 5); expected square matrices"),
+]
+
+
+@pytest.mark.parametrize(("changes", "shapes", "words"), REFUSED_NODES)
+@pytest.mark.parametrize("sdk", SDKS)
+def test_bad_nodes_are_refused(
+    sdk: str,
+    changes: dict[str, Any],
+    shapes: dict[str, tuple[int, ...]],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    path = tmp_path / "bad.onnx"
+    model = operator_model(path, ["NystraPinv"], bodies=False, shapes=shapes, **changes)
+    answer = _parse(model, plugins(), backend)
+    assert answer.values["refusal"]["node"] == "node_NystraPinv"
+    assert any(words in line for line in answer.plugin_words)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_an_unknown_operator_is_refused(
+    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+
+    backend = use_sdk(sdk, monkeypatch)
+    path = operator_model(tmp_path / "m.onnx", ["NystraPinv"], bodies=False)
+    model = onnx.load(str(path))
+    model.graph.node[0].op_type = "NystraOther"
+    onnx.save(model, str(path))
+    refusal = _parse(path, plugins(), backend).values["refusal"]
+    assert refusal["node"] == "node_NystraPinv"
+    assert "NystraOther" in refusal["reason"] + refusal["operator"]
+
+
+NODE = "layers.0.residual_group.blocks.0.attn"
+FAULTS: dict[str, tuple[str | None, str]] = {
+    "capability": (NODE, "buildCapability"),
+    "clone": ("", "SIG"),
+    "format": (NODE, "format"),
+    "name": (NODE, "0 of 6 nystra nodes are plugins"),
+    "namespace": (NODE, "0 of 6 nystra nodes are plugins"),
+    "null": (NODE, "Could not create the plugin"),
+    "outputs": (NODE, "getOutputDataTypes"),
+    "shape": (None, "broadcast dimensions"),
+    "shape_error": (NODE, "output shape computation failed"),
+    "type": (None, "INT32"),
+}
+"""What is planted -> the node that is named (None: a later one), and words of the verdict."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = use_sdk("10", monkeypatch)
+    verdict = _dry_run(swinir(), planted(fault, monkeypatch), backend)
+    assert not verdict.accepted
+    assert verdict.refusal is not None
+    node, words = FAULTS[fault]
+    assert words in str(verdict.refusal)
+    if node is None:
+        assert verdict.refusal.node not in ("", NODE)
+    else:
+        assert verdict.refusal.node == node
+
+
+@pytest.mark.parametrize("sdk", ["10", "11"])
+def test_a_consistent_wrong_shape_is_caught_by_comparison(
+    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = use_sdk(sdk, monkeypatch)
+    model = operator_model(tmp_path / "all.onnx", ALL)
+    found = _parse(model, planted("shape", monkeypatch), backend, cases(ALL)).values
+    assert found["refusal"] is None
+    assert found["shapes"] != output_shapes(ALL)
+
+
+def test_the_faulty_library_without_a_fault_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = use_sdk("10", monkeypatch)
+    assert _dry_run(swinir(), planted("none", monkeypatch), backend).accepted
+
+
+@pytest.mark.parametrize("fault", ["configure", "format"])
+def test_faults_that_a_whole_build_catches(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = use_sdk("rtx", monkeypatch)
+    verdict = _dry_run(swinir(), planted(fault, monkeypatch), backend)
+    assert not verdict.accepted
+    assert fault in str(verdict.refusal).lower()
