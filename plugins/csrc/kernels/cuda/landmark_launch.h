@@ -30,11 +30,9 @@ struct LandmarkPlan {
     job.tile_step = row_step(d > e ? d : e);
     // Shared memory alone, with two warps at least if there is work for them; else the workspace.
     const int fewest = s.tokens > kTokens && limits.warps > 1 ? 2 : 1;
-    in_shared = false;
-    for (warps = int(limits.warps); warps >= fewest && !in_shared; warps /= 2) {
-      in_shared = bytes(warps, true).small <= limits.shared_bytes;
-      if (in_shared) break;
-    }
+    warps = int(limits.warps);
+    while (warps > fewest && bytes(warps, true).small > limits.shared_bytes) warps /= 2;
+    in_shared = bytes(warps, true).small <= limits.shared_bytes;
     if (!in_shared)
       for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;) warps /= 2;
     const Bytes used = bytes(warps, in_shared);
