@@ -12,9 +12,16 @@ import pytest
 from onnx import TensorProto, helper
 
 from nystra.plugins.library import library_path
+from nystra.plugins.operators import find_schema
 from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
 
-TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "float64": TensorProto.DOUBLE,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
 
 WINDOW: dict[str, Any] = {
     "heads": 2,
@@ -34,6 +41,7 @@ NODES: dict[str, dict[str, Any]] = {
     "NystraWindowSoftmax": {**WINDOW, "bias": 1},
     "NystraWindowNystrom": LANDMARKS,
     "NystraWindowNystromformer": LANDMARKS,
+    "NystraPatchMatch": {"patch_size": 3, "iterations": 2, "neighbors": 2},
 }
 """A good node of each operator."""
 
@@ -42,6 +50,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "NystraWindowSoftmax": [(2, 16, 8, 26), (15 * 7, 2)],
     "NystraWindowNystrom": [(2, 16, 8, 26)],
     "NystraWindowNystromformer": [(2, 16, 8, 26)],
+    "NystraPatchMatch": [(2, 3, 6, 5), (2, 3, 4, 7), (1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)],
 }
 """Good input shapes of those nodes."""
 
@@ -62,24 +71,38 @@ def attributes(operator: str, **changes: Any) -> dict[str, Any]:
 def arrays(operator: str, dtype: str = "float32", seed: int = 0) -> list[np.ndarray]:
     """Good inputs for the good node of an operator."""
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal(shape).astype(dtype) for shape in SHAPES[operator]]
+    schema = find_schema(operator)
+    return [
+        np.full(shape, -1, np.int32)
+        if name in schema.int32
+        else abs(rng.standard_normal(shape)).astype(dtype)
+        if name.endswith("mask")
+        else rng.standard_normal(shape).astype(dtype)
+        for name, shape in zip(schema.inputs, SHAPES[operator], strict=True)
+    ]
 
 
 def node_session(
     operator: str, given: dict[str, Any], inputs: list[np.ndarray], threads: int = 2
 ) -> ort.InferenceSession:
     """A session on one node of an operator without a body: only the library can run it."""
-    element = TYPES[inputs[0].dtype.name]
+    schema = find_schema(operator)
     names = [f"x{i}" for i in range(len(inputs))]
-    node = helper.make_node(operator, names, ["y"], domain=DOMAIN, **given)
+    results = list(schema.outputs)
+    node = helper.make_node(operator, names, results, domain=DOMAIN, **given)
     graph = helper.make_graph(
         [node],
         "node",
         [
-            helper.make_tensor_value_info(name, element, [None] * array.ndim)
+            helper.make_tensor_value_info(name, TYPES[array.dtype.name], [None] * array.ndim)
             for name, array in zip(names, inputs, strict=True)
         ],
-        [helper.make_tensor_value_info("y", element, None)],
+        [
+            helper.make_tensor_value_info(
+                name, TYPES["int32" if name in schema.int32 else inputs[0].dtype.name], None
+            )
+            for name in results
+        ],
     )
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, VERSION)]
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -93,7 +116,7 @@ def node_session(
 
 
 def run_node(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
-    """The output of one node."""
+    """The last output of one node: the scores of a search."""
     runner = node_session(operator, given, inputs)
-    result: np.ndarray = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})[0]
+    result: np.ndarray = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})[-1]
     return result

@@ -13,14 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from native_nodes import NODES, SHAPES, arrays, attributes, library, node_session, run_node
-from nystra.plugins.errors import NystraError
 from nystra.plugins.library import INSTRUCTION_SETS, isa, library_path, supported
 from nystra.plugins.operators import OPERATORS
-from nystra.plugins.operators.schema import node_attributes
 
 
 def _tool(*command: str) -> str:
@@ -40,9 +36,7 @@ def _in_process(script: str, **environment: str) -> subprocess.CompletedProcess[
 
 
 def test_every_operator_has_a_node_here() -> None:
-    assert list(NODES) == list(SHAPES) == [name for name in OPERATORS if name in NODES]
-    for name in NODES:
-        assert name in OPERATORS
+    assert set(NODES) == set(SHAPES) == set(OPERATORS)
 
 
 def test_exports_only_its_entry_points() -> None:
@@ -98,7 +92,7 @@ def test_generic_set_can_be_forced() -> None:
     assert _in_process(script, NYSTRA_CPU_ISA="generic").stdout.strip() == "generic"
 
 
-WINDOWED = [name for name in NODES if name != "NystraPinv"]
+WINDOWED = [name for name in NODES if "Window" in name]
 NYSTROM = ["NystraWindowNystrom", "NystraWindowNystromformer"]
 
 BAD_SHAPES = [
@@ -170,7 +164,7 @@ def test_wrong_attribute_type(operator: str) -> None:
 @pytest.mark.parametrize("operator", NODES)
 def test_zero_batch(operator: str, dtype: str) -> None:
     inputs = arrays(operator, dtype)
-    inputs[0] = inputs[0][:0]
+    inputs = [x[:0] if len(x) == len(inputs[0]) else x for x in inputs]
     result = run_node(operator, attributes(operator), inputs)
     assert result.shape[0] == 0
     assert result.dtype == dtype
@@ -189,32 +183,44 @@ def test_nan_stays_where_it_is(operator: str) -> None:
     clean = run_node(operator, attributes(operator, batch_init=0), inputs)
     inputs[0][0, ..., -1] = np.nan
     result = run_node(operator, attributes(operator, batch_init=0), inputs)
-    assert np.isnan(result[0]).any()
+    assert not np.isfinite(result[0]).all()  # NaN, or the score of no match
     np.testing.assert_array_equal(result[1:], clean[1:])
 
 
-@pytest.mark.parametrize("operator", NODES)
-def test_session_after_session(operator: str) -> None:
-    inputs = arrays(operator)
-    feed = {f"x{i}": array for i, array in enumerate(inputs)}
+MANY_SESSIONS = """
+import gc, os
+from pathlib import Path
+import numpy as np
+from native_nodes import NODES, arrays, attributes, node_session
 
-    def once() -> np.ndarray:
-        result: np.ndarray = node_session(operator, attributes(operator), inputs, 1).run(
-            None, feed
-        )[0]
-        return result
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    first = once()
-    before = _resident()
-    for _ in range(50):
-        np.testing.assert_array_equal(once(), first)
-    if not _sanitized():
-        assert _resident() - before < 16 << 20
+def sessions(count):
+    for operator in NODES:
+        inputs = arrays(operator)
+        feed = {f"x{i}": array for i, array in enumerate(inputs)}
+        first = None
+        for _ in range(count):
+            result = node_session(operator, attributes(operator), inputs, 1).run(None, feed)[-1]
+            first = result if first is None else first
+            np.testing.assert_array_equal(result, first)
+    gc.collect()
+
+sessions(60)
+before = resident()
+sessions(200)
+print(resident() - before)
+"""
 
 
-def _resident() -> int:
-    statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read memory from")
+def test_a_thousand_sessions_do_not_grow() -> None:
+    """A session that keeps 2 KiB behind fails; the library is unloaded and loaded in between."""
+    library()
+    done = _in_process(MANY_SESSIONS)
+    assert done.returncode == 0, done.stderr
+    assert _sanitized() or int(done.stdout) < 2 << 20
 
 
 @pytest.mark.parametrize("operator", NODES)
@@ -240,42 +246,3 @@ def test_thread_count_does_not_matter(operator: str) -> None:
         node_session(operator, attributes(operator), inputs, n).run(None, feed)[0] for n in (1, 3)
     )
     np.testing.assert_array_equal(one, three)
-
-
-INTEGERS = st.one_of(
-    st.integers(-1, 9), st.sampled_from([16, 63, 64, 65, 1023, 1024, 1025, 2**31, HUGE, -HUGE])
-)
-FLOATS = st.one_of(
-    st.floats(0, 1, width=32), st.floats(width=32), st.sampled_from([0.0, -0.0, 1e6, 1e38])
-)
-
-
-@pytest.mark.parametrize("operator", NODES)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-@given(data=st.data())
-def test_any_attributes_run_or_are_refused(operator: str, data: st.DataObject) -> None:
-    good = node_attributes(operator, **NODES[operator])
-    changed = data.draw(
-        st.lists(st.sampled_from([n for n in good if "plugin" not in n]), max_size=4)
-    )
-    changes = {
-        name: data.draw(FLOATS if isinstance(good[name], float) else INTEGERS) for name in changed
-    }
-    inputs = arrays(operator)
-    if data.draw(st.booleans()):
-        shape = list(inputs[0].shape)
-        shape[data.draw(st.integers(0, len(shape) - 1))] = data.draw(st.integers(0, 24))
-        inputs[0] = np.ones(shape, np.float32)
-    try:
-        allowed = node_attributes(operator, **{**NODES[operator], **changes})
-    except NystraError:
-        allowed = None
-    try:
-        result: np.ndarray | str = run_node(operator, {**good, **changes}, inputs)
-    except Exception as error:
-        result = str(error)
-    if isinstance(result, str):
-        assert operator in result
-    else:
-        assert allowed is not None, "the library takes what the schema refuses"
-        assert result.shape[0] == inputs[0].shape[0]

@@ -1,0 +1,156 @@
+# ruff: noqa: T201
+"""Print the speed table of docs/performance.md, all of it from one interleaved run.
+
+Not a test: run it by hand, on a quiet machine, with the library built::
+
+    python tests/benchmarks/bars.py --rounds 5
+
+All configurations take turns within each round, since machines drift; what counts is the median
+over the rounds of a round's ratio. The first run makes the model files, which takes minutes, and
+keeps them in ``--models``. ``--only w32-`` times the rows that have a configuration of that name
+in them; ``--cpu-time`` measures the time of one thread instead, for a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import networks
+import numpy as np
+import onnxruntime as ort
+import operators
+import torch
+
+from nystra.plugins.library import isa
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line of the table.
+
+    Attributes:
+        what: is compared.
+        slow: a configuration.
+        fast: a configuration; ``:1`` behind its name: on one thread.
+        limit: the ratio expected: at least that, or at most that if ``most``.
+        most: see ``limit``.
+    """
+
+    what: str
+    slow: str
+    fast: str
+    limit: float
+    most: bool = False
+
+
+BARS = [
+    Bar("`NystraWindowNystrom` w 32 vs its ONNX body", "nystrom-32-body", "nystrom-32", 8),
+    Bar("w 32 vs exact `NystraWindowSoftmax`", "softmax-32", "nystrom-32", 10),
+    Bar("w 64 vs exact `NystraWindowSoftmax`", "softmax-64", "nystrom-64", 35),
+    Bar("mask 1: w 32 vs its ONNX body", "nystrom-32-mask-body", "nystrom-32-mask", 8),
+    Bar("mask 1: w 32 vs exact", "softmax-32-mask", "nystrom-32-mask", 10),
+    Bar("mask 1: w 64 vs exact", "softmax-64-mask", "nystrom-64-mask", 35),
+    Bar(
+        "`NystraWindowSoftmax` w 8, bias and mask, vs plain export of the region",
+        "region-8-plain",
+        "softmax-8-bias-mask",
+        2,
+    ),
+    Bar("cost a token, `NystraWindowNystrom` w 64 / w 16", "nystrom-64", "nystrom-16", 1.6, True),
+    Bar("SwinIR-M w 32 vs full attention, plain export", "w32-plain", "w32-nystra", 2.2),
+    Bar("SwinIR-M w 32 vs full attention, torch eager", "w32-torch", "w32-nystra", 6),
+    Bar("SwinIR-M w 32 vs nystra as plain ONNX", "w32-nystra-inline", "w32-nystra", 1.25),
+    Bar("official SwinIR-M w 8 vs plain export", "w8-plain", "w8-full", 1.15),
+    Bar("`NystraWindowNystrom` w 32, 1 thread over 2", "nystrom-32:1", "nystrom-32", 1.8),
+]  # fmt: skip
+
+
+def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
+    """Return a function that runs a configuration once."""
+    name, _, own = name.partition(":")
+    threads = int(own or threads)
+    if name.startswith(("w32-", "w8-", "region-")):
+        return networks.runner(name, folder, threads)
+    return operators.runner(name, threads)
+
+
+def measure(
+    runs: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Return the milliseconds of each configuration in each round.
+
+    A pause lets the threads of the configuration before stop spinning; a run before the timed one
+    wakes those of this one, where that is less than half a second.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for turn in range(rounds):
+        print(f"round {turn + 1} of {rounds}", flush=True)
+        for name, run in runs.items():
+            time.sleep(0.1)
+            if not times[name] or times[name][-1] < 500:
+                run()
+            start = clock()
+            run()
+            times[name].append(1e3 * (clock() - start))
+    return times
+
+
+def line(bar: Bar, times: dict[str, list[float]]) -> str:
+    """Return a row of the Markdown table."""
+    slow, fast = times[bar.slow], times[bar.fast]
+    ratios = [a / b for a, b in zip(slow, fast, strict=True)]
+    ratio = statistics.median(ratios)
+    met = ratio <= bar.limit if bar.most else ratio >= bar.limit
+    return (
+        f"| {bar.what} | {'<' if bar.most else '>='} {bar.limit:g}x | {ratio:.2f}x "
+        f"({min(ratios):.2f} to {max(ratios):.2f}) | {statistics.median(slow):.1f} / "
+        f"{statistics.median(fast):.1f} | {'yes' if met else 'no'} |"
+    )
+
+
+def w8_error(runs: dict[str, Callable[[], object]]) -> str:
+    """Return how far our export of the official network is from the plain one."""
+    ours, plain = (np.asarray(runs[name]()) for name in ("w8-full", "w8-plain"))
+    error = np.abs(ours - plain).max() / np.abs(plain).max()
+    return f"official SwinIR-M, our export against the plain one: {error:.1e} of the largest value"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", type=Path, default=Path("build/bars"), metavar="FOLDER")
+    parser.add_argument("--only", nargs="*", default=[""], metavar="NAME")
+    parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread")
+    given = parser.parse_args()
+    threads = 1 if given.cpu_time else given.threads
+    clock = time.thread_time if given.cpu_time else time.perf_counter
+    bars = [b for b in BARS if any(n in b.slow or n in b.fast for n in given.only)]
+    names = dict.fromkeys(name for bar in bars for name in (bar.fast, bar.slow))
+    runs = {name: runner(name, given.models, threads) for name in names}
+    times = measure(runs, given.rounds, clock)
+    print(
+        f"\nonnxruntime {ort.__version__}, torch {torch.__version__}, kernels {isa()}, "
+        f"{threads} threads, {given.rounds} rounds\n"
+    )
+    print("| what | bar | median ratio (least to most) | ms, slow / fast | met |")
+    print("| --- | --- | --- | --- | --- |")
+    for bar in bars:
+        print(line(bar, times))
+    print()
+    if {"w8-full", "w8-plain"} <= set(runs):
+        print(w8_error(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""The program that test_library_fuzz.py starts: one operator, random nodes and inputs.
+
+``library_fuzz.py OPERATOR EXAMPLES LOG``: each example is written to LOG before it runs, so that
+whoever started this can tell which one killed it. An example that the reference computes must run
+and give the same; any other must be refused in words that name the operator and what it expects.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conformance_tolerance import check
+from native_nodes import node_session
+from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES, Attribute
+
+HUGE = 2**62
+WILD = {
+    "int": [-HUGE, -1, 0, 1, 2, 3, 7, 63, 64, 65, 1024, 1025, 2**31, 2**32 + 1, HUGE],
+    "float": [-1.0, -0.0, 0.0, 0.02, 0.5, 1.0, 30.0, 1e6, 1e38, float("inf"), float("nan")],
+}
+SAID = ("expected", "missing or not", "knows revision", "is invalid", "Type Error", "kernel def")
+"""One of these says what was expected; the last three are onnxruntime's, of element types."""
+
+LARGEST = 4  # of the sizes of near-valid nodes: rows of a window, heads, ...
+
+
+@st.composite
+def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
+    """A node and its inputs, valid or with up to two things wrong."""
+    schema = find_schema(operator)
+    given = {one.name: draw(_value(one)) for one in schema.attributes[:-1]}
+    given["revision"] = 1
+    if operator == "NystraPatchMatch":
+        given["patch_size"] = draw(st.sampled_from([1, 3]))
+    for axis in "hw":
+        if "Window" in operator:
+            window = int(given[f"window_{axis}"])
+            given[f"shift_{axis}"] = draw(st.sampled_from([0, window // 2, window - 1]))
+    shapes = draw(_shapes(operator, given))
+    dtype = draw(st.sampled_from(["float32", "float32", "float16"]))
+    dtypes = ["int32" if name in schema.int32 else dtype for name in schema.inputs]
+    for _ in range(draw(st.sampled_from([0, 0, 0, 0, 1, 1, 2]))):
+        place = draw(st.integers(0, len(shapes) - 1))
+        match draw(st.sampled_from(["attribute", "kind", "missing", "size", "rank", "type"])):
+            case "attribute":
+                one = draw(st.sampled_from(schema.attributes))
+                given[one.name] = draw(st.sampled_from(WILD[one.kind]))
+            case "kind":
+                name = draw(st.sampled_from(schema.attributes)).name
+                given[name] = draw(st.sampled_from(["text", [1, 2], 0.25, 3]))
+            case "missing":
+                given.pop(draw(st.sampled_from(schema.attributes)).name, None)
+            case "size" if shapes[place]:
+                axis = draw(st.integers(0, len(shapes[place]) - 1))
+                shapes[place][axis] = draw(st.integers(0, 9))
+            case "rank":
+                shapes[place] = draw(st.lists(st.integers(0, 4), max_size=6))
+            case "type":
+                kinds = ["float32", "float16", "float64", "int32", "int64"]
+                dtypes[place] = draw(st.sampled_from(kinds))
+            case _:
+                pass
+    return {
+        "attributes": given,
+        "shapes": shapes,
+        "dtypes": dtypes,
+        "values": draw(st.sampled_from(["integer", "normal", "integer", "nan", "huge"])),
+        "seed": draw(st.integers(0, 9)),
+        "threads": draw(st.integers(1, 3)),
+    }
+
+
+def _value(one: Attribute) -> st.SearchStrategy[int | float]:
+    """A value that the schema takes, small where it is a size."""
+    if one.kind == "float":
+        return st.floats(max(one.minimum, -4), min(one.maximum, 4), width=16)
+    return st.sampled_from(range(int(one.minimum), int(min(one.maximum, LARGEST)) + 1))
+
+
+@st.composite
+def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[int]]:
+    """Input shapes that fit the attributes."""
+    few = st.sampled_from([1, 2, 1, 0])
+    if operator == "NystraPinv":
+        m = draw(st.integers(1, 9))
+        return [[*draw(st.lists(few, max_size=2)), m, m]]
+    if operator == "NystraPatchMatch":
+        batch, channels = draw(few), draw(st.integers(1, 3))
+        sides = st.integers(1, 5)
+        h, w, hk, wk = (draw(sides) for _ in range(4))
+        whole = [[batch, 1, h, w], [batch, 1, hk, wk], [batch, given["neighbors"], h, w]]
+        broadcast = [one if draw(st.booleans()) else [1, 1, 1, 1] for one in whole]
+        return [[batch, channels, h, w], [batch, channels, hk, wk], *broadcast]
+    channels = given["heads"] * (2 * given["head_dim"] + given["value_dim"])
+    size = [draw(few) * given["window_h"], draw(st.integers(1, 2)) * given["window_w"]]
+    shapes = [[draw(st.integers(1, 2)), *size, channels]]
+    if operator == "NystraWindowSoftmax":
+        rows = (2 * given["window_h"] - 1) * (2 * given["window_w"] - 1)
+        shapes.append([rows, given["heads"]] if given["bias"] else [1])
+    return shapes
+
+
+def _inputs(operator: str, example: dict[str, Any]) -> list[np.ndarray]:
+    rng = np.random.default_rng(example["seed"])
+    drawn = []
+    names = find_schema(operator).inputs
+    for name, shape, dtype in zip(names, example["shapes"], example["dtypes"], strict=True):
+        values = rng.integers(-3, 4, shape) if example["values"] == "integer" else None
+        values = rng.standard_normal(shape) if values is None else values.astype(np.float64)
+        if name == "start":
+            values = rng.integers(-2, 30, shape).astype(np.float64)
+        elif example["values"] == "huge":
+            values = values * 1e4
+        elif example["values"] == "nan" and values.size:
+            values.reshape(-1)[rng.integers(values.size)] = np.nan
+        with np.errstate(all="ignore"):
+            drawn.append(np.asarray(values).astype(dtype))
+    return drawn
+
+
+def _expected(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) -> Any:
+    """What the reference gives, or what it or the schema raises."""
+    module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.reference")
+    schema, given = find_schema(operator), example["attributes"]
+    missing = [one.name for one in schema.attributes if one.name not in given]
+    exact = {one.name: int if one.kind == "int" else float for one in schema.attributes}
+    wrong = [name for name, value in given.items() if type(value) is not exact[name]]
+    types = {x.dtype for x, n in zip(inputs, schema.inputs, strict=True) if n not in schema.int32}
+    starts = {x.dtype for x, n in zip(inputs, schema.inputs, strict=True) if n in schema.int32}
+    if missing or wrong or len(types) > 1 or types - {np.dtype("f4"), np.dtype("f2")}:
+        return TypeError(f"missing {missing}, wrong {wrong}, types {types}")
+    if starts - {np.dtype("i4")}:
+        return TypeError(f"starts {starts}")
+    if _broadcasts(operator, given, inputs):
+        return ValueError("a shape that the reference broadcasts")
+    try:
+        with np.errstate(all="ignore"):
+            return module.reference(*inputs, **schema.validate(given))
+    except Exception as error:
+        return error
+
+
+def _broadcasts(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) -> bool:
+    """Whether the reference would take a shape that is wrong, since numpy can broadcast it."""
+    if operator == "NystraPinv":
+        return inputs[0].shape[-1:] != inputs[0].shape[-2:-1]
+    if operator == "NystraPatchMatch":
+        return any(array.ndim != 4 for array in inputs)
+    if operator != "NystraWindowSoftmax" or given["bias"] == 0:
+        return False
+    rows = (2 * given["window_h"] - 1) * (2 * given["window_w"] - 1)
+    return inputs[1].shape != (rows, given["heads"])
+
+
+def _difficulty(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
+    """The plain torch function in float32."""
+    module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.torch_op")
+    given = {name: v for name, v in example["attributes"].items() if name != "revision"}
+    tensors = [torch.from_numpy(array).float() for array in inputs]
+    result: np.ndarray = getattr(module, OPERATORS[operator])(*tensors, **given).numpy()
+    return result.astype(inputs[0].dtype)
+
+
+def try_one(operator: str, example: dict[str, Any]) -> str:
+    """Run one example and compare; return what became of it."""
+    inputs = _inputs(operator, example)
+    given = {**example["attributes"], **PLUGIN_ATTRIBUTES}
+    want = _expected(operator, example, inputs)
+    try:
+        runner = node_session(operator, given, inputs, example["threads"])
+        got: Any = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})
+    except Exception as error:
+        text = str(error)
+        assert operator in text, f"the operator is not named: {text}"
+        assert any(word in text for word in SAID), f"what was expected is not said: {text}"
+        empty = any(0 in shape for shape in example["shapes"])
+        assert isinstance(want, Exception) or empty, f"refused, the reference takes it: {text}"
+        return "refused"
+    if any(0 in shape for shape in example["shapes"]):
+        return "empty"
+    assert not isinstance(want, Exception), f"taken, the reference refuses it: {want!r}"
+    if example["values"] in ("nan", "huge"):
+        return "ran"
+    if operator == "NystraPatchMatch":
+        if example["values"] == "integer" and example["attributes"]["metric"] != 2:
+            for one, other in zip(got, want, strict=True):
+                np.testing.assert_array_equal(one.astype(np.float64), other.astype(one.dtype))
+            return "compared"
+        return "ran"
+    largest = np.abs(want).max()
+    error = np.abs(_difficulty(operator, example, inputs) - want).max()
+    bound = max(8 * error, largest * (2e-6 if inputs[0].dtype == np.float32 else 2**-10))
+    if bound > 0.1 * largest:  # float32 has no say: an ill-conditioned pseudoinverse
+        return "ran"
+    check(got[0], want, bound)
+    return "compared"
+
+
+def main(operator: str, count: int, log: Path) -> None:
+    """Try ``count`` examples, the same ones each time."""
+
+    outcomes: Counter[str] = Counter()
+
+    @settings(
+        max_examples=count,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=True,
+        print_blob=False,
+    )
+    @given(example=examples(operator))
+    def fuzz(example: dict[str, Any]) -> None:
+        log.write_text(repr(example))
+        outcomes[try_one(operator, example)] += 1
+
+    fuzz()
+    least = count // 20
+    assert outcomes["refused"] > least, outcomes
+    assert outcomes["compared"] > least, outcomes
+    print(dict(outcomes))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

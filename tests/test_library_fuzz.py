@@ -1,0 +1,28 @@
+"""Random nodes and inputs for every operator, in a process of their own: a crash is a failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import library_fuzz
+from native_nodes import NODES, library
+
+EXAMPLES = 150
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_any_node_runs_or_is_refused(operator: str, tmp_path: Path) -> None:
+    library()
+    log = tmp_path / "example.txt"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, library_fuzz.__file__, operator, str(EXAMPLES), str(log)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (
+        f"exit {done.returncode} at the example\n{log.read_text() if log.exists() else 'none'}\n"
+        f"{done.stderr[-6000:]}"
+    )
