@@ -6,7 +6,6 @@ to standard operators; memory is O(n k C), whatever the patch.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,11 +42,10 @@ def match_weights(logits: Tensor, index: Tensor) -> Tensor:
 
 def mix_rows(weights: Tensor, place: Tensor, rows: Tensor) -> Tensor:
     """Return the weighted sum of the rows (N, C) at places (B, k, H, W), as (B, H, W, C)."""
-    parts = (
-        take_rows(rows, place[:, entry]) * weights[:, entry].unsqueeze(-1)
-        for entry in range(place.shape[1])
-    )
-    return functools.reduce(torch.add, parts)
+    batch, k, height, width = place.shape
+    found = take_rows(rows, place.permute(0, 2, 3, 1)).view(-1, k, rows.shape[1])
+    mixed = torch.bmm(weights.permute(0, 2, 3, 1).reshape(-1, 1, k), found)
+    return mixed.view(batch, height, width, -1)
 
 
 def aggregate_values(
@@ -109,7 +107,7 @@ def aggregate_values(
 
 def take_rows(rows: Tensor, place: Tensor) -> Tensor:
     """Return the rows (N, C) at every place (...), as (..., C)."""
-    return rows.index_select(0, place.flatten()).view(*place.shape, rows.shape[-1])
+    return rows.index_select(0, place.reshape(-1)).view(*place.shape, rows.shape[-1])
 
 
 def batch_offset(index: Tensor, size: int) -> Tensor:
