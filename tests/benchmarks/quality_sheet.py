@@ -1,0 +1,107 @@
+"""Draw what plans do to pictures: docs/results.png.
+
+Crops of 64 pixels, taken where ``nystra`` without guard departs most from full attention, and
+below each the absolute difference from full attention in grey, 10 times as large::
+
+    python tests/benchmarks/quality_sheet.py --out docs/results.png \\
+        swinir_x2_w16:Set5/LR_bicubic/X2/butterflyx2.png:Set5/HR/butterfly.png ...
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from quality_measure import WHOLE, planned, restorer
+from quality_tables import ITERATIONS, LANDMARKS, label, nystra, nystromformer
+
+from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.fidelity import difference_psnr
+from nystra.export.torch_backend import TorchBackend
+from nystra.models import LoadedModel, load
+from nystra.runtime.images import read_picture
+from nystra.runtime.sheet import comparison_sheet, magnified_difference
+
+SIDE, ZOOM, FACTOR = 64, 3, 10.0
+
+Pixels = npt.NDArray[Any]
+
+
+def restored(model: LoadedModel, parameters: SiteParameters, pixels: Pixels) -> Pixels:
+    """Return what a plan makes of a picture, (H, W, 3), 0..1."""
+    output, _ = restorer(model, TorchBackend(planned(model, parameters)))(pixels, WHOLE)
+    return np.clip(output, 0.0, 1.0)
+
+
+def worst_place(got: Pixels, expected: Pixels) -> tuple[int, int]:
+    """Return top and left of the crop with the largest mean square difference."""
+    error = ((got - expected) ** 2).sum(2)
+    total = np.pad(error.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    crops = (
+        total[SIDE:, SIDE:] - total[:-SIDE, SIDE:] - total[SIDE:, :-SIDE] + total[:-SIDE, :-SIDE]
+    )
+    top, left = np.unravel_index(int(crops.argmax()), crops.shape)
+    return int(top), int(left)
+
+
+def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
+    """Return the pictures of one row, by column, cropped and magnified, difference below."""
+    model = load(checkpoint)
+    pixels, truth = read_picture(small).pixels, read_picture(large).pixels
+    full = restored(model, SiteParameters(), pixels)
+    bare = {
+        label(one): restored(model, one, pixels)
+        for one in (nystra(m, n, 0.0) for m in LANDMARKS for n in ITERATIONS)
+    }
+    worst = min(bare, key=lambda name: difference_psnr(bare[name], full))
+    height, width = truth.shape[:2]
+    eight = Image.fromarray(np.round(pixels * 255).astype(np.uint8))
+    bicubic = np.asarray(eight.resize((width, height), Image.Resampling.BICUBIC)) / 255.0
+    columns: dict[str, Pixels] = {
+        "truth": truth,
+        "bicubic": bicubic,
+        "full attention": full,
+        "nystra 16, 6 it": restored(model, nystra(16), pixels),
+        "nystra, no guard, worst": bare[worst],
+        "nystromformer 16": restored(model, nystromformer(16), pixels),
+    }
+    top, left = worst_place(bare[worst], full)
+    print(f"{checkpoint} {small.name}: crop at {top},{left}; worst is {worst}; dB against full:")  # noqa: T201
+    tiles = {}
+    for name, picture in columns.items():
+        print(f"  {name}: {difference_psnr(picture, full):.1f}")  # noqa: T201
+        difference, _ = magnified_difference(picture, full, FACTOR)
+        grey = difference.mean(2, keepdims=True).repeat(3, 2)
+        both = [one[top : top + SIDE, left : left + SIDE] for one in (picture, grey)]
+        tiles[name] = np.concatenate(both).repeat(ZOOM, 0).repeat(ZOOM, 1)
+    return tiles
+
+
+def main() -> None:
+    """Write the sheet."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("rows", nargs="+", metavar="CHECKPOINT:SMALL:LARGE")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for text in options.rows:
+        checkpoint, small, large = text.split(":")
+        rows.append(row(checkpoint, Path(small), Path(large)))
+    gap = np.ones((8, SIDE * ZOOM, 3))
+    columns = []
+    for name in rows[0]:
+        parts = [part for one in rows for part in (one[name], gap)]
+        columns.append((name, np.concatenate(parts[:-1])))
+    comparison_sheet(columns, options.out)
+    with Image.open(options.out) as sheet:
+        sheet.save(options.out, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

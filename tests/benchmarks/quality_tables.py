@@ -1,0 +1,181 @@
+"""The tables of quality: which plans they compare, and how a row is measured and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from quality_measure import (
+    Change,
+    PictureSet,
+    Result,
+    drop_bias,
+    measure,
+    planned,
+    sharpen,
+    sharpness,
+)
+
+from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.plan import parse_landmarks
+from nystra.models import LoadedModel
+from nystra.runtime.images import read_picture
+from nystra.runtime.json_text import json_number
+from nystra.runtime.pairs import paired_pictures
+
+Row = dict[str, Any]
+Models = Mapping[str, LoadedModel]
+Progress = Callable[[str], None]
+Engine = Callable[[LoadedModel, SiteParameters, Change | None], Any]
+Variants = Iterable[tuple[str, SiteParameters, Change | None]]
+
+LANDMARKS = (8, 16, 32)
+ITERATIONS = (1, 2, 3, 6)
+GUARD = SiteParameters().guard
+SHARPNESS = (1.0, 2.0, 4.0, 8.0, 16.0)
+GUARDS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+THRESHOLDS = (1.0, 2.0, 5.0, 10.0, 20.0)
+
+
+def nystra(
+    landmarks: int, iterations: int = 6, guard: float = GUARD, mask: str = "regions"
+) -> SiteParameters:
+    """Return the parameters of ``nystra``, landmarks as the command line reads them."""
+    grid = parse_landmarks(str(landmarks))
+    return SiteParameters("nystra", grid, iterations, guard=guard, mask=mask)
+
+
+def nystromformer(landmarks: int, iterations: int = 6, mask: str = "regions") -> SiteParameters:
+    """Return the parameters of ``nystromformer``."""
+    return SiteParameters("nystromformer", parse_landmarks(str(landmarks)), iterations, mask=mask)
+
+
+def label(one: SiteParameters) -> str:
+    """Return the parameters in a few words."""
+    text = one.mechanism
+    if one.mechanism != "full":
+        text += f" {one.landmarks[0] * one.landmarks[1]}, {one.iterations} it"
+    if one.mechanism == "nystra":
+        usual = SiteParameters()
+        text += "" if one.threshold == usual.threshold else f", threshold {one.threshold:g}"
+        if one.guard != usual.guard:
+            text += f", guard {one.guard:g}" if one.guard else ", no guard"
+    return text if one.mask == "regions" else f"{text}, mask none"
+
+
+def all_plans() -> list[SiteParameters]:
+    """Return the plans of the main table."""
+    return [
+        *(nystra(m, n, guard) for m in LANDMARKS for guard in (GUARD, 0.0) for n in ITERATIONS),
+        *(nystromformer(m) for m in LANDMARKS),
+    ]
+
+
+def plans_table(
+    models: Models, sets: Sequence[PictureSet], progress: Progress, engine: Engine = planned
+) -> list[Row]:
+    """Measure every plan."""
+    return _everywhere(models, sets, all_plans(), progress, engine)
+
+
+def masks_table(
+    models: Models, sets: Sequence[PictureSet], progress: Progress, engine: Engine = planned
+) -> list[Row]:
+    """Measure cut windows: regions kept apart, or the mask ignored."""
+    plans = [SiteParameters(mask="none")]
+    for mask in ("regions", "none"):
+        plans += [*(nystra(m, mask=mask) for m in LANDMARKS), nystromformer(16, mask=mask)]
+    return _everywhere(models, sets, plans, progress, engine)
+
+
+def settings_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
+    """Measure the guard and the threshold of ``nystra`` on the first set."""
+    plans = [nystra(16, n, guard) for n in (2, 6) for guard in GUARDS]
+    plans += [replace(nystra(16), threshold=number) for number in THRESHOLDS]
+    return _everywhere(models, sets[:1], list(dict.fromkeys(plans)), progress)
+
+
+def bias_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
+    """Measure what full attention loses without its position bias."""
+    variants = [("full, no position bias", SiteParameters(), drop_bias)]
+    return [
+        row
+        for name, model in models.items()
+        if model.hyper.get("position_bias", True)
+        for one_set in sets
+        for row in _compare(name, model, one_set, variants, progress)
+    ]
+
+
+def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
+    """Measure plans on networks whose logits are multiplied, against the same full attention.
+
+    An artificial stress: no network was trained like this, so ground truth means nothing here.
+    """
+    plans = [*(nystra(16, n, g) for g in (GUARD, 0.0) for n in (2, 6)), nystra(32)]
+    plans += [nystromformer(16), nystromformer(32)]
+    rows = []
+    for name, model in models.items():
+        first = sets[0]
+        (here, _), *_ = paired_pictures(first.inputs, first.truths)
+        image = np.moveaxis(read_picture(here).pixels, 2, 0)[None].astype(np.float32)
+        for factor in SHARPNESS:
+            change = sharpen(factor)
+            measured = sharpness(planned(model, SiteParameters(), change), image)
+            variants = [(label(one), one, change) for one in plans]
+            for row in _compare(name, model, first, variants, progress, change):
+                rows.append(row | {"factor": factor, **measured})
+    return rows
+
+
+def _everywhere(
+    models: Models,
+    sets: Sequence[PictureSet],
+    plans: Sequence[SiteParameters],
+    progress: Progress,
+    engine: Engine = planned,
+) -> list[Row]:
+    variants = [(label(one), one, None) for one in plans]
+    return [
+        row
+        for name, model in models.items()
+        for one_set in sets
+        for row in _compare(name, model, one_set, variants, progress, engine=engine)
+    ]
+
+
+def _compare(
+    name: str,
+    model: LoadedModel,
+    pictures: PictureSet,
+    variants: Variants,
+    progress: Progress,
+    base: Change | None = None,
+    engine: Engine = planned,
+) -> list[Row]:
+    progress(f"{name} {pictures.name} full")
+    full = measure(model, engine(model, SiteParameters(), base), pictures)
+    rows = [_row(name, pictures, "full", full, full)]
+    for text, parameters, change in variants:
+        progress(f"{name} {pictures.name} {text}")
+        result = measure(model, engine(model, parameters, change), pictures)
+        rows.append(_row(name, pictures, text, result, full))
+    return rows
+
+
+def _row(model: str, pictures: PictureSet, plan: str, result: Result, full: Result) -> Row:
+    against = result.against(full)
+    finite = [value for value in against if np.isfinite(value)]
+    return {
+        "model": model,
+        "set": pictures.name,
+        "plan": plan,
+        "psnr": json_number(result.quality.psnr),
+        "change": json_number(result.quality.psnr - full.quality.psnr),
+        "ssim": json_number(result.quality.ssim),
+        "against_full": json_number(float(np.mean(finite))) if finite else None,
+        "against_full_worst": json_number(min(finite)) if finite else None,
+        "guarded": result.guarded,
+    }
