@@ -65,6 +65,8 @@ BARS = [
     Bar("SwinIR-M w 32 vs full attention, plain export", "w32-plain", "w32-nystra", 2.2),
     Bar("SwinIR-M w 32 vs full attention, torch eager", "w32-torch", "w32-nystra", 6),
     Bar("SwinIR-M w 32 vs nystra as plain ONNX", "w32-nystra-inline", "w32-nystra", 1.25),
+    Bar("with bias and mask: vs full attention, plain export", "w32b-plain", "w32b-nystra", 2.2),
+    Bar("with bias and mask: vs full attention, torch eager", "w32b-torch", "w32b-nystra", 6),
     Bar("official SwinIR-M w 8 vs plain export", "w8-plain", "w8-full", 1.15),
     Bar("`NystraWindowNystrom` w 32, 1 thread over 2", "nystrom-32:1", "nystrom-32", 1.8),
 ]  # fmt: skip
@@ -74,7 +76,7 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a configuration once."""
     name, _, own = name.partition(":")
     threads = int(own or threads)
-    if name.startswith(("w32-", "w8-", "region-")):
+    if name.startswith(("w32", "w8-", "region-")):
         return networks.runner(name, folder, threads)
     return operators.runner(name, threads)
 

@@ -1,8 +1,9 @@
 """The SwinIR-M files that are timed: 36 blocks, 180 channels, 6 heads, x2, weights from a seed.
 
-``w 32`` is the network without position bias and shift mask, as PnP-Nystra changes the window;
-``w 8`` is the official one. ``plain`` is what ``torch.onnx.export`` makes of it by itself, for the
-one input shape that is timed, which lets it fold more than our files of any size.
+``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
+it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
+``plain`` is what ``torch.onnx.export`` makes of it by itself, for the one input shape that is
+timed, which lets it fold more than our files of any size.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ HEADS, HEAD_DIM, SIDE = 6, 30, 128
 OPSET = 20
 
 
-def network(window: int) -> SwinIR:
-    """Return SwinIR-M; every window but the trained 8 has neither bias nor mask."""
+def network(name: str) -> SwinIR:
+    """Return SwinIR-M by the name of a file of it."""
     torch.manual_seed(0)
-    official = window == 8
+    official = not name.startswith("w32-")
     return SwinIR(
         upscale=2,
         embed_dim=HEADS * HEAD_DIM,
         depths=[6] * 6,
         num_heads=[HEADS] * 6,
-        window_size=window,
+        window_size=8 if name.startswith("w8-") else 32,
         upsampler="pixelshuffle",
         position_bias=official,
         mask=official,
@@ -107,8 +108,8 @@ def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
     )
 
 
-def _ours(window: int, mechanism: str, inline: bool, path: Path) -> None:
-    net = network(window)
+def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
+    net = network(name)
     facts = ARCHITECTURES[0].facts(net, {"in_chans": 3}, "none")
     parameters = {site.path: SiteParameters(mechanism) for site in find_sites(net)}
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
@@ -119,13 +120,18 @@ def _ours(window: int, mechanism: str, inline: bool, path: Path) -> None:
 
 FILES: dict[str, Callable[[Path], None]] = {
     "region-8-plain": lambda path: _plain(Region(8), qkv(), path),
-    "w32-plain": lambda path: _plain(network(32), picture(), path),
-    "w32-nystra": lambda path: _ours(32, "nystra", False, path),
-    "w32-nystra-inline": lambda path: _ours(32, "nystra", True, path),
-    "w8-plain": lambda path: _plain(network(8), picture(), path),
-    "w8-full": lambda path: _ours(8, "full", False, path),
+    "w32-plain": lambda path: _plain(network("w32-"), picture(), path),
+    "w32-nystra": lambda path: _ours("w32-", "nystra", False, path),
+    "w32-nystra-inline": lambda path: _ours("w32-", "nystra", True, path),
+    "w32b-plain": lambda path: _plain(network("w32b-"), picture(), path),
+    "w32b-nystra": lambda path: _ours("w32b-", "nystra", False, path),
+    "w8-plain": lambda path: _plain(network("w8-"), picture(), path),
+    "w8-full": lambda path: _ours("w8-", "full", False, path),
 }
-"""How each file is made. ``w32-nystra`` and ``w8-full`` run on the library."""
+"""How each file is made."""
+
+ON_LIBRARY = ("w32-nystra", "w32b-nystra", "w8-full")
+"""The files that run on the library."""
 
 
 def file(name: str, folder: Path) -> Path:
@@ -147,7 +153,7 @@ def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_reuse = "inline" not in name  # else it takes most of a minute to load
-    if name in ("w32-nystra", "w8-full"):
+    if name in ON_LIBRARY:
         options.register_custom_ops_library(str(library_path()))
     return ort.InferenceSession(
         str(file(name, folder)), options, providers=["CPUExecutionProvider"]
@@ -158,13 +164,13 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a network or region once.
 
     Args:
-        name: a key of ``FILES``, or ``w32-torch``: the network in torch, eager.
+        name: a key of ``FILES``, or ``w32-torch`` or ``w32b-torch``: the network in torch, eager.
         folder: cache of the files.
         threads: of onnxruntime or torch.
     """
-    if name == "w32-torch":
+    if name.endswith("-torch"):
         torch.set_num_threads(threads)
-        net, image = network(32), picture()
+        net, image = network(name), picture()
 
         def eager() -> object:
             with torch.inference_mode():
