@@ -80,15 +80,24 @@ def resident(field: str) -> int:
 
 def work(model: Path, photograph: Path, height: int, width: int, threads: int, out: Path) -> None:
     """Run the model in this process and print bytes and seconds."""
-    from nystra.runtime.session import Session
+    import onnxruntime as ort
+
+    from nystra.plugins.library import library_path
 
     small = Image.open(photograph).convert("RGB")
     picture = small.resize((width, height), Image.Resampling.BICUBIC)
     image = np.asarray(picture, np.float32).transpose(2, 0, 1)[None] / 255
     mask = holes(height, width)[None, None]
-    session = Session(model, threads=threads)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.register_custom_ops_library(str(library_path()))
+    # Both take memory for speed: an arena that grows by powers of two, and copies of the maps in
+    # blocked layouts. At 2700x3300 that is the difference between 4 GB and 12 GB.
+    options.enable_cpu_mem_arena = False
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    session = ort.InferenceSession(model, options, ["CPUExecutionProvider"])
     start = time.perf_counter()
-    filled = session.run({"input": image, "mask": mask})["output"]
+    filled = session.run(None, {"input": image, "mask": mask})[0]
     seconds = time.perf_counter() - start
     outside = np.abs(filled - image)[np.broadcast_to(mask == 0, image.shape)].max()
     pixels = np.clip(filled[0], 0, 1).transpose(1, 2, 0)
