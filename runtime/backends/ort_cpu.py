@@ -132,6 +132,13 @@ class OrtCpuBackend:
             # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
             # buffer takes time that grows with their square: half a minute for 36 attentions.
             options.enable_mem_reuse = False
+        if self._header.metadata.get("nystra.tiling") == "internal":
+            # It takes whole pictures, however large. The arena grows by powers of two, and blocked
+            # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
+            options.enable_cpu_mem_arena = False
+            options.graph_optimization_level = (
+                onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            )
         return onnxruntime.InferenceSession(
             str(self._path), options, providers=["CPUExecutionProvider"]
         )
