@@ -1,6 +1,6 @@
 """Draw what plans do to pictures: docs/results.png.
 
-Crops of 64 pixels, taken where ``nystra`` without guard departs most from full attention, and
+Crops of 56 pixels, taken where ``nystra`` without guard departs most from full attention, and
 below each the absolute difference from full attention in grey, 10 times as large::
 
     python tests/benchmarks/quality_sheet.py --out docs/results.png \\
@@ -27,7 +27,7 @@ from nystra.models import LoadedModel, load
 from nystra.runtime.images import read_picture
 from nystra.runtime.sheet import comparison_sheet, magnified_difference
 
-SIDE, ZOOM, FACTOR = 64, 3, 10.0
+SIDE, ZOOM, FACTOR = 56, 3, 10.0
 
 Pixels = npt.NDArray[Any]
 

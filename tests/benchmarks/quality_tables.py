@@ -125,8 +125,9 @@ def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) 
             change = sharpen(factor)
             measured = sharpness(planned(model, SiteParameters(), change), image)
             variants = [(label(one), one, change) for one in plans]
-            for row in _compare(name, model, first, variants, progress, change):
-                rows.append(row | {"factor": factor, **measured})
+            for row in _compare(name, model, first, variants, progress, change)[1:]:
+                kept = {key: row[key] for key in row.keys() - {"psnr", "change", "ssim"}}
+                rows.append(kept | {"factor": factor, **measured})
     return rows
 
 
