@@ -64,6 +64,7 @@ BARS = [
     Bar("cost a token, `NystraWindowNystrom` w 64 / w 16", "nystrom-64", "nystrom-16", 1.6, True),
     Bar("SwinIR-M w 32 vs full attention, plain export", "w32-plain", "w32-nystra", 2.2),
     Bar("SwinIR-M w 32 vs full attention, torch eager", "w32-torch", "w32-nystra", 6),
+    Bar("SwinIR-M w 32 vs full attention, torch SDPA", "w32-sdpa", "w32-nystra", 1),
     Bar("SwinIR-M w 32 vs nystra as plain ONNX", "w32-nystra-inline", "w32-nystra", 1.25),
     Bar("with bias and mask: vs full attention, plain export", "w32b-plain", "w32b-nystra", 2.2),
     Bar("with bias and mask: vs full attention, torch eager", "w32b-torch", "w32b-nystra", 6),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import onnx
 import onnxruntime as ort
@@ -25,6 +26,8 @@ from nystra.export.graph.trace import trace
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.swinir import SwinIR
 from nystra.plugins.library import library_path
+from nystra.plugins.operators.attention import softmax_attention
+from nystra.plugins.operators.window_softmax import torch_op
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
 OPSET = 20
@@ -160,20 +163,35 @@ def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
     )
 
 
+def explicit_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None
+) -> Tensor:
+    """Return softmax attention written as the published networks do, in three steps."""
+    scores = (q * scale) @ k.transpose(-2, -1)
+    if bias is not None:
+        scores = scores + bias
+    return scores.softmax(-1) @ v
+
+
 def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a network or region once.
 
     Args:
-        name: a key of ``FILES``, or ``w32-torch`` or ``w32b-torch``: the network in torch, eager.
+        name: a key of ``FILES``, or the network in torch, eager: ``w32-torch``, ``w32b-torch`` with
+            the scores as a matrix, as the published code has it, ``w32-sdpa`` with PyTorch's
+            fused attention.
         folder: cache of the files.
         threads: of onnxruntime or torch.
     """
-    if name.endswith("-torch"):
+    kind = name.rpartition("-")[2]
+    if kind in ("torch", "sdpa"):
         torch.set_num_threads(threads)
         net, image = network(name), picture()
+        attention = softmax_attention if kind == "sdpa" else explicit_attention
 
         def eager() -> object:
-            with torch.inference_mode():
+            swapped = mock.patch.object(torch_op, "softmax_attention", attention)
+            with swapped, torch.inference_mode():
                 return net(image)
 
         return eager
