@@ -68,9 +68,9 @@ def test_a_wrong_cross_scale_attention_is_noticed(change: str) -> None:
 
 @pytest.mark.parametrize("name", ["fuse_rate2", "nofuse_rate2"])
 def test_contextual_attention(name: str) -> None:
+    case = golden(f"inpaint_contextual_attention_{name}")
     from golden_loader import compare
 
-    case = golden(f"inpaint_contextual_attention_{name}")
     arguments = {key: value for key, value in case.constructor.items() if key != "stride"}
     network = ContextualAttention(**arguments)
     for run, inputs, more, expected, _ in case.runs():
@@ -82,9 +82,9 @@ def test_contextual_attention(name: str) -> None:
 
 
 def test_inpainting_generator() -> None:
+    case = golden("inpaint_generator")
     from golden_loader import compare
 
-    case = golden("inpaint_generator")
     network = filled(InpaintingGenerator(**case.constructor), case)
     assert isinstance(network, InpaintingGenerator)
     for run, inputs, _, expected, _ in case.runs():
