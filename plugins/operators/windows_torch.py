@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..errors import NystraError
 from .attention import Regions, landmark_pool
-from .schema import OperatorSchema
 
 
 class Geometry(NamedTuple):
@@ -53,19 +52,6 @@ def check_map(owner: str, qkv: Tensor, geometry: Geometry) -> None:
                 f"{owner}: the {axis} of the map is {size}; expected a multiple of the window, "
                 f"{window}: pad the map before"
             )
-
-
-def empty_output(schema: OperatorSchema, qkv: Tensor, **attributes: int | float) -> Tensor:
-    """Return the output (B, H, W, h e) of a window operator, not yet computed.
-
-    Raises:
-        NystraError: the schema refuses the attributes, or the map does not fit them.
-    """
-    schema.validate(attributes)
-    names = ("heads", "head_dim", "value_dim", "window_h", "window_w")
-    geometry = Geometry(*(int(attributes[name]) for name in names))
-    check_map(schema.name, qkv, geometry)
-    return qkv.new_empty((*qkv.shape[:3], geometry.heads * geometry.value_dim))
 
 
 def partition(qkv: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:

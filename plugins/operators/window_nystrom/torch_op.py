@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
 
 from ..attention import nystrom_terms
+from ..window_operator_torch import register
 from ..windows_torch import (
     Geometry,
     check_map,
-    empty_output,
     merge,
     partition,
     window_landmarks,
@@ -107,147 +108,12 @@ def window_nystrom_terms(
     )
 
 
-def window_nystrom(
-    qkv: Tensor,
-    *,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    scale: float,
-    shift_h: int = 0,
-    shift_w: int = 0,
-    mask: int = 0,
-    landmark_rows: int = 4,
-    landmark_cols: int = 4,
-    iterations: int = 6,
-    batch_init: int = 0,
-    threshold: float = 5.0,
-    guard: float = 0.02,
-) -> Tensor:
+def window_nystrom(qkv: Tensor, **attributes: Any) -> Tensor:
     """Return the kernel Nystrom attention in windows (B, H, W, h e), differentiable.
 
-    Arguments and errors as in :func:`window_nystrom_terms`.
+    Attributes and errors as in :func:`window_nystrom_terms`.
     """
-    return window_nystrom_terms(
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-        threshold=threshold,
-        guard=guard,
-    )[0]
+    return window_nystrom_terms(qkv, **attributes)[0]
 
 
-@torch.library.custom_op("nystra::window_nystrom", mutates_args=())
-def window_nystrom_op(
-    qkv: Tensor,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    shift_h: int,
-    shift_w: int,
-    mask: int,
-    scale: float,
-    landmark_rows: int,
-    landmark_cols: int,
-    iterations: int,
-    batch_init: int,
-    threshold: float,
-    guard: float,
-) -> Tensor:
-    """The operator as one node: computed in float32 for float16 and bfloat16."""
-    out = empty_output(
-        SCHEMA,
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-        threshold=threshold,
-        guard=guard,
-    )
-    if not out.numel():
-        return out
-    low = qkv.dtype in (torch.float16, torch.bfloat16)
-    result = window_nystrom(
-        qkv.float() if low else qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-        threshold=threshold,
-        guard=guard,
-    )
-    return out.copy_(result)
-
-
-@window_nystrom_op.register_fake
-def _(
-    qkv: Tensor,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    shift_h: int,
-    shift_w: int,
-    mask: int,
-    scale: float,
-    landmark_rows: int,
-    landmark_cols: int,
-    iterations: int,
-    batch_init: int,
-    threshold: float,
-    guard: float,
-) -> Tensor:
-    return empty_output(
-        SCHEMA,
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-        threshold=threshold,
-        guard=guard,
-    )
+register("window_nystrom", SCHEMA, window_nystrom)

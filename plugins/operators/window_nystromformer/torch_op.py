@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..attention import nystromformer_attention
+from ..window_operator_torch import register
 from ..windows_torch import (
     Geometry,
     check_map,
-    empty_output,
     merge,
     partition,
     window_landmarks,
@@ -95,94 +94,4 @@ def window_nystromformer(
     return merge(out, height, width, geometry)
 
 
-@torch.library.custom_op("nystra::window_nystromformer", mutates_args=())
-def window_nystromformer_op(
-    qkv: Tensor,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    shift_h: int,
-    shift_w: int,
-    mask: int,
-    scale: float,
-    landmark_rows: int,
-    landmark_cols: int,
-    iterations: int,
-    batch_init: int,
-) -> Tensor:
-    """The operator as one node: computed in float32 for float16 and bfloat16."""
-    out = empty_output(
-        SCHEMA,
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-    )
-    if not out.numel():
-        return out
-    low = qkv.dtype in (torch.float16, torch.bfloat16)
-    result = window_nystromformer(
-        qkv.float() if low else qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-    )
-    return out.copy_(result)
-
-
-@window_nystromformer_op.register_fake
-def _(
-    qkv: Tensor,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    shift_h: int,
-    shift_w: int,
-    mask: int,
-    scale: float,
-    landmark_rows: int,
-    landmark_cols: int,
-    iterations: int,
-    batch_init: int,
-) -> Tensor:
-    return empty_output(
-        SCHEMA,
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        scale=scale,
-        landmark_rows=landmark_rows,
-        landmark_cols=landmark_cols,
-        iterations=iterations,
-        batch_init=batch_init,
-    )
+register("window_nystromformer", SCHEMA, window_nystromformer)

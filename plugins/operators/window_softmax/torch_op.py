@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ...errors import NystraError
 from ..attention import softmax_attention
-from ..windows_torch import Geometry, check_map, empty_output, merge, partition, token_regions
+from ..window_operator_torch import register
+from ..windows_torch import Geometry, check_map, merge, partition, token_regions
 from .schema import SCHEMA
 
 
@@ -91,83 +92,4 @@ def window_softmax(
     return merge(out.unflatten(0, (batch, -1)), height, width, geometry)
 
 
-@torch.library.custom_op("nystra::window_softmax", mutates_args=())
-def window_softmax_op(
-    qkv: Tensor,
-    bias_table: Tensor,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    shift_h: int,
-    shift_w: int,
-    mask: int,
-    bias: int,
-    scale: float,
-) -> Tensor:
-    """The operator as one node: computed in float32 for float16 and bfloat16."""
-    out = empty_output(
-        SCHEMA,
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        bias=bias,
-        scale=scale,
-    )
-    if not out.numel():
-        return out
-    low = qkv.dtype in (torch.float16, torch.bfloat16)
-    wide = torch.float32 if low else qkv.dtype
-    result = window_softmax(
-        qkv.to(wide),
-        bias_table.to(wide),
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        bias=bias,
-        scale=scale,
-    )
-    return out.copy_(result)
-
-
-@window_softmax_op.register_fake
-def _(
-    qkv: Tensor,
-    bias_table: Tensor,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    shift_h: int,
-    shift_w: int,
-    mask: int,
-    bias: int,
-    scale: float,
-) -> Tensor:
-    return empty_output(
-        SCHEMA,
-        qkv,
-        heads=heads,
-        head_dim=head_dim,
-        value_dim=value_dim,
-        window_h=window_h,
-        window_w=window_w,
-        shift_h=shift_h,
-        shift_w=shift_w,
-        mask=mask,
-        bias=bias,
-        scale=scale,
-    )
+register("window_softmax", SCHEMA, window_softmax)
