@@ -3,7 +3,7 @@
 // A task is one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
 // (online softmax with the landmarks as queries), one pass over the queries.
 #include "isa.h"
-#include "landmark_window.h"
+#include "landmark_kernel.h"
 #include "softmax.h"
 
 namespace nystra::NYSTRA_ISA {
@@ -89,6 +89,8 @@ void normalise(const Buffers& b, int64_t count) {
   }
 }
 
+void combine(const Buffers& b) { apply_inverse(b); }
+
 // Pass 2: out = softmax(Q k_m) product.
 template <class T>
 void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& in, int64_t head,
@@ -104,69 +106,22 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
   });
 }
 
-template <class T>
-void run(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T* out, int64_t task,
-         float* scratch) {
-  const int64_t head = task % params.shape.heads;
-  const Place p = place(params.shape, task / params.shape.heads);
-  const Head<T> in(params.shape, qkv, head);
-  Scratch memory(scratch);
-  Buffers b(params, memory);
-  find_landmarks(params, p, in, b);
-  fill_core(params, p, b);
-  start_value(b.pinv, given, p.cut ? b.regions : nullptr);
-  iterate(b.pinv, params.iterations);
-  Ahead<T> ahead(params.shape, qkv, out, task);
-  pass_keys(params, p, in, b, ahead);
-  apply_inverse(b);
-  pass_queries(params, p, in, head, b, out, ahead);
-}
-
-template <class T>
-void merge_maxima(const LandmarkParams& params, const T* qkv, int64_t task, float* scratch,
-                  BatchMaxima* result) {
-  const Place p = place(params.shape, task / params.shape.heads);
-  Scratch memory(scratch);
-  Buffers b(params, memory);
-  find_landmarks(params, p, Head<T>(params.shape, qkv, task % params.shape.heads), b);
-  fill_core(params, p, b);
-  merge(maxima(b.pinv), result);
-}
-
 }  // namespace
 
 int64_t window_nystromformer_scratch(const LandmarkParams& params) {
-  Scratch memory(nullptr);
-  const Buffers buffers(params, memory);
-  return memory.used();
+  return landmark_scratch<Buffers>(params);
 }
 
 Status window_nystromformer_maxima(const LandmarkParams& params, Type type, const void* qkv,
                                    int64_t first, int64_t last, float* scratch,
                                    BatchMaxima* result) {
-  if (scratch == nullptr) return Status::kNoScratch;
-  if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      merge_maxima(params, static_cast<const float*>(qkv), task, scratch, result);
-    else
-      merge_maxima(params, static_cast<const Half*>(qkv), task, scratch, result);
-  }
-  return Status::kOk;
+  return landmark_maxima<Buffers>(params, type, qkv, first, last, scratch, result);
 }
 
 Status window_nystromformer(const LandmarkParams& params, Type type, const void* qkv,
                             const BatchMaxima& given, void* out, int64_t first, int64_t last,
                             float* scratch) {
-  if (scratch == nullptr) return Status::kNoScratch;
-  if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      run(params, static_cast<const float*>(qkv), given, static_cast<float*>(out), task, scratch);
-    else
-      run(params, static_cast<const Half*>(qkv), given, static_cast<Half*>(out), task, scratch);
-  }
-  return Status::kOk;
+  return landmark_attention<Buffers>(params, type, qkv, given, out, first, last, scratch);
 }
 
 }  // namespace nystra::NYSTRA_ISA

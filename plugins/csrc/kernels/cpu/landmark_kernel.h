@@ -1,0 +1,81 @@
+// The course of both Nystrom forms, from landmarks to output.
+//
+// A form is its own Buffers, a LandmarkBuffers, and four steps on them: fill_core (the landmarks
+// against each other), pass_keys, combine (what the keys gave, with the pseudoinverse) and
+// pass_queries.
+#pragma once
+
+#include "landmark_window.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+template <class Buffers, class T>
+void attend(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T* out,
+            int64_t task, float* scratch) {
+  const int64_t head = task % params.shape.heads;
+  const Place p = place(params.shape, task / params.shape.heads);
+  const Head<T> in(params.shape, qkv, head);
+  Scratch memory(scratch);
+  Buffers b(params, memory);
+  find_landmarks(params, p, in, b);
+  fill_core(params, p, b);
+  start_value(b.pinv, given, p.cut ? b.regions : nullptr);
+  iterate(b.pinv, params.iterations);
+  Ahead<T> ahead(params.shape, qkv, out, task);
+  pass_keys(params, p, in, b, ahead);
+  combine(b);
+  pass_queries(params, p, in, head, b, out, ahead);
+}
+
+template <class Buffers, class T>
+void merge_maxima(const LandmarkParams& params, const T* qkv, int64_t task, float* scratch,
+                  BatchMaxima* result) {
+  const Place p = place(params.shape, task / params.shape.heads);
+  Scratch memory(scratch);
+  Buffers b(params, memory);
+  find_landmarks(params, p, Head<T>(params.shape, qkv, task % params.shape.heads), b);
+  fill_core(params, p, b);
+  merge(maxima(b.pinv), result);
+}
+
+template <class Buffers>
+int64_t landmark_scratch(const LandmarkParams& params) {
+  Scratch memory(nullptr);
+  const Buffers buffers(params, memory);
+  return memory.used();
+}
+
+template <class Buffers>
+Status landmark_maxima(const LandmarkParams& params, Type type, const void* qkv, int64_t first,
+                       int64_t last, float* scratch, BatchMaxima* result) {
+  if (scratch == nullptr) return Status::kNoScratch;
+  if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
+  for (int64_t task = first; task < last; ++task) {
+    if (type == Type::kFloat)
+      merge_maxima<Buffers>(params, static_cast<const float*>(qkv), task, scratch, result);
+    else
+      merge_maxima<Buffers>(params, static_cast<const Half*>(qkv), task, scratch, result);
+  }
+  return Status::kOk;
+}
+
+template <class Buffers>
+Status landmark_attention(const LandmarkParams& params, Type type, const void* qkv,
+                          const BatchMaxima& given, void* out, int64_t first, int64_t last,
+                          float* scratch) {
+  if (scratch == nullptr) return Status::kNoScratch;
+  if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
+  for (int64_t task = first; task < last; ++task) {
+    if (type == Type::kFloat)
+      attend<Buffers>(params, static_cast<const float*>(qkv), given, static_cast<float*>(out),
+                      task, scratch);
+    else
+      attend<Buffers>(params, static_cast<const Half*>(qkv), given, static_cast<Half*>(out), task,
+                      scratch);
+  }
+  return Status::kOk;
+}
+
+}  // namespace
+}  // namespace nystra::NYSTRA_ISA
