@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .benchmark import interleaved
     from .facts import ModelFacts, TensorInfo
-    from .images import Picture, read_picture, write_picture
+    from .images import read_picture, write_picture
     from .manifest import Manifest
     from .metrics import psnr, ssim
+    from .picture import Picture
     from .references import read_references, write_references
     from .run import run_pictures
     from .session import Session
@@ -43,7 +44,7 @@ __all__ = [
 _HOME = {
     "Manifest": "manifest",
     "ModelFacts": "facts",
-    "Picture": "images",
+    "Picture": "picture",
     "Session": "session",
     "TensorInfo": "facts",
     "interleaved": "benchmark",

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
-from .images import Picture
+from .picture import Picture
 
 _METRES_PER_INCH = 0.0254
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
-from .images import Picture
+from .picture import Picture
 
 _MINISWHITE, _MINISBLACK, _RGB = 0, 1, 2
 _REDUCED = 1

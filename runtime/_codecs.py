@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from . import _codec_png, _codec_tiff
-from .images import Picture, quantise
+from .picture import Picture, quantise
 
 Array = npt.NDArray[Any]
 

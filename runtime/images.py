@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from .files import atomic_path
-
-Array = npt.NDArray[Any]
+from .picture import Picture
 
 SUFFIXES = {
     ".png": "PNG",
@@ -35,37 +32,6 @@ MAX_PIXELS = 500_000_000
 
 _SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
 _EIGHT_BIT_ONLY = ("JPEG", "WebP")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture in memory.
-
-    Attributes:
-        pixels: (H, W, C) float32 in 0..1, C 1 (grey) or 3 (RGB), not premultiplied.
-        alpha: (H, W) float32 in 0..1, or None for an opaque picture.
-        bits: 8 or 16, a channel.
-        icc: ICC profile of the pixels, or None.
-        dpi: Resolution across and down in pixels per inch, or None.
-        exif: EXIF data without orientation, as a block beginning ``Exif``, or None.
-    """
-
-    pixels: npt.NDArray[np.float32]
-    alpha: npt.NDArray[np.float32] | None = None
-    bits: int = 8
-    icc: bytes | None = None
-    dpi: tuple[float, float] | None = None
-    exif: bytes | None = None
-
-    @property
-    def grey(self) -> bool:
-        """Whether it has one channel."""
-        return bool(self.pixels.shape[2] == 1)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width in pixels."""
-        return self.pixels.shape[0], self.pixels.shape[1]
 
 
 def picture_format(path: str | os.PathLike[str]) -> str:
@@ -162,25 +128,6 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     if target.exists() and not overwrite:
         raise NystraError(f"{target} exists: choose another output or add --overwrite")
     return kind
-
-
-def quantise(values: Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
-    """Return values in 0..1 as whole numbers of 8 or 16 bits, clipped and rounded to nearest."""
-    peak = (1 << bits) - 1
-    scaled = np.clip(values, 0.0, 1.0) * np.float32(peak) + np.float32(0.5)
-    whole: Array = np.minimum(scaled, peak).astype(np.uint8 if bits == 8 else np.uint16)
-    return whole
-
-
-def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]:
-    """Resize one channel (H, W) in 0..1 to (height, width) by Lanczos, clipped to 0..1."""
-    from PIL import Image
-
-    if plane.shape == size:
-        return np.asarray(plane, dtype=np.float32)
-    source = Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
-    resized = source.resize((size[1], size[0]), Image.Resampling.LANCZOS)
-    return np.clip(np.asarray(resized, dtype=np.float32), 0.0, 1.0)
 
 
 def _max_pixels() -> int:

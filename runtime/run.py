@@ -14,14 +14,8 @@ from ..plugins.errors import NystraError
 from .checks import find_problems
 from .companions import Companions
 from .files import check_writable_folder, make_folder
-from .images import (
-    SUFFIXES,
-    Picture,
-    check_writable,
-    read_picture,
-    resize_plane,
-    write_picture,
-)
+from .images import SUFFIXES, check_writable, read_picture, write_picture
+from .picture import Picture, resize_plane
 from .progress import progress_bar
 from .restore import restorer_for
 from .session import Session

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from .files import atomic_path
-from .images import picture_format, quantise
+from .images import picture_format
+from .picture import quantise
 
 Array = npt.NDArray[Any]
 

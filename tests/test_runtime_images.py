@@ -11,7 +11,8 @@ import tifffile
 from PIL import Image, ImageCms
 
 from nystra.plugins.errors import NystraError
-from nystra.runtime.images import Picture, quantise, read_picture, resize_plane, write_picture
+from nystra.runtime.images import read_picture, write_picture
+from nystra.runtime.picture import Picture, quantise, resize_plane
 
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 LOSSLESS = [

@@ -11,7 +11,7 @@ from PIL import Image
 
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, Session, read_picture, run_pictures, write_picture
-from nystra.runtime.images import quantise
+from nystra.runtime.picture import quantise
 from nystra.runtime.restore import Restorer, restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 

@@ -1,0 +1,61 @@
+"""A picture in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture in memory.
+
+    Attributes:
+        pixels: (H, W, C) float32 in 0..1, C 1 (grey) or 3 (RGB), not premultiplied.
+        alpha: (H, W) float32 in 0..1, or None for an opaque picture.
+        bits: 8 or 16, a channel.
+        icc: ICC profile of the pixels, or None.
+        dpi: Resolution across and down in pixels per inch, or None.
+        exif: EXIF data without orientation, as a block beginning ``Exif``, or None.
+    """
+
+    pixels: npt.NDArray[np.float32]
+    alpha: npt.NDArray[np.float32] | None = None
+    bits: int = 8
+    icc: bytes | None = None
+    dpi: tuple[float, float] | None = None
+    exif: bytes | None = None
+
+    @property
+    def grey(self) -> bool:
+        """Whether it has one channel."""
+        return bool(self.pixels.shape[2] == 1)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        return self.pixels.shape[0], self.pixels.shape[1]
+
+
+def quantise(values: Array, bits: int) -> npt.NDArray[np.uint8] | npt.NDArray[np.uint16]:
+    """Return values in 0..1 as whole numbers of 8 or 16 bits, clipped and rounded to nearest."""
+    peak = (1 << bits) - 1
+    scaled = np.clip(values, 0.0, 1.0) * np.float32(peak) + np.float32(0.5)
+    whole: Array = np.minimum(scaled, peak).astype(np.uint8 if bits == 8 else np.uint16)
+    return whole
+
+
+def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Resize one channel (H, W) in 0..1 to (height, width) by Lanczos, clipped to 0..1."""
+    from PIL import Image
+
+    if plane.shape == size:
+        return np.asarray(plane, dtype=np.float32)
+    source = Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
+    resized = source.resize((size[1], size[0]), Image.Resampling.LANCZOS)
+    return np.clip(np.asarray(resized, dtype=np.float32), 0.0, 1.0)
