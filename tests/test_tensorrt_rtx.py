@@ -51,6 +51,16 @@ def test_swinir_for_three_architectures() -> None:
     assert EngineRecord.read(EngineRecord.path_for(built.path)) == built.record
 
 
+def test_the_targets_of_a_machine_without_a_gpu_take_swinir(tmp_path: Path) -> None:
+    """The command as a user types it: no target, and a folder that is not there yet."""
+    folder = tmp_path / "engines"
+    words = ["build", str(swinir()), "--backend", "tensorrt-rtx", "--tile", "64"]
+    assert main([*words, "--library", str(plugins()), "-o", str(folder)]) == 0
+    (engine,) = folder.glob("*.engine")
+    record = EngineRecord.read(EngineRecord.path_for(engine))
+    assert record.targets == ["sm80", "sm86", "sm89", "sm120", "sm121"]
+
+
 def test_bodies_name_no_plugin(tmp_path: Path) -> None:
     path = operator_model(tmp_path / "m.onnx", ["NystraPinv"])
     bare, whole = (

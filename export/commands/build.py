@@ -22,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("model", type=Path, help=".onnx file")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE|FOLDER", help="copy the engine there"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="copy the engine there; a name without a suffix is a folder",
     )
     parser.add_argument(
         "--backend",
@@ -32,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         metavar="LIST",
-        help="GPUs for tensorrt-rtx, such as sm86,sm89,sm120 (default: this machine's, else all)",
+        help="GPUs for tensorrt-rtx, such as sm86,sm89,sm120 (default: this machine's, else sm80 "
+        "and newer)",
     )
     shapes = parser.add_argument_group("shapes (default: one tile)")
     shapes.add_argument("--tile", type=int, metavar="N", help="side in pixels (default: 256)")
@@ -153,11 +158,13 @@ def _print_verdict(model: EngineModel, verdict: Verdict) -> None:
 def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
     from ...runtime.engines.build import engine_name, trtexec_line
     from ...runtime.engines.transfer import copy_engine
+    from ...runtime.files import make_folder
 
     record, place = built.record, built.path
     if args.output is not None:
         place = args.output
-        if place.is_dir():
+        if place.is_dir() or not place.suffix:
+            make_folder(place)
             place = place / engine_name(model, record)
         record = copy_engine(built, place)
     line = None

@@ -24,7 +24,7 @@ class BuildOptions:
         backend: ``tensorrt`` or ``tensorrt-rtx``.
         shapes: The profile asked for.
         tile: Side of the one picture, where no shapes are asked for.
-        targets: GPUs for TensorRT-RTX; empty: all it knows, or with a GPU at hand that one.
+        targets: GPUs for TensorRT-RTX; empty: the one at hand, else `toolkit.TARGETS`.
         seconds: A build is given up after so long, or None.
         rebuild: Build even where the cache has the engine.
     """

@@ -15,8 +15,10 @@ from ...plugins.errors import BackendUnavailableError, NystraError
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 """The names of the builders, as backends and on the command line."""
 
-TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
-"""What TensorRT-RTX builds for without a GPU; SM 90 (H100, H200) is not among them."""
+TARGETS = ("sm80", "sm86", "sm89", "sm120", "sm121")
+"""What TensorRT-RTX builds for where there is no GPU and no target is named.
+
+It also takes sm75, for which it has no float32 matrix products; SM 90 (H100, H200) it has not."""
 
 CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 """Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
