@@ -86,26 +86,25 @@ def measure_fidelity(
         as_trained: the network at its trained window, where that is another one.
         progress: is called with the name of each step.
     """
-    exact = {path: one.as_full() for path, one in resolved.items()}
-    reference = TorchBackend(swap(network, exact))
+    probed = _Probed(network, resolved)
     planned = TorchBackend(swap(network, resolved))
-    bare = TorchBackend(_without_dropped_bias(swap(network, exact), resolved))
-    linear = [path for path, one in resolved.items() if one.mechanism != "full"]
+    bare = TorchBackend(_without_dropped_bias(swap(network, _as_full(resolved)), resolved))
     drops_bias = any(s.bias_size is not None for s in find_sites(network) if resolved[s.path].pools)
     trained = None if as_trained is None else TorchBackend(as_trained)
     result = Fidelity()
     for name, feeds in samples.items():
-        progress(name)
-        full = reference.run(feeds)
-        got = planned.run(feeds) if linear else full
+        if not probed.probes and trained is None:  # the plan is full attention itself
+            result.plan[name] = float("inf")
+            continue
+        progress(f"against full attention: {name}")
+        full = probed.run(feeds)
+        got = planned.run(feeds) if probed.probes else full
         result.plan[name] = difference_psnr(got, full)
         if drops_bias:
             result.no_bias[name] = difference_psnr(bare.run(feeds), full)
         if trained is not None:
             result.as_trained[name] = difference_psnr(got, trained.run(feeds))
-    if linear:
-        progress("sites")
-        result.sites = measure_sites(network, resolved, samples)
+    result.sites = probed.costs()
     return result
 
 
@@ -150,27 +149,50 @@ class _Probe:
         return exact
 
 
+class _Probed:
+    """The network with exact attention, which computes the plan beside it at each planned site.
+
+    Attributes:
+        probes: of every site that is not ``full``, by path.
+    """
+
+    def __init__(self, network: nn.Module, resolved: Mapping[str, SiteParameters]) -> None:
+        self.probes: dict[str, _Probe] = {}
+        twin = swap(network, _as_full(resolved))
+        for site in find_sites(twin):
+            parameters = resolved[site.path]
+            if parameters.mechanism != "full":
+                planned: Any = mechanism(parameters, site.module, "plain")
+                exact: Any = site.module.mechanism
+                site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
+        self._backend = TorchBackend(twin)
+
+    def run(self, feeds: Feeds) -> Pixels:
+        """Return the output of full attention."""
+        return self._backend.run(feeds)
+
+    def costs(self) -> list[SiteCost]:
+        """Return what the plan did at its sites in all runs, the largest error first."""
+        costs = [
+            SiteCost(
+                path,
+                (probe.difference / max(probe.energy, 1e-300)) ** 0.5,
+                float(np.mean(probe.guarded)) if probe.guarded else None,
+            )
+            for path, probe in self.probes.items()
+        ]
+        return sorted(costs, key=lambda cost: -cost.error)
+
+
+def _as_full(resolved: Mapping[str, SiteParameters]) -> dict[str, SiteParameters]:
+    return {path: one.as_full() for path, one in resolved.items()}
+
+
 def measure_sites(
     network: nn.Module, resolved: Mapping[str, SiteParameters], samples: Mapping[str, Feeds]
 ) -> list[SiteCost]:
     """Return the cost of every site that is not ``full``, the largest error first."""
-    twin = swap(network, {path: one.as_full() for path, one in resolved.items()})
-    probes: dict[str, _Probe] = {}
-    for site in find_sites(twin):
-        parameters = resolved[site.path]
-        if parameters.mechanism != "full":
-            planned: Any = mechanism(parameters, site.module, "plain")
-            exact: Any = site.module.mechanism
-            site.module.mechanism = probes[site.path] = _Probe(exact, planned)
-    probed = TorchBackend(twin)
+    probed = _Probed(network, resolved)
     for feeds in samples.values():
         probed.run(feeds)
-    costs = [
-        SiteCost(
-            path,
-            (probe.difference / max(probe.energy, 1e-300)) ** 0.5,
-            float(np.mean(probe.guarded)) if probe.guarded else None,
-        )
-        for path, probe in probes.items()
-    ]
-    return sorted(costs, key=lambda cost: -cost.error)
+    return probed.costs()

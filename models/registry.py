@@ -6,7 +6,7 @@ A row a network; the first whose ``matches`` accepts the state dict is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -37,21 +37,21 @@ class Architecture:
         name: as in ``Facts.architecture``.
         matches: tells whether a state dict is of this architecture.
         hyper: reads hyper-parameters off a state dict.
-        defaults: documented values for what a state dict cannot tell, from what it told.
-        required: hyper-parameters without a default, each with the flag that gives it.
         build: constructs the network.
         facts: what the built network promises, given its hyper-parameters and licence.
+        defaults: documented values for what a state dict cannot tell, from what it told.
+        required: hyper-parameters without a default, each with the flag that gives it.
         optional_keys: endings of keys that may be present or absent: buffers rebuilt here.
     """
 
     name: str
     matches: Callable[[State], bool]
     hyper: Callable[[State], dict[str, Any]]
-    defaults: Callable[[dict[str, Any]], dict[str, Any]]
-    required: dict[str, str]
     build: Callable[..., nn.Module]
     facts: Callable[[Any, dict[str, Any], str], Facts]
-    optional_keys: tuple[str, ...]
+    defaults: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}
+    required: Mapping[str, str] = field(default_factory=dict)
+    optional_keys: tuple[str, ...] = ()
 
 
 def _swinir_defaults(hyper: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _swinir_facts(network: SwinIR, hyper: dict[str, Any], license_name: str) -> 
         size_multiple=max(network.window),
         size_minimum=1,
         tiling="supported",
-        precision="fp32",
+        precision="fp16",
         license=license_name,
         fixed_size=network.fixed_size,
     )
@@ -82,41 +82,34 @@ ARCHITECTURES = (
         name="swinir",
         matches=is_swinir,
         hyper=swinir_hyper,
-        defaults=_swinir_defaults,
-        required={"window_size": "--window", "num_heads": "--heads"},
         build=SwinIR,
         facts=_swinir_facts,
+        defaults=_swinir_defaults,
+        required={"window_size": "--window", "num_heads": "--heads"},
         optional_keys=(".attn_mask", ".relative_position_index"),
     ),
     Architecture(
         name="csnln",
         matches=is_csnln,
         hyper=csnln_hyper,
-        defaults=lambda _: {"rgb_range": 1.0},
-        required={},
         build=CSNLN,
         facts=csnln_facts,
+        defaults=lambda _: {"rgb_range": 1.0},
         optional_keys=(".escape_NaN",),
     ),
     Architecture(
         name="contextual_attention",
         matches=is_contextual_attention,
         hyper=contextual_attention_hyper,
-        defaults=lambda _: {},
-        required={},
         build=InpaintingGenerator,
         facts=contextual_attention_facts,
-        optional_keys=(),
     ),
     Architecture(
         name="colorization",
         matches=is_colorization,
         hyper=colorization_hyper,
-        defaults=lambda _: {},
-        required={},
         build=Colorization,
         facts=colorization_facts,
-        optional_keys=(),
     ),
 )
 

@@ -2,8 +2,9 @@
 
 Rows are kept as (B, n, k), n = H*W query pixels; an empty entry has the index m = Hk*Wk, above
 that of every key, and the score -inf. Patches are never materialised: a Loop over the p*p places
-of a patch gathers one pixel a candidate, so that memory is O(n k C), as in an iteration of the
-search itself, the other Loop. (TensorRT runs Loop poorly: it has the plugin.)
+of a patch (one for l2, one for the products; the other has no rounds) gathers one pixel a
+candidate from the padded map, so that memory is O(n k C). The passes of the search are in a Loop
+too. (TensorRT runs Loop poorly: it has the plugin.)
 """
 
 from __future__ import annotations

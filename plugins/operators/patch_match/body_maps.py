@@ -12,6 +12,47 @@ from .schema import COSINE, L2, SMALLEST_NORM
 _LOWEST = float(np.finfo(np.float32).min)
 
 
+class _Padded:
+    """A map (B, C, H, W) whose border is repeated, so that a patch is a corner and fixed offsets.
+
+    Attributes:
+        rows: (B (H + 2 r) (W + 2 r), C), its pixels.
+    """
+
+    def __init__(self, body: BodyBuilder, image: str, channels: str) -> None:
+        """Pad the image by the radius r of a patch."""
+        self._body = body
+        batch, height, self._width = (body.size(image, axis) for axis in (0, 2, 3))
+        radius = body.op("Div", body.attribute("patch_size"), body.ints(2))
+        self._rim = body.op("Add", radius, radius)
+        self._across = body.op("Add", self._width, self._rim)
+        padded = body.op("Transpose", body.float32(image), perm=[0, 2, 3, 1])
+        for axis, size in ((1, height), (2, self._width)):
+            places = body.count(body.op("Add", size, self._rim))
+            last = body.op("Sub", size, body.ints(1))
+            inside = body.op("Max", body.op("Sub", places, radius), body.ints(0))
+            padded = body.op("Gather", padded, body.op("Min", inside, last), axis=axis)
+        self.rows = body.reshape(padded, -1, channels)
+        area = body.op("Mul", body.op("Add", height, self._rim), self._across)
+        self._begin = body.reshape(body.op("Mul", body.count(batch), area), -1, 1, 1)
+
+    def corners(self, pixels: str) -> str:
+        """Return where in ``rows`` the patches of pixels y W + x of their image begin.
+
+        The pixels are (n) or (B, any, n); the result is (B, 1 or any, n).
+        """
+        body = self._body
+        down = body.op("Mul", body.op("Div", pixels, self._width), self._rim)
+        return body.op("Add", body.op("Add", pixels, down), self._begin)
+
+    def offset(self, place: str) -> str:
+        """Return how far a place of a patch, counted row by row, lies behind its corner."""
+        body = self._body
+        side = body.attribute("patch_size")
+        down = body.op("Mul", body.op("Div", place, side), self._across)
+        return body.op("Add", down, body.op("Mod", place, side))
+
+
 class BodyMaps:
     """Tensors of the maps that every pass reads; n = H*W query pixels, m = Hk*Wk keys.
 
@@ -33,15 +74,10 @@ class BodyMaps:
         self.pixels = body.op("Mul", self.height, self.width)
         self.keys = body.op("Mul", self.key_height, self.key_width)
         all_keys = body.op("Mul", self.batch, self.keys)
-        self._radius = body.op("Div", body.attribute("patch_size"), body.ints(2))
-        self._query, self._key = (
-            body.reshape(body.op("Transpose", body.float32(one), perm=[0, 2, 3, 1]), *shape)
-            for one, shape in (
-                (query, (self.batch, self.pixels, channels)),
-                (key, (all_keys, channels)),
-            )
-        )
-        self.y, self.x = self._places(self.height, self.width)
+        self._query = _Padded(body, query, channels)
+        self._key = _Padded(body, key, channels)
+        pixels = body.count(self.pixels)
+        self.y, self.x = (body.op(which, pixels, self.width) for which in ("Div", "Mod"))
         self.key_offset = body.reshape(body.op("Mul", body.count(self.batch), self.keys), -1, 1, 1)
         self._searching = body.op(
             "Unsqueeze", self._mask(query_mask, self.height, self.width), body.ints([2])
@@ -57,18 +93,12 @@ class BodyMaps:
         self._is_l2, self._is_cosine = (
             body.op("Equal", body.attribute("metric"), body.ints(one)) for one in (L2, COSINE)
         )
-        self._places_of_patch = body.op(
-            "Mul", body.attribute("patch_size"), body.attribute("patch_size")
+        self._query_corners = self._query.corners(pixels)  # (B, 1, n)
+        self._query_norm = body.reshape(
+            self._norm(self._query, self._query_corners), self.batch, self.pixels
         )
-        self._query_norm = self._norm(self._query, self.height, self.width)
-        own = body.reshape(self._key, self.batch, self.keys, channels)
-        key_norm = self._norm(own, self.key_height, self.key_width)
-        self._key_norm = body.reshape(key_norm, all_keys)
-
-    def _places(self, height: str, width: str) -> tuple[str, str]:
-        """Return row and column of every pixel of a map."""
-        pixels = self.body.count(self.body.op("Mul", height, width))
-        return self.body.op("Div", pixels, width), self.body.op("Mod", pixels, width)
+        corners = self._key.corners(body.count(self.keys))
+        self._key_norm = body.reshape(self._norm(self._key, corners), all_keys)
 
     def _mask(self, mask: str, height: str, width: str) -> str:
         """Return where the mask, broadcast to the map, is above 0: bool (B, H*W)."""
@@ -110,28 +140,23 @@ class BodyMaps:
         v = body.op("Gather", self._table, second)
         return body.op("Mod", body.op("Add", u, v), body.ints(BOUND))
 
-    def _offsets(self, place: str) -> tuple[str, str]:
-        """Return how far the place of a patch is from its centre, down and to the right."""
-        body = self.body
-        side = body.attribute("patch_size")
-        down, right = (
-            body.op("Sub", body.op(which, place, side), self._radius) for which in ("Div", "Mod")
-        )
-        return down, right
+    def _places_where(self, condition: str) -> str:
+        """Return how many places a patch has where the condition holds, else 0."""
+        side = self.body.attribute("patch_size")
+        return self.body.op("Where", condition, self.body.op("Mul", side, side), self.body.ints(0))
 
-    def _norm(self, pixels: str, height: str, width: str) -> str:
-        """Return the norm (B, H*W) of the patch of every pixel of a map (B, H*W, C)."""
+    def _norm(self, maps: _Padded, corners: str) -> str:
+        """Return the norms of the patches that begin at the corners; only the cosine needs them."""
         body = self.body
-        squares = body.op("ReduceSum", body.op("Mul", pixels, pixels), body.ints([2]), keepdims=0)
-        y, x = self._places(height, width)
+        squares = body.op("ReduceSumSquare", maps.rows, body.ints([1]), keepdims=0)
 
         def add(place: str, sums: list[str]) -> list[str]:
-            down, right = self._offsets(place)
-            at = self.flat(body.op("Add", y, down), body.op("Add", x, right), height, width)
-            return [body.op("Add", sums[0], body.op("Gather", squares, at, axis=1))]
+            at = body.op("Add", corners, maps.offset(place))
+            return [body.op("Add", sums[0], body.op("Gather", squares, at))]
 
-        none = body.op("Expand", body.number(0.0), body.op("Shape", squares))
-        (sums,) = body.loop(self._places_of_patch, [(none, TensorProto.FLOAT)], add)
+        none = body.op("Expand", body.number(0.0), body.op("Shape", corners))
+        rounds = self._places_where(self._is_cosine)
+        (sums,) = body.loop(rounds, [(none, TensorProto.FLOAT)], add)
         return body.op("Max", body.op("Sqrt", sums), body.number(SMALLEST_NORM))
 
     def scored(self, candidates: str) -> tuple[str, str]:
@@ -147,25 +172,27 @@ class BodyMaps:
         taken = body.op("And", given, body.op("Gather", self._allowed, flat))
         taken = body.op("And", taken, self._searching)
         by_candidate = body.swap(key, 3)  # (B, any, n): all of a candidate's queries in one piece
-        v, u = (body.op(which, by_candidate, self.key_width) for which in ("Div", "Mod"))
+        corners = self._key.corners(by_candidate)
 
-        def add(place: str, sums: list[str]) -> list[str]:
-            down, right = self._offsets(place)
-            at = self.flat(
-                body.op("Add", self.y, down), body.op("Add", self.x, right), self.height, self.width
-            )
-            own = body.op("Unsqueeze", body.op("Gather", self._query, at, axis=1), body.ints([1]))
-            at = self.flat(
-                body.op("Add", v, down), body.op("Add", u, right), self.key_height, self.key_width
-            )
-            other = body.op("Gather", self._key, body.op("Add", at, self.key_offset))
-            less = body.op("Where", self._is_l2, own, body.number(0.0))
-            apart = body.op("Sub", other, less)  # the key itself for the other metrics
-            term = body.op("Mul", apart, body.op("Where", self._is_l2, apart, own))
+        def pair(place: str) -> list[str]:
+            return [
+                body.op("Gather", maps.rows, body.op("Add", at, maps.offset(place)))
+                for maps, at in ((self._query, self._query_corners), (self._key, corners))
+            ]
+
+        def apart(place: str, sums: list[str]) -> list[str]:
+            term = body.op("Sub", *pair(place))
+            square = body.op("ReduceSumSquare", term, body.ints([3]), keepdims=0)
+            return [body.op("Add", sums[0], square)]
+
+        def product(place: str, sums: list[str]) -> list[str]:
+            term = body.op("Mul", *pair(place))
             return [body.op("Add", sums[0], body.op("ReduceSum", term, body.ints([3]), keepdims=0))]
 
-        none = body.op("Expand", body.number(0.0), body.op("Shape", by_candidate))
-        (sums,) = body.loop(self._places_of_patch, [(none, TensorProto.FLOAT)], add)
+        sums = body.op("Expand", body.number(0.0), body.op("Shape", by_candidate))
+        for metric, step in ((self._is_l2, apart), (body.op("Not", self._is_l2), product)):
+            # A Loop of no rounds where the metric is another: bodies have no If.
+            (sums,) = body.loop(self._places_where(metric), [(sums, TensorProto.FLOAT)], step)
         sums = body.swap(sums, 3)
         own_norm = body.op("Unsqueeze", self._query_norm, body.ints([2]))
         cosine = body.op("Div", sums, own_norm)
