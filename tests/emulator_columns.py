@@ -22,12 +22,19 @@ import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 
-LIMITS = {"default": (48 * 1024, 4, 512), "tight": (26 * 1024, 2, 3)}
-"""Shared bytes, warps and blocks; the tight ones send most rows through the workspace."""
+LIMITS = {
+    "default": (48 * 1024, 4, 512, 1),
+    "tight": (26 * 1024, 2, 3, 1),
+    "simt": (48 * 1024, 4, 512, 0),
+}
+"""Shared bytes, warps, blocks, tensor cores; tight ones send most rows through the workspace."""
+
+TENSOR = ("NystraWindowNystrom", "NystraWindowNystromformer")
+"""What may run on tensor cores, in float16 and bfloat16."""
 
 ORDERS = {"plain": (0, 1, 2), "asan": (0,), "race": (0,)}
 """Seeds of the order of threads: forwards, backwards, shuffled. Sanitizers do not depend on it.
-Types other than a row's first run in the first order alone: their control flow is the same."""
+Types that run as a row's first does, run in the first order alone."""
 
 SMALL = 600
 """Entries of a field up to which a search runs in every type, order and build."""
@@ -40,16 +47,20 @@ def _large(case: Case) -> bool:
 def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
 
-    Tight limits are for what reads them, in one type. Large searches run in one type, and in the
-    slow builds not at all: small ones reach every branch.
+    Tight limits are for what reads them, in one type for each way to multiply. Large searches run
+    in one type, and in the slow builds not at all: small ones reach every branch.
     """
+    tensor = case.operator in TENSOR
+    if limits == "simt":  # without tensor cores; float32 has none anyway
+        return ("float16", "bfloat16") if tensor and build == "plain" else ()
     if limits == "tight":
-        return () if case.operator == "NystraPatchMatch" else case.dtypes[:1]
+        types = case.dtypes[: 1 + tensor]
+        return () if case.operator == "NystraPatchMatch" else types
     if _large(case):
         return case.dtypes[:1] if build == "plain" else ()
     if build == "plain":  # bfloat16 where the reference can judge it
         return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
-    one_type = build == "race" or case.operator == "NystraPatchMatch"
+    one_type = (build == "race" and not tensor) or case.operator == "NystraPatchMatch"
     return case.dtypes[:1] if one_type else case.dtypes
 
 
@@ -86,7 +97,8 @@ def _orders(
 ) -> tuple[np.ndarray, ...]:
     """The outputs of a row, the same in every order of the threads."""
     first: tuple[np.ndarray, ...] = ()
-    every = dtype == case.dtypes[0] and not _large(case)
+    every = dtype == case.dtypes[0] or (case.operator in TENSOR and dtype == "float16")
+    every = every and not _large(case)
     for seed in ORDERS[build] if every else ORDERS[build][:1]:
         library.emulator_seed(seed)
         results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])

@@ -169,7 +169,7 @@ def run(
         case: the row; its attributes are not checked.
         arrays: its inputs; bfloat16 as their bits in uint16.
         dtype: of TYPES.
-        limits: shared bytes, warps and blocks a launch may use.
+        limits: shared bytes, warps and blocks a launch may use; 1 for tensor cores, else 0.
 
     Returns:
         The outputs, of the types of the inputs.

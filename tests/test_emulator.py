@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import emulator_library
@@ -34,24 +35,41 @@ for fault in range(int(sys.argv[2])):
         status = library.emulated_fault(fault, seed, out)
         seen.append([status, library.emulator_error().decode(), [str(x) for x in out]])
     outcomes.append(seen)
-print(json.dumps(outcomes))
+a, b = ((ctypes.c_float * len(one))(*one) for one in json.loads(sys.argv[3]))
+products = []
+for fault in range(5):
+    out = (ctypes.c_float * 128)()
+    status = library.emulated_product(fault, a, b, out)
+    products.append([status, library.emulator_error().decode(), list(out)])
+print(json.dumps([outcomes, products]))
 """
+
+RNG = np.random.default_rng(7)
+LEFT = RNG.standard_normal((16, 8)).astype(np.float32)
+RIGHT = RNG.standard_normal((8, 8)).astype(np.float16).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=["plain", "race"])
-def outcomes(
+def said(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, dict[str, list[tuple[int, str, list[str]]]]]:
-    """The build, and what it says of each fault in each order of threads."""
+) -> tuple[str, list[list[tuple[int, str, list[str]]]], list[tuple[int, str, list[float]]]]:
+    """The build, and what it says of the faults and of the products."""
     if reason := emulator_library.missing():
         pytest.skip(reason)
     build = request.param
     sources = [emulator_library.ROOT / "tests" / "emulator" / name for name in FILES]
     library = tmp_path_factory.mktemp("faults") / "faults.so"
     emulator_library.compile_library(build, sources, library)
-    command = [sys.executable, "-c", SCRIPT, str(library), str(len(FAULTS))]
+    factors = json.dumps([LEFT.ravel().tolist(), RIGHT.ravel().tolist()])
+    command = [sys.executable, "-c", SCRIPT, str(library), str(len(FAULTS)), factors]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return build, dict(zip(FAULTS, json.loads(done.stdout), strict=True))
+    return build, *json.loads(done.stdout)
+
+
+@pytest.fixture
+def outcomes(said) -> tuple[str, dict[str, list[tuple[int, str, list[str]]]]]:  # type: ignore[no-untyped-def]
+    """The build, and what it says of each fault in each order of threads."""
+    return said[0], dict(zip(FAULTS, said[1], strict=True))
 
 
 FILES = ("faults.cu", "races.cc")
@@ -92,6 +110,26 @@ def test_a_launch_fails(outcomes, fault: str, message: str) -> None:  # type: ig
 def test_unwritten_shared_memory_is_nan(outcomes) -> None:  # type: ignore[no-untyped-def]
     for _, _, out in outcomes[1]["unwritten"]:
         assert [i for i, value in enumerate(out) if "nan" in value] == [4, 6, 68, 70]
+
+
+def test_a_product_on_tensor_cores(said) -> None:  # type: ignore[no-untyped-def]
+    """The twin holds the matrices as the manual says; a wrong place or a lost part is seen."""
+    want = LEFT.astype(np.float64) @ RIGHT.astype(np.float64)
+    scale = np.abs(LEFT).astype(np.float64) @ np.abs(RIGHT).astype(np.float64)
+    right, swapped, no_low, extra_bits, half_a_warp = said[2]
+
+    def error(product: tuple[int, str, list[float]]) -> float:
+        assert product[:2] == [0, ""]
+        got = np.array(product[2]).reshape(16, 8)
+        return float((np.abs(got - want) / scale).max())
+
+    assert error(right) < 2**-20
+    assert error(swapped) > 0.1
+    assert 2**-13 < error(no_low) < 2**-10
+    assert extra_bits[0] == 719
+    assert "bits that tf32 does not have" in extra_bits[1]
+    assert half_a_warp[0] == 719
+    assert "left the kernel" in half_a_warp[1]
 
 
 def test_sources_of_the_library_exist() -> None:

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -26,7 +27,7 @@ constexpr size_t kSharedArrays = 64;  // of a block at most
 constexpr int kWarp = 32;
 
 enum class Waits { kReady, kAtBarrier, kInWarp, kDone };
-enum class WarpOp { kSync, kIndex, kUp, kDown, kXor, kBallot };
+enum class WarpOp { kSync, kIndex, kUp, kDown, kXor, kBallot, kMultiply };
 
 struct Fiber {
   Context context;
@@ -57,6 +58,7 @@ struct Emulator {
   unsigned seed = 0;
   std::string error;
   cudaError_t last_error = cudaSuccess;
+  cudaStream_t stream = nullptr;  // the one that work must be put on
   bool in_block = false;
   long switches = 0, block = 0, first_block = 0;  // blocks count on from launch to launch
 };
@@ -128,6 +130,8 @@ inline int source_lane(const Fiber& f, int lane) {
   }
 }
 
+void multiply(const std::array<uint64_t, kWarp>& lanes);  // tensor_core.h
+
 // The last lane of the mask to arrive computes the results of all and lets them go.
 inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
                                const char* file, int line) {
@@ -154,6 +158,11 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
   if (!complete) {
     wait(Waits::kInWarp, file, line);
     return lane_fiber(lane).result;
+  }
+  if (op == WarpOp::kMultiply) {
+    std::array<uint64_t, kWarp> values;
+    for (int i = 0; i < kWarp; ++i) values[size_t(i)] = lane_fiber(i).value;
+    multiply(values);
   }
   uint64_t ballot = 0;
   for (int i = 0; i < kWarp; ++i)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "block.h"
+#include "tensor_core.h"
 
 namespace emu {
 
@@ -39,16 +40,29 @@ inline cudaError_t run(dim3 grid, dim3 block, size_t shared_bytes, std::function
   return state.error.empty() ? cudaSuccess : state.last_error = cudaErrorLaunchFailure;
 }
 
+inline cudaError_t refuse_stream() {
+  state.error = "the work was put on another stream";
+  return state.last_error = cudaErrorInvalidValue;
+}
+
 }  // namespace emu
 
 template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t,
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                    A&&... arguments) {
+  if (stream != emu::state.stream) return emu::refuse_stream();
   std::tuple<std::decay_t<P>...> values(static_cast<P>(arguments)...);
   return emu::run(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
 }
 
-inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
+// The emulator has the tensor cores of sm_80.
+template <class... P>
+int architecture_of(void (*)(P...)) {
+  return 80;
+}
+
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  if (stream != emu::state.stream) return emu::refuse_stream();
   std::memset(memory, value, bytes);
   return cudaSuccess;
 }

@@ -43,6 +43,11 @@ struct __half {
 };
 inline __half __float2half(float x) { return {static_cast<_Float16>(x)}; }
 inline float __half2float(__half x) { return static_cast<float>(x.value); }
+inline __half __ushort_as_half(uint16_t bits) {
+  __half x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
 
 struct __nv_bfloat16 {
   uint16_t bits;

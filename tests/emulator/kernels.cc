@@ -45,7 +45,7 @@ WindowShape shape_of(const int64_t* n, float scale) {
   return {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], scale};
 }
 
-Limits limits_of(const int64_t* n) { return {n[0], n[1], n[2]}; }
+Limits limits_of(const int64_t* n) { return {n[0], n[1], n[2], n[3] != 0}; }
 
 }  // namespace
 

@@ -64,14 +64,16 @@ __device__ __forceinline__ void with_width(int width, const F& f) {
     f(Width<1>());
 }
 
-// The widest of 4, 2 and 1 elements that divides both counts and suits the pointers.
+// Whether accesses of `width` elements divide both counts and suit the pointers.
+inline bool width_fits(int64_t width, int64_t count, int64_t other_count, const void* a, const void* b, int64_t size) {
+  return count % width == 0 && other_count % width == 0 &&
+         reinterpret_cast<uintptr_t>(a) % uintptr_t(width * size) == 0 &&
+         reinterpret_cast<uintptr_t>(b) % uintptr_t(width * size) == 0;
+}
+
+// The widest of 4, 2 and 1 elements that fits.
 inline int common_width(int64_t count, int64_t other_count, const void* a, const void* b, int64_t size) {
-  const auto fits = [=](int64_t width) {
-    return count % width == 0 && other_count % width == 0 &&
-           reinterpret_cast<uintptr_t>(a) % uintptr_t(width * size) == 0 &&
-           reinterpret_cast<uintptr_t>(b) % uintptr_t(width * size) == 0;
-  };
-  return fits(4) ? 4 : fits(2) ? 2 : 1;
+  return width_fits(4, count, other_count, a, b, size) ? 4 : width_fits(2, count, other_count, a, b, size) ? 2 : 1;
 }
 
 // Calls f(a null pointer of the element type) and returns what it returns.
@@ -85,6 +87,12 @@ auto with_type(Type type, const F& f) {
     default:
       return f(static_cast<float*>(nullptr));
   }
+}
+
+// The same for half and bfloat16 alone.
+template <class F>
+auto with_half_type(Type type, const F& f) {
+  return type == Type::kHalf ? f(static_cast<__half*>(nullptr)) : f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
 // tile[i * step + c] = channel c of token i, `channels` of them and zeros up to a multiple of 4,

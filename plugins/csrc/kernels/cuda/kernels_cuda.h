@@ -23,6 +23,7 @@ struct Limits {
   int64_t shared_bytes = 48 * 1024;  // of a block, static and dynamic
   int64_t warps = 4;                 // of a block: 1, 2 or 4
   int64_t blocks = 512;              // that share a workspace among them
+  bool tensor_cores = true;          // where they pay; NYSTRA_CUDA_TENSOR_CORES=0 forbids them too
 };
 
 // Z (matrices, m, m) of A (matrices, m, m), m = params.size to kMaxPinvSize. batch_init: the

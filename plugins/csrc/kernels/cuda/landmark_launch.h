@@ -1,6 +1,9 @@
 // Plans and launches a kernel of a Nystrom form; its workspace.
 #pragma once
 
+#include <cstdlib>
+#include <cstring>
+
 #include "kernels_cuda.h"
 #include "landmark_window.h"
 
@@ -9,13 +12,16 @@ namespace {
 
 constexpr int64_t kMaximaBytes = 256;
 
+// Where the buffers of a kernel are, and how it multiplies.
+enum class Way { kWorkspace, kShared, kTensor };  // kTensor: in shared memory
+
 struct LandmarkPlan {
   LandmarkJob job;
   int warps;
   bool in_shared;
   int64_t blocks, shared_bytes;
 
-  LandmarkPlan(const LandmarkParams& params, const Limits& limits) : job{} {
+  LandmarkPlan(const LandmarkParams& params, const Limits& limits, bool tensor = false) : job{} {
     const Windows s = windows(params.shape);
     job.shape = s;
     job.tasks = params.shape.windows() * params.shape.heads;
@@ -26,20 +32,20 @@ struct LandmarkPlan {
     job.scale = params.shape.scale * kLog2E;
     job.threshold = params.threshold * kLog2E;
     job.guard = params.guard;
+    job.tensor = tensor;
     const int d = s.head_dim < kChunk ? s.head_dim : kChunk, e = s.value_dim < kChunk ? s.value_dim : kChunk;
     job.tile_step = row_step(d > e ? d : e);
     // Shared memory alone, with two warps at least if there is work for them; else the workspace.
     const int fewest = s.tokens > kTokens && limits.warps > 1 ? 2 : 1;
     warps = int(limits.warps);
     while (warps > fewest && bytes(warps, true).small > limits.shared_bytes) warps /= 2;
-    in_shared = bytes(warps, true).small <= limits.shared_bytes;
+    in_shared = bytes(warps, true).small <= limits.shared_bytes && job.tasks <= 0x7fffffff;
     if (!in_shared)
       for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;) warps /= 2;
     const Bytes used = bytes(warps, in_shared);
     shared_bytes = used.small;
     job.block_bytes = used.big;
-    const int64_t most = in_shared ? 0x7fffffff : limits.blocks;
-    blocks = job.tasks < most ? job.tasks : most;
+    blocks = in_shared || job.tasks < limits.blocks ? job.tasks : limits.blocks;
   }
 
   size_t workspace(bool batch_init) const {
@@ -61,14 +67,34 @@ struct LandmarkPlan {
   }
 };
 
-// Kernels::run<T, kShared> is the kernel.
+// For comparisons on a device: the environment can forbid the tensor cores to a whole process.
+inline bool tensor_cores_allowed(const Limits& limits) {
+  const char* const setting = std::getenv("NYSTRA_CUDA_TENSOR_CORES");
+  return limits.tensor_cores && (setting == nullptr || std::strcmp(setting, "0") != 0);
+}
+
+// Whether the passes can run on tensor cores: words of two elements of 16 bits, a landmark a row.
+inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const void* qkv, const void* out) {
+  const WindowShape& s = params.shape;
+  return type != Type::kFloat && params.landmarks() <= kTensorLandmarks && s.head_dim <= kTensorChannels &&
+         s.value_dim <= kTensorChannels && width_fits(2, s.head_dim, s.value_dim, qkv, out, 2);
+}
+
+// Kernels::run<T, Way> is the kernel.
 template <class Kernels>
 Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type, const void* qkv, void* out,
                         void* workspace, Stream stream, const Limits& limits) {
   if (params.shape.windows() == 0) return Status::kOk;
   if (params.landmarks() < 1 || params.landmarks() > kMaxLandmarks || !countable(params.shape))
     return Status::kUnsupported;
-  const LandmarkPlan plan(params, limits);
+  LandmarkPlan plan(params, limits);
+  if (tensor_cores_allowed(limits) && suits_tensor_cores(params, type, qkv, out) &&
+      with_half_type(type, [](auto* element) {
+        return architecture_of(Kernels::template run<std::remove_pointer_t<decltype(element)>, Way::kTensor>()) >= 80;
+      })) {
+    const LandmarkPlan other(params, limits, true);
+    if (other.in_shared) plan = other;  // it needs no more of the workspace
+  }
   if (plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
   if (workspace == nullptr && plan.workspace(batch_init) > 0) return Status::kNoScratch;
   LandmarkJob job = plan.job;
@@ -76,8 +102,12 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
   job.workspace = static_cast<unsigned char*>(workspace) + (batch_init ? kMaximaBytes : 0);
   const auto run = [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    job.width = common_width(params.shape.head_dim, params.shape.value_dim, qkv, out, sizeof(T));
-    const auto kernel = plan.in_shared ? Kernels::template run<T, true>() : Kernels::template run<T, false>();
+    const int64_t d = params.shape.head_dim, e = params.shape.value_dim;
+    job.width = common_width(d, e, qkv, out, sizeof(T));
+    job.wide = width_fits(8, d, e, qkv, out, sizeof(T));
+    auto kernel = plan.in_shared ? Kernels::template run<T, Way::kShared>() : Kernels::template run<T, Way::kWorkspace>();
+    if constexpr (sizeof(T) == 2)
+      if (job.tensor) kernel = Kernels::template run<T, Way::kTensor>();
     return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)), dim3(unsigned(plan.warps * kWarp)),
                   size_t(plan.shared_bytes), queue, job, static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;
   };
@@ -91,22 +121,24 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
   return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
-// Calls run(task, buffers) for each task of this block.
-template <bool kShared, class F>
+// Calls run(task, buffers) for each task of this block: one, or where blocks share a workspace several.
+template <Way kWay, class F>
 __device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char* memory, const F& run) {
   const int warps = int(blockDim.x) / kWarp;
   SharedMemory shared(memory);
-  const auto all = [&](LandmarkBuffers b) {
+  if constexpr (kWay == Way::kTensor && !kTensorCores) {
+    return;  // not launched there
+  } else if constexpr (kWay != Way::kWorkspace) {
+    LandmarkBuffers b(job, warps, shared, shared);
+    run(int64_t(blockIdx.x), b);
+  } else {
+    Workspace workspace(job.workspace + blockIdx.x * job.block_bytes);
+    const LandmarkBuffers buffers(job, warps, workspace, shared);
     for (int64_t task = blockIdx.x; task < job.tasks; task += gridDim.x) {
+      LandmarkBuffers b = buffers;
       run(task, b);
       __syncthreads();  // the buffers are free
     }
-  };
-  if constexpr (kShared) {
-    all(LandmarkBuffers(job, warps, shared, shared));
-  } else {
-    Workspace workspace(job.workspace + blockIdx.x * job.block_bytes);
-    all(LandmarkBuffers(job, warps, workspace, shared));
   }
 }
 

@@ -16,6 +16,8 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kMostWarps = 4;
+constexpr int kTensorLandmarks = 16, kTensorChannels = 32;  // that the passes on tensor cores take
+constexpr int kFragments = 20;  // of four words a lane, that these keep in shared memory
 
 struct LandmarkJob {
   Windows shape;
@@ -24,6 +26,8 @@ struct LandmarkJob {
   float scale, threshold;  // times log2(e)
   float guard;
   int width;        // of vector accesses
+  bool wide;        // 8 elements in one access are fine
+  bool tensor;      // the passes run on tensor cores
   int tile_step;
   unsigned* maxima;  // of the batch, or null
   bool only_maxima;  // merge the maxima of the tasks, and no more
@@ -39,12 +43,13 @@ struct LandmarkBuffers {
   float* product;         // (m4, e_step) Z G_U V; takes the place of `queries`
   float* inverse;         // (m4, m_step) Z
   float* values;          // (warps, m4, e_step) G_U V of each warp's tokens; the first: of all
-  float* scores;          // (warps, kTokens, m_step) tokens against landmarks
-  float* tiles;           // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels
+  float* scores;          // (warps, kTokens, m_step) tokens against landmarks; on tensor cores only what
+                          // shares memory with them
+  float* tiles;           // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels; so
   float* rows;            // (warps, 3, m4) what a form keeps of each landmark
   float* combined;        // (m4) for the form
-  float* factors;         // (warps, kTokens)
-  int* pixels;            // (warps, kTokens)
+  float* factors;         // (warps, kTokens); so
+  int* pixels;            // (warps, kTokens); so
   int* regions;           // (m4) of landmarks
   PinvBuffers pinv;       // its matrices beside `inverse` share memory with the scores
 
@@ -59,16 +64,21 @@ struct LandmarkBuffers {
     product = queries;
     inverse = big.template take<float>(m4 * m_step);
     values = big.template take<float>(warps * m4 * e_step);
-    scores = small.template take<float>(warps * kTokens * m_step);
-    tiles = small.template take<float>(warps * kTokens * job.tile_step);
+    const int tokens = job.tensor ? 0 : warps * kTokens;  // tensor cores take them from registers
+    const int score_rows = job.tensor ? 4 * m4 : tokens;
+    int floats = score_rows * m_step;
+    if (job.tensor && floats < kFragments * kWarp * 4) floats = kFragments * kWarp * 4;
+    scores = small.template take<float>(floats);
+    tiles = small.template take<float>(tokens * job.tile_step);
     rows = small.template take<float>(warps * 3 * m4);
     combined = small.template take<float>(m4);
-    factors = small.template take<float>(warps * kTokens);
-    pixels = small.template take<int>(warps * kTokens);
+    factors = small.template take<float>(tokens);
+    pixels = small.template take<int>(tokens);
     regions = small.template take<int>(m4);
     float* matrices[4];
+    const int rows_apart = job.tensor ? m4 : kTokens, fit = m4 <= rows_apart ? score_rows / rows_apart : 0;
     for (int i = 0; i < 4; ++i)
-      matrices[i] = i < warps && m4 <= kTokens ? scores + i * kTokens * m_step : big.template take<float>(m4 * m_step);
+      matrices[i] = i < fit ? scores + i * rows_apart * m_step : big.template take<float>(m4 * m_step);
     pinv = {matrices[0], inverse, matrices[1], matrices[2], matrices[3], rows, rows + m4, rows + 2 * m4};
   }
 };

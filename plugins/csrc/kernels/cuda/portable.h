@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
+#include <type_traits>
 
 #ifdef NYSTRA_BLOCK_EMULATOR
 #include "block_emulator.h"
@@ -21,12 +23,37 @@
 namespace nystra::cuda {
 namespace {
 
-#ifndef NYSTRA_BLOCK_EMULATOR
+#ifdef NYSTRA_BLOCK_EMULATOR
+constexpr bool kTensorCores = true;
+#else
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool kTensorCores = false;  // of the architecture that is compiled for
+#else
+constexpr bool kTensorCores = true;
+#endif
+
+// Says what is wrong with this launch, and takes only an error of its own from the caller's thread.
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
                    A&&... arguments) {
-  kernel<<<grid, block, shared, stream>>>(static_cast<P>(arguments)...);
-  return cudaGetLastError();
+  std::tuple<std::decay_t<P>...> values(static_cast<P>(arguments)...);
+  const cudaError_t error = std::apply(
+      [&](auto&... each) {
+        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&each))...};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream);
+      },
+      values);
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
+// What __CUDA_ARCH__ / 10 was for the code of a kernel that the device runs; 0: it has none.
+template <class... P>
+int architecture_of(void (*kernel)(P...)) {
+  cudaFuncAttributes found;
+  if (cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(kernel)) == cudaSuccess) return found.ptxVersion;
+  cudaGetLastError();
+  return 0;
 }
 #endif
 

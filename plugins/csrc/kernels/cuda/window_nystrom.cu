@@ -1,20 +1,25 @@
 // NystraWindowNystrom: the kernel Nystrom attention of PnP-Nystra in windows of a shifted map.
 //
 // A block does one head of one window: landmarks, their pseudoinverse Z, one pass over the keys
-// that sums G_U [V 1], one pass over the queries. Memory of a block: O(m (d + e + m)).
+// that sums G_U [V 1], one pass over the queries. Memory of a block: O(m (d + e + m)). For half and
+// bfloat16, to 16 landmarks and 32 channels, the passes run on tensor cores (landmark_tensor.h).
 //
 // Floor, S bytes an element: (2d + 2e) S bytes a token and head, and (2d) S more where the caches
 // do not keep a window's q and k from the landmarks to the passes; 4 m (d + e) FLOPs a token and
 // head, m^2 additions more for the guard, 2 m exponentials, and iterations * 8 m^3 FLOPs a window
-// and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half.
+// and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half; on tensor
+// cores 10,752 of tf32, since what is split is multiplied two or three times, and about 1,700
+// instructions of a warp for 32 tokens (as counted in the code for sm_90).
 #include "landmark_launch.h"
+#include "landmark_tensor.h"
 
 namespace nystra::cuda {
 namespace {
 
 // f(x) = exp(min(x, threshold)) + max(x - threshold, 0) of x log2(e); NaN stays NaN.
 __device__ __forceinline__ float kernel_form(float x, float threshold) {
-  return x > threshold ? fmaf(kLn2, x - threshold, exp2f(threshold)) : exp2f(x);
+  const float power = exp2f(x > threshold ? threshold : x);
+  return x > threshold ? fmaf(kLn2, x - threshold, power) : power;
 }
 
 // Pass 1: values = G_U V and rows = G_U 1, of the warp's tokens.
@@ -69,6 +74,17 @@ struct Guarded {
   float factor, share, divisor;  // divisor: of the soft form
 };
 
+// Of |P| G_U 1, P G_U 1 and G_L 1 of a token.
+__device__ __forceinline__ Guarded guarded(const LandmarkJob& job, float magnitude, float denominator, float total) {
+  if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
+  magnitude = magnitude < 1e-30f ? 1e-30f : magnitude;
+  const float least = job.guard * magnitude;
+  float ratio = 1.0f;
+  if (!(denominator > 2.001f * least)) ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN: a share of 0
+  return {1.0f / fmaxf(denominator, least), ratio >= 1.0f ? 1.0f : ratio > 0.0f ? ratio : 0.0f,
+          total < 1e-30f ? 1e-30f : total};
+}
+
 // Of token `lane` of the warp's tile.
 __device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
   const int t = w.lane % 8, quarter = w.lane / 8;  // tokens t + 8 i, landmarks 4 quarter + 16 n
@@ -101,11 +117,7 @@ __device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const Lan
     }
     if (i == quarter) magnitude = magnitudes[i], denominator = denominators[i], total = totals[i];
   }
-  if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
-  magnitude = magnitude < 1e-30f ? 1e-30f : magnitude;
-  const float ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN: a share of 0
-  return {1.0f / fmaxf(denominator, job.guard * magnitude), ratio >= 1.0f ? 1.0f : ratio > 0.0f ? ratio : 0.0f,
-          total < 1e-30f ? 1e-30f : total};
+  return guarded(job, magnitude, denominator, total);
 }
 
 // Pass 2: out = (G_L product) / (G_L combined), guarded.
@@ -151,11 +163,150 @@ __device__ void pass_queries(const LandmarkJob& job, const Place& place, const H
   });
 }
 
-template <class T, bool kShared>
-__global__ void __launch_bounds__(kMostWarps* kWarp, kShared ? 4 : 3)
+// Pass 1 on tensor cores.
+template <class T>
+__device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+                                 const LandmarkBuffers& b, const WarpBuffers& w) {
+  const TensorLane at(w.lane);
+  float rows[2] = {};  // of landmarks group and group + 8
+  int regions[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) regions[i] = at.group + 8 * i < job.m ? b.regions[at.group + 8 * i] : 0;
+  tensor_keys(job, place, head, b, w, [&](const TensorTile& tile, float(&s)[kFold][4], auto&) {
+#pragma unroll
+    for (int t = 0; t < kFold; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float value = kernel_form(s[t][i], job.threshold);
+        s[t][i] = 8 * t + 2 * at.in + i % 2 < tile.count ? value : 0.0f;
+      }
+    if (place.cut) {
+#pragma unroll
+      for (int t = 0; t < kFold; ++t)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (tile.region(8 * t + 2 * at.in + i % 2) != regions[i / 2]) s[t][i] = 0.0f;
+    }
+#pragma unroll
+    for (int t = 0; t < kFold; ++t)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rows[i / 2] += s[t][i];
+  });
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    rows[i] = row_sum(rows[i]);
+    if (at.in == 0 && at.group + 8 * i < b.m4) w.rows[at.group + 8 * i] = rows[i];
+  }
+  __syncthreads();
+}
+
+// Pass 2 on tensor cores.
+template <class T>
+__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
+                                    const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+  const TensorLane at(w.lane);
+  const Fragments fragments(b, w.lane);
+  int regions = 0;  // of landmarks 2 in and 2 in + 1 of each part, two bits each
+#pragma unroll
+  for (int n = 0; n < kColumnParts; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int landmark = 8 * n + 2 * at.in + i;
+      regions |= (landmark < job.m ? b.regions[landmark] : 0) << (4 * n + 2 * i);
+    }
+  }
+  make_fragments(job, b, w, job.guard != 0.0f);
+  for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
+    uint32_t queries[kFold][kSteps];
+    load_queries(job, in, tile, at, queries);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {  // 16 tokens
+      const int token = 16 * part + at.group;
+      float s[kColumnParts][4] = {};
+      score_queries<T>(queries[2 * part], queries[2 * part + 1], fragments, s);
+      float denominators[2] = {}, totals[2] = {}, magnitudes[2] = {};
+      Split<4> weights[kColumnParts];
+#pragma unroll
+      for (int n = 0; n < kColumnParts; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float value = kernel_form(s[n][i] * job.scale, job.threshold);
+          s[n][i] = 8 * n + 2 * at.in + i % 2 < job.m ? value : 0.0f;
+        }
+        if (place.cut) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (tile.region(token + i / 2 * 8) != (regions >> (4 * n + i % 2 * 2) & 3)) s[n][i] = 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int landmark = 8 * n + 2 * at.in + i;
+          const float combined = landmark < job.m ? b.combined[landmark] : 0.0f;
+          denominators[0] = fmaf(s[n][i], combined, denominators[0]);
+          denominators[1] = fmaf(s[n][2 + i], combined, denominators[1]);
+          totals[0] += s[n][i];
+          totals[1] += s[n][2 + i];
+        }
+        weights[n] = as_left(s[n]);
+      }
+      if (job.guard != 0.0f) {
+#pragma unroll
+        for (int o = 0; o < kColumnParts; ++o) {
+          float p[4] = {};
+#pragma unroll
+          for (int n = 0; n < kColumnParts; ++n)
+            multiply_add(p, weights[n], fragments.get(kOfInverse + n * kColumnParts + o));
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const int landmark = 8 * o + 2 * at.in + i;
+            const float sum = landmark < job.m ? b.rows[landmark] : 0.0f;
+            magnitudes[0] = fmaf(fabsf(p[i]), sum, magnitudes[0]);
+            magnitudes[1] = fmaf(fabsf(p[2 + i]), sum, magnitudes[1]);
+          }
+        }
+      }
+      float full[kChannelParts][4] = {};
+#pragma unroll
+      for (int n = 0; n < kColumnParts; ++n)
+#pragma unroll
+        for (int c = 0; c < kChannelParts; ++c) multiply_add(full[c], weights[n], fragments.get(kOfProduct + n * kChannelParts + c));
+      Guarded guards[2];
+      bool touched = false;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        guards[r] = guarded(job, row_sum(magnitudes[r]), row_sum(denominators[r]), row_sum(totals[r]));
+        touched = touched || (token + 8 * r < tile.count && guards[r].share < 1.0f);
+#pragma unroll
+        for (int c = 0; c < kChannelParts; ++c) full[c][2 * r] *= guards[r].factor, full[c][2 * r + 1] *= guards[r].factor;
+      }
+      if (__any_sync(kAllLanes, touched)) {
+#pragma unroll
+        for (int c = 0; c < kChannelParts; ++c) {
+          float soft[4] = {};
+#pragma unroll
+          for (int n = 0; n < kColumnParts; ++n)
+            multiply_add(soft, weights[n], right_output(job, b.values, b, at, n, c));
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float share = guards[i / 2].share, safe = soft[i] / guards[i / 2].divisor;
+            full[c][i] = share > 0.0f ? safe + share * (full[c][i] - safe) : safe;
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        T* const to = out + tile.pixel(token + 8 * r) * job.shape.out_channels + head * job.shape.value_dim;
+        if (token + 8 * r < tile.count) write_channels(job, to, at, r, full);
+      }
+    }
+  });
+}
+
+template <class T, Way kWay>
+__global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
     window_nystrom_kernel(LandmarkJob job, const T* __restrict__ qkv, T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
-  for_tasks<kShared>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
+  for_tasks<kWay>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
     const int head = int(task % job.shape.heads);
     const Place place(job.shape, int(task / job.shape.heads));
     const Head<T> in(job.shape, qkv, head);
@@ -165,16 +316,22 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kShared ? 4 : 3)
       return b.regions[i] == b.regions[j] ? kernel_form(x, job.threshold) : 0.0f;
     });
     if (!invert_core(job, place, b)) return;
-    pass_keys(job, place, in, b, w);
+    if constexpr (kWay == Way::kTensor)
+      tensor_pass_keys(job, place, in, b, w);
+    else
+      pass_keys(job, place, in, b, w);
     combine(job, b, w);
-    pass_queries(job, place, in, head, b, w, out);
+    if constexpr (kWay == Way::kTensor)
+      tensor_pass_queries(job, place, in, head, b, w, out);
+    else
+      pass_queries(job, place, in, head, b, w, out);
   });
 }
 
 struct Kernels {
-  template <class T, bool kShared>
+  template <class T, Way kWay>
   static auto run() {
-    return window_nystrom_kernel<T, kShared>;
+    return window_nystrom_kernel<T, kWay>;
   }
 };
 

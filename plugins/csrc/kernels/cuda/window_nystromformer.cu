@@ -5,6 +5,7 @@
 //
 // Floor: that of window_nystrom.cu, without the guard.
 #include "landmark_launch.h"
+#include "landmark_tensor.h"
 
 namespace nystra::cuda {
 namespace {
@@ -99,11 +100,114 @@ __device__ void pass_queries(const LandmarkJob& job, const Place& place, const H
   });
 }
 
-template <class T, bool kShared>
-__global__ void __launch_bounds__(kMostWarps* kWarp, kShared ? 4 : 3)
+// Pass 1 on tensor cores.
+template <class T>
+__device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+                                 const LandmarkBuffers& b, const WarpBuffers& w) {
+  const TensorLane at(w.lane);
+  float maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};  // of landmarks group and group + 8
+  int regions[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) regions[r] = at.group + 8 * r < job.m ? b.regions[at.group + 8 * r] : 0;
+  tensor_keys(job, place, head, b, w, [&](const TensorTile& tile, float(&s)[kFold][4], float(&sums)[kChannelParts][4]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float most = maxima[r], total = 0.0f;
+#pragma unroll
+      for (int t = 0; t < kFold; ++t)
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          const int token = 8 * t + 2 * at.in + i % 2;
+          if (place.cut && tile.region(token) != regions[r]) s[t][i] += kApart;
+          if (token < tile.count) most = fmaxf(most, s[t][i]);
+        }
+      most = row_max(most);
+#pragma unroll
+      for (int t = 0; t < kFold; ++t)
+#pragma unroll
+        for (int i = 2 * r; i < 2 * r + 2; ++i) {
+          s[t][i] = 8 * t + 2 * at.in + i % 2 < tile.count ? exp2f(s[t][i] - most) : 0.0f;
+          total += s[t][i];
+        }
+      const float correction = exp2f(maxima[r] - most);
+      maxima[r] = most;
+      totals[r] = totals[r] * correction + total;
+#pragma unroll
+      for (int c = 0; c < kChannelParts; ++c) sums[c][2 * r] *= correction, sums[c][2 * r + 1] *= correction;
+    }
+  });
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float total = row_sum(totals[r]);
+    const int landmark = at.group + 8 * r;
+    if (at.in == 0 && landmark < b.m4) w.rows[landmark] = maxima[r], w.rows[b.m4 + landmark] = total;
+  }
+  __syncthreads();
+}
+
+// Pass 2 on tensor cores.
+template <class T>
+__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
+                                    const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+  const TensorLane at(w.lane);
+  const Fragments fragments(b, w.lane);
+  int regions = 0;  // of landmarks 2 in and 2 in + 1 of each part, two bits each
+#pragma unroll
+  for (int n = 0; n < kColumnParts; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int landmark = 8 * n + 2 * at.in + i;
+      regions |= (landmark < job.m ? b.regions[landmark] : 0) << (4 * n + 2 * i);
+    }
+  make_fragments(job, b, w, false);
+  for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
+    uint32_t queries[kFold][kSteps];
+    load_queries(job, in, tile, at, queries);
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {  // 16 tokens
+      const int token = 16 * part + at.group;
+      float s[kColumnParts][4] = {}, sums[kChannelParts][4] = {}, maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};
+      score_queries<T>(queries[2 * part], queries[2 * part + 1], fragments, s);
+#pragma unroll
+      for (int n = 0; n < kColumnParts; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int region = regions >> (4 * n + i % 2 * 2) & 3;
+          s[n][i] *= job.scale;
+          if (place.cut && tile.region(token + i / 2 * 8) != region) s[n][i] += kApart;
+          if (8 * n + 2 * at.in + i % 2 >= job.m) s[n][i] = -INFINITY;
+          maxima[i / 2] = fmaxf(maxima[i / 2], s[n][i]);
+        }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) maxima[r] = row_max(maxima[r]);
+#pragma unroll
+      for (int n = 0; n < kColumnParts; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          s[n][i] = exp2f(s[n][i] - maxima[i / 2]);
+          totals[i / 2] += s[n][i];
+        }
+        const Split<4> weights = as_left(s[n]);
+#pragma unroll
+        for (int c = 0; c < kChannelParts; ++c) multiply_add(sums[c], weights, fragments.get(kOfProduct + n * kChannelParts + c));
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float factor = 1.0f / row_sum(totals[r]);
+#pragma unroll
+        for (int c = 0; c < kChannelParts; ++c) sums[c][2 * r] *= factor, sums[c][2 * r + 1] *= factor;
+        T* const to = out + tile.pixel(token + 8 * r) * job.shape.out_channels + head * job.shape.value_dim;
+        if (token + 8 * r < tile.count) write_channels(job, to, at, r, sums);
+      }
+    }
+  });
+}
+
+template <class T, Way kWay>
+__global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
     window_nystromformer_kernel(LandmarkJob job, const T* __restrict__ qkv, T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
-  for_tasks<kShared>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
+  for_tasks<kWay>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
     const int head = int(task % job.shape.heads);
     const Place place(job.shape, int(task / job.shape.heads));
     const Head<T> in(job.shape, qkv, head);
@@ -112,16 +216,22 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kShared ? 4 : 3)
     fill_core(job, b, [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
     normalise_core(job, b, w);
     if (!invert_core(job, place, b)) return;
-    pass_keys(job, place, in, b, w);
+    if constexpr (kWay == Way::kTensor)
+      tensor_pass_keys(job, place, in, b, w);
+    else
+      pass_keys(job, place, in, b, w);
     combine(job, b, w);
-    pass_queries(job, place, in, head, b, w, out);
+    if constexpr (kWay == Way::kTensor)
+      tensor_pass_queries(job, place, in, head, b, w, out);
+    else
+      pass_queries(job, place, in, head, b, w, out);
   });
 }
 
 struct Kernels {
-  template <class T, bool kShared>
+  template <class T, Way kWay>
   static auto run() {
-    return window_nystromformer_kernel<T, kShared>;
+    return window_nystromformer_kernel<T, kWay>;
   }
 };
 

@@ -1,0 +1,113 @@
+// Tensor cores in the tf32 format: 8 bits of exponent as float has, 11 significant ones.
+//
+// half and bfloat16 are exact in it, subnormal halves too, so a map is never rounded. A float that
+// a kernel computed is split into two tf32 numbers, exact to 2^-20 of it and over the whole range
+// of float: half with its 5 bits of exponent would overflow where the kernel function exceeds
+// 65,504 and lose all of it below 2^-25. Sums are float.
+//
+// An infinity leaves NaN when it is cut: an infinite input may give NaN where float gives infinity.
+// The instruction is there from sm_80 on; what is compiled for less must not be launched.
+#pragma once
+
+#include "elements.h"
+
+namespace nystra::cuda {
+namespace {
+
+// The same numbers cut to tf32, and what that leaves.
+template <int n>
+struct Split {
+  uint32_t high[n], low[n];
+};
+
+__device__ __forceinline__ void split(float x, uint32_t& high, uint32_t& low) {
+  high = __float_as_uint(x) & 0xffffe000u;
+  low = __float_as_uint(x - __uint_as_float(high)) & 0xffffe000u;
+}
+
+// Two elements of 16 bits in a word, the first in the lower half, as tf32.
+template <class T>
+__device__ __forceinline__ uint32_t first_of(uint32_t word);
+template <class T>
+__device__ __forceinline__ uint32_t second_of(uint32_t word);
+template <>
+__device__ __forceinline__ uint32_t first_of<__half>(uint32_t word) {
+  return __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu))));
+}
+template <>
+__device__ __forceinline__ uint32_t second_of<__half>(uint32_t word) {
+  return __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16))));
+}
+template <>
+__device__ __forceinline__ uint32_t first_of<__nv_bfloat16>(uint32_t word) {
+  return word << 16;
+}
+template <>
+__device__ __forceinline__ uint32_t second_of<__nv_bfloat16>(uint32_t word) {
+  return word & 0xffff0000u;
+}
+
+// sums += A B of a 16 x 8 by an 8 x 8 matrix, by a whole warp. With group = lane / 4 and
+// in = lane % 4 a lane holds
+//   a: A (group, in), (group + 8, in), (group, in + 4), (group + 8, in + 4)
+//   b: B (in, group), (in + 4, group)
+//   sums: (group, 2 in), (group, 2 in + 1), (group + 8, 2 in), (group + 8, 2 in + 1)
+#ifdef NYSTRA_BLOCK_EMULATOR
+inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], EMU_PLACE) {
+  emu::multiply_add(sums, a, b, file, line);
+}
+#else
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  __trap();
+#endif
+}
+#endif
+
+// sums += A B with A or B split.
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a, const uint32_t (&b)[2]) {
+  multiply_add(sums, a.low, b);
+  multiply_add(sums, a.high, b);
+}
+
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const Split<2>& b) {
+  multiply_add(sums, a, b.low);
+  multiply_add(sums, a, b.high);
+}
+
+// Both split; the product of what the cuts leave is below 2^-20 of the whole.
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a, const Split<2>& b) {
+  multiply_add(sums, a.low, b.high);
+  multiply_add(sums, a.high, b.low);
+  multiply_add(sums, a.high, b.high);
+}
+
+// Sums as the left factor of another product: row r stays, the sums of columns 2 in and 2 in + 1
+// become columns in and in + 4. The rows of the right factor are to be taken in that order.
+__device__ __forceinline__ Split<4> as_left(const float (&sums)[4]) {
+  Split<4> a;
+  split(sums[0], a.high[0], a.low[0]);
+  split(sums[2], a.high[1], a.low[1]);
+  split(sums[1], a.high[2], a.low[2]);
+  split(sums[3], a.high[3], a.low[3]);
+  return a;
+}
+
+// The sum over the 4 lanes of a row.
+__device__ __forceinline__ float row_sum(float v) {
+  v += __shfl_xor_sync(kAllLanes, v, 1);
+  return v + __shfl_xor_sync(kAllLanes, v, 2);
+}
+
+__device__ __forceinline__ float row_max(float v) {
+  v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
+  return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 2));
+}
+
+}  // namespace
+}  // namespace nystra::cuda
