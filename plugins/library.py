@@ -13,7 +13,18 @@ from pathlib import Path
 
 from .errors import BackendUnavailableError
 
-__all__ = ["INSTRUCTION_SETS", "LIBRARY_DIR_VARIABLE", "isa", "library_path", "supported"]
+__all__ = [
+    "CUDA_LIBRARY",
+    "INSTRUCTION_SETS",
+    "LIBRARY_DIR_VARIABLE",
+    "has_cuda_kernels",
+    "isa",
+    "library_path",
+    "supported",
+]
+
+CUDA_LIBRARY = "nystra_onnxruntime_cuda"
+"""The onnxruntime library with CPU and CUDA kernels, as `library_path` names it."""
 
 INSTRUCTION_SETS = ("generic", "avx2", "avx512")
 """The instruction sets the CPU kernels are built for (x86-64), slowest first."""
@@ -21,10 +32,20 @@ INSTRUCTION_SETS = ("generic", "avx2", "avx512")
 LIBRARY_DIR_VARIABLE = "NYSTRA_LIBRARY_DIR"
 """The environment variable that names the folder to look in first."""
 
+_CUDA_PROVIDER = b"CUDAExecutionProvider"
+
 _BUILD_HINT = (
     "build it with a C++ compiler: pip install . (from a checkout of nystra), or "
     "cmake -S plugins -B build/dev && cmake --build build/dev "
     f"and set {LIBRARY_DIR_VARIABLE}=build/dev"
+)
+_GPU_BUILD = (
+    "cmake -S plugins -B build/gpu && cmake --build build/gpu "
+    f"and set {LIBRARY_DIR_VARIABLE}=build/gpu"
+)
+_CUDA_HINT = f"build it where nvcc is (CUDACXX): {_GPU_BUILD}"
+_TENSORRT_HINT = (
+    f"build it where nvcc (CUDACXX) and TensorRT's headers (TENSORRT_ROOT) are: {_GPU_BUILD}"
 )
 
 
@@ -45,7 +66,22 @@ def library_path(name: str = "nystra_onnxruntime") -> Path:
         if path.is_file():
             return path.absolute()
     looked = " and ".join(str(path.parent) for path in candidates)
-    raise FileNotFoundError(f"no {file} in {looked}; {_BUILD_HINT}")
+    raise FileNotFoundError(f"no {file} in {looked}; {_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    if name == CUDA_LIBRARY:
+        return _CUDA_HINT
+    return _TENSORRT_HINT if name.startswith("nystra_trt") else _BUILD_HINT
+
+
+def has_cuda_kernels(path: Path) -> bool:
+    """Return whether an onnxruntime library has operators for the CUDA provider, which it names.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    return _CUDA_PROVIDER in path.read_bytes()
 
 
 def supported() -> bool:

@@ -105,7 +105,7 @@ def test_missing_library_is_exit_code_3(
     assert list(tmp_path.iterdir()) == []
 
 
-def _no_library() -> Path:
+def _no_library(*_: str) -> Path:
     raise FileNotFoundError("not built")
 
 

@@ -91,5 +91,6 @@ def test_installed_files_are_the_tracked_ones() -> None:
     }
     expected |= {"nystra/__init__.py", "nystra/py.typed"}
     libraries = {path for path in kept if path.endswith(".so")}
-    assert libraries <= {"nystra/plugins/libnystra_onnxruntime.so"}
+    names = ("onnxruntime", "onnxruntime_cuda", "trt", "trt_register10", "trt_register11")
+    assert libraries <= {f"nystra/plugins/libnystra_{name}.so" for name in names}
     assert kept - libraries == expected

@@ -16,17 +16,16 @@ from ...plugins.errors import BackendUnavailableError, NystraError
 from ..facts import TensorInfo
 from ..onnx_header import OnnxHeader
 
-__all__ = ["Backend", "backend_class", "backend_names", "planned_backends"]
+__all__ = ["Backend", "backend_class", "backend_names"]
 
 _BACKENDS = {
     "ort-cpu": ("ort_cpu", "OrtCpuBackend"),
     "tensorrt": ("tensorrt", "TensorrtBackend"),
     "tensorrt-rtx": ("tensorrt_rtx", "TensorrtRtxBackend"),
+    "ort-cuda": ("ort_cuda", "OrtCudaBackend"),
+    "ort-tensorrt": ("ort_tensorrt", "OrtTensorrtBackend"),
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
-
-_PLANNED = ("ort-cuda",)
-"""Names that are taken, for backends this version does not have."""
 
 
 class Backend(Protocol):
@@ -64,11 +63,6 @@ def backend_names() -> tuple[str, ...]:
     return tuple(_BACKENDS)
 
 
-def planned_backends() -> tuple[str, ...]:
-    """Return the names that are reserved for backends this version does not have."""
-    return _PLANNED
-
-
 def backend_class(name: str) -> tuple[str, type[Backend]]:
     """Return the name and class of a backend that can run on this machine.
 
@@ -81,11 +75,6 @@ def backend_class(name: str) -> tuple[str, type[Backend]]:
     """
     if name != "auto" and name not in _BACKENDS:
         known = ", ".join(("auto", *_BACKENDS))
-        if name in _PLANNED:
-            raise BackendUnavailableError(
-                f"this version of nystra has no backend {name!r} yet: use one of {known} "
-                "(pip install 'nystra[ort]')"
-            )
         raise NystraError(f"unknown backend {name!r}: expected one of {known}")
     reasons = []
     for candidate in _BACKENDS if name == "auto" else (name,):

@@ -23,12 +23,15 @@ class LibraryChoice:
     required: bool = False
 
 
-def choose_library(library: str | Path | None, *, needed: bool) -> LibraryChoice:
+def choose_library(
+    library: str | Path | None, *, needed: bool, name: str = "nystra_onnxruntime"
+) -> LibraryChoice:
     """Choose the operator library for a model.
 
     Args:
         library: ``auto``, None or ``none``, or a path.
         needed: The model has nystra operators.
+        name: The library that ``auto`` takes.
 
     Raises:
         NystraError: The path given is not a file.
@@ -40,7 +43,7 @@ def choose_library(library: str | Path | None, *, needed: bool) -> LibraryChoice
         if not path.is_file():
             raise NystraError(
                 f"there is no operator library at {path}: expected auto, none or the path of "
-                "a built libnystra_onnxruntime"
+                f"a built lib{name}"
             )
         return LibraryChoice(path.resolve(), f"the operator library {path} was asked for", True)
     if not needed:
@@ -48,7 +51,7 @@ def choose_library(library: str | Path | None, *, needed: bool) -> LibraryChoice
     try:
         from ...plugins.library import library_path
 
-        path = Path(library_path())
+        path = Path(library_path(name))
     except (ImportError, FileNotFoundError, NystraError) as error:
         text = str(error).strip().rstrip(".")
         return LibraryChoice(None, f"the operator library is not built here ({text})")

@@ -46,8 +46,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 void check(const Api& api, Status* status, const char* what) {
   if (status == nullptr) return;
+  const std::string reason = api.GetErrorMessage(status);
   api.ReleaseStatus(status);
-  throw std::runtime_error(std::string("onnxruntime failed to ") + what);
+  throw std::runtime_error(std::string("onnxruntime failed to ") + what + ": " + reason);
 }
 
 int64_t Attributes::integer(const char* name, int64_t minimum, int64_t maximum) const {
@@ -112,7 +113,7 @@ void* Call::output(size_t index, const std::vector<int64_t>& shape) const {
   return data;
 }
 
-void Call::parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* work) const {
+void CpuCall::parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* work) const {
   if (tasks == 0) return;
   const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
   const int64_t workers = std::min(tasks, cores);

@@ -1,8 +1,10 @@
 // The seam between ONNX Runtime and the kernels: attributes, tensors, threads, and OrtCustomOp.
 //
 // An operator is a class with `static constexpr const char* kName`, `kInputs`, a constructor from
-// Attributes and `void compute(const Call&) const`. Both may throw Refusal; nothing thrown leaves
-// this header's entry points.
+// Attributes and for each device `void compute(const CpuCall&) const`, `... (const CudaCall&)
+// const`. All may throw Refusal; nothing thrown leaves this header's entry points. A call of a
+// device says under which provider onnxruntime knows it (kProvider; null: the CPU) and what a node
+// keeps of it (Device). cuda/binding.h has that of CUDA.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +49,33 @@ struct Tensor {
   std::vector<int64_t> shape;
 };
 
-// One run of a node.
+// One run of a node: what is the same on every device. Data lie in the device's memory.
 class Call {
  public:
+  Tensor input(size_t index) const;
+  void* output(size_t index, const std::vector<int64_t>& shape) const;
+
+  const Type type;
+
+ protected:
   Call(const Api& api, KernelContext* context, Type type)
       : type(type), api_(api), context_(context) {}
 
-  Tensor input(size_t index) const;
-  void* output(size_t index, const std::vector<int64_t>& shape) const;
+  const Api& api_;
+  KernelContext* context_;
+};
+
+// One run on the CPU.
+class CpuCall : public Call {
+ public:
+  static constexpr const char* kProvider = nullptr;
+
+  struct Device {
+    Device(const Api&, const KernelInfo*) {}
+  };
+
+  CpuCall(const Api& api, KernelContext* context, Type type, const Device&)
+      : Call(api, context, type) {}
 
   // Runs tasks 0..tasks-1 on the session's threads: work(first, last, scratch of `floats`).
   // Throws where one of them fails.
@@ -66,14 +87,9 @@ class Call {
     parallel_tasks(tasks, floats, run, &work);
   }
 
-  const Type type;
-
  private:
   using Run = nystra::Status (*)(const void* work, int64_t first, int64_t last, float* scratch);
   void parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* work) const;
-
-  const Api& api_;
-  KernelContext* context_;
 };
 
 // Memory for `floats` floats, aligned to 64 bytes. Throws std::bad_alloc.
@@ -102,14 +118,14 @@ struct Signature {
   static constexpr int output(size_t, int type) { return type; }
 };
 
-// An OrtCustomOp of an operator for one element type.
-template <class Operator>
+// An OrtCustomOp of an operator on a device for one element type.
+template <class Operator, class Call>
 class Registered : public CustomOp {
  public:
   Registered(const Api& api, Type type) : CustomOp{}, api_(api), type_(type) {
     version = kApiVersion;
     GetName = [](const CustomOp*) { return Operator::kName; };
-    GetExecutionProviderType = [](const CustomOp*) -> const char* { return nullptr; };
+    GetExecutionProviderType = [](const CustomOp*) -> const char* { return Call::kProvider; };
     GetInputType = [](const CustomOp* op, size_t i) {
       return Signature<Operator>::input(i, self(op).element_type());
     };
@@ -136,17 +152,21 @@ class Registered : public CustomOp {
   struct Kernel {
     const Registered& op;
     Operator work;
+    typename Call::Device device;
   };
 
   static const Registered& self(const CustomOp* op) { return *static_cast<const Registered*>(op); }
-  int element_type() const { return type_ == Type::kFloat ? kFloat : kFloat16; }
+  int element_type() const {
+    return type_ == Type::kFloat ? kFloat : type_ == Type::kHalf ? kFloat16 : kBfloat16;
+  }
 
   static Status* create(const CustomOp* op, const Table*, const KernelInfo* info, void** kernel) {
     const Registered& registered = self(op);
     try {
       const Attributes attributes(registered.api_, info);
       attributes.check_revision();
-      *kernel = new Kernel{registered, Operator(attributes)};
+      *kernel = new Kernel{registered, Operator(attributes),
+                           typename Call::Device(registered.api_, info)};
       return nullptr;
     } catch (...) {
       return caught(registered.api_, Operator::kName);
@@ -156,7 +176,7 @@ class Registered : public CustomOp {
   static Status* compute(void* kernel, KernelContext* context) {
     const Kernel& k = *static_cast<const Kernel*>(kernel);
     try {
-      k.work.compute(Call(k.op.api_, context, k.op.type_));
+      k.work.compute(Call(k.op.api_, context, k.op.type_, k.device));
       return nullptr;
     } catch (...) {
       return caught(k.op.api_, Operator::kName);

@@ -38,10 +38,15 @@ LandmarkWindows::LandmarkWindows(const Attributes& a) : params_{} {
   }
 }
 
-void LandmarkWindows::compute(const Call& call, const Kernels& k) const {
-  const Tensor qkv = call.input(0);
+LandmarkParams LandmarkWindows::with_map(const Tensor& qkv) const {
   LandmarkParams params = params_;
-  params.shape = with_map(params.shape, qkv);
+  params.shape = nystra::ort::with_map(params.shape, qkv);
+  return params;
+}
+
+void LandmarkWindows::compute(const CpuCall& call, const Kernels& k) const {
+  const Tensor qkv = call.input(0);
+  const LandmarkParams params = with_map(qkv);
   void* const out = call.output(0, output_shape(params.shape));
   if (is_empty(params.shape)) return;
   const int64_t tasks = params.shape.windows() * params.shape.heads, floats = k.scratch(params);
@@ -67,13 +72,13 @@ WindowNystrom::WindowNystrom(const Attributes& a) : LandmarkWindows(a) {
   params_.guard = a.number("guard", 0.0f, 0.5f);
 }
 
-void WindowNystrom::compute(const Call& call) const {
+void WindowNystrom::compute(const CpuCall& call) const {
   const nystra::Kernels& k = *kernels();
   LandmarkWindows::compute(call,
                            {k.window_nystrom_scratch, k.window_nystrom_maxima, k.window_nystrom});
 }
 
-void WindowNystromformer::compute(const Call& call) const {
+void WindowNystromformer::compute(const CpuCall& call) const {
   const nystra::Kernels& k = *kernels();
   LandmarkWindows::compute(call, {k.window_nystromformer_scratch, k.window_nystromformer_maxima,
                                   k.window_nystromformer});

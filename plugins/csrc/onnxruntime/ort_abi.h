@@ -1,5 +1,6 @@
 // The few entries of ONNX Runtime's C ABI that the operators use, declared here: no registry ships
-// the C headers, and the ABI is append-only, so one library serves every onnxruntime from 1.17 on.
+// the C headers, and the ABI is append-only, so one library serves every onnxruntime from 1.17 on,
+// the one with CUDA kernels every one from 1.18 on.
 // ort_abi_check.cc compares this with the official header where one is given.
 #pragma once
 
@@ -15,19 +16,23 @@ struct KernelInfo;
 struct KernelContext;
 struct Value;
 struct TensorInfo;
+struct Allocator;
+struct MemoryInfo;
 
-constexpr uint32_t kApiVersion = 17;  // the lowest with all of the entries below
+constexpr uint32_t kApiVersion = 17;        // the lowest with all of NYSTRA_ORT_ENTRIES
+constexpr uint32_t kDeviceApiVersion = 18;  // the lowest with NYSTRA_ORT_DEVICE_ENTRIES too
 
 constexpr int kFail = 1, kInvalidArgument = 2;        // codes of a status
-constexpr int kFloat = 1, kInt32 = 6, kFloat16 = 10;  // element types
-constexpr int kRequired = 0;                          // characteristic of an input or output
-constexpr int kDefaultMemory = 0;
+constexpr int kFloat = 1, kInt32 = 6, kFloat16 = 10, kBfloat16 = 16;  // element types
+constexpr int kRequired = 0;  // characteristic of an input or output
+constexpr int kDefaultMemory = 0;  // the provider's own: on a GPU the device's
 
 struct CustomOp;
 
 // X(position in OrtApi, name, result, (parameters)). A null status is success.
 #define NYSTRA_ORT_ENTRIES(X)                                                                    \
   X(0, CreateStatus, Status*, (int code, const char* message))                                   \
+  X(2, GetErrorMessage, const char*, (const Status*))                                            \
   X(26, CreateCustomOpDomain, Status*, (const char* name, Domain** out))                         \
   X(27, CustomOpDomain_Add, Status*, (Domain*, const CustomOp*))                                 \
   X(28, AddCustomOpDomain, Status*, (SessionOptions*, Domain*))                                  \
@@ -48,9 +53,20 @@ struct CustomOp;
     (const KernelContext*, void (*task)(void* user, size_t index), size_t total, size_t batches, \
      void* user))
 
+// What operators on a GPU use beside them.
+#define NYSTRA_ORT_DEVICE_ENTRIES(X)                                                            \
+  X(76, AllocatorFree, Status*, (Allocator*, void*))                                            \
+  X(77, AllocatorGetInfo, Status*, (const Allocator*, const MemoryInfo** out))                  \
+  X(132, ReleaseAllocator, void, (Allocator*))                                                  \
+  X(193, KernelContext_GetGPUComputeStream, Status*, (const KernelContext*, void** out))        \
+  X(277, KernelContext_GetScratchBuffer, Status*,                                               \
+    (const KernelContext*, const MemoryInfo*, size_t bytes, void** out))                        \
+  X(278, KernelInfoGetAllocator, Status*, (const KernelInfo*, int memory_type, Allocator** out))
+
 struct Api {
-#define NYSTRA_ORT_MEMBER(position, name, result, parameters) result(*name) parameters;
+#define NYSTRA_ORT_MEMBER(position, name, result, parameters) result(*name) parameters = nullptr;
   NYSTRA_ORT_ENTRIES(NYSTRA_ORT_MEMBER)
+  NYSTRA_ORT_DEVICE_ENTRIES(NYSTRA_ORT_MEMBER)  // null in a library without such operators
 #undef NYSTRA_ORT_MEMBER
 };
 

@@ -37,6 +37,7 @@ struct SameCall<RA (*)(A...), RB (*)(B...) noexcept> : SameCall<RA (*)(A...), RB
   static_assert(SameCall<decltype(Api::name), decltype(OrtApi::name)>::value,                \
                 "signature of " #name);
 NYSTRA_ORT_ENTRIES(CHECK_ENTRY)
+NYSTRA_ORT_DEVICE_ENTRIES(CHECK_ENTRY)
 
 #define CHECK_MEMBER(name) \
   static_assert(offsetof(CustomOp, name) == offsetof(OrtCustomOp, name), "place of " #name);
@@ -70,6 +71,7 @@ CHECK_MEMBER(ReleaseAliasMap)
 static_assert(kFloat == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT);
 static_assert(kInt32 == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32);
 static_assert(kFloat16 == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16);
+static_assert(kBfloat16 == ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16);
 static_assert(kRequired == INPUT_OUTPUT_REQUIRED && kDefaultMemory == OrtMemTypeDefault);
 static_assert(kFail == ORT_FAIL && kInvalidArgument == ORT_INVALID_ARGUMENT);
 static_assert(offsetof(OrtApiBase, GetApi) == offsetof(ApiBase, GetApi));

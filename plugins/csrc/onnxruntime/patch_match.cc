@@ -62,47 +62,50 @@ PatchMatch::PatchMatch(const Attributes& a) : params_{} {
                   "; expected an odd number");
 }
 
-void PatchMatch::compute(const Call& call) const {
-  const Tensor query = call.input(0), key = call.input(1);
-  const Tensor query_mask = call.input(2), key_mask = call.input(3), start = call.input(4);
-  check_map("query", query, "(batch, channels, height, width)");
-  check_map("key", key, "(batch, channels, key height, key width)");
-  const int64_t batch = query.shape[0];
-  PatchMatchParams p = params_;
-  p.channels = query.shape[1];
-  p.height = query.shape[2];
-  p.width = query.shape[3];
-  p.key_height = key.shape[2];
-  p.key_width = key.shape[3];
-  if (key.shape[0] != batch || key.shape[1] != p.channels)
-    throw Refusal("input key is " + shape_text(key.shape) +
-                  "; expected the batch and channels of query, " + shape_text(query.shape));
-  const std::vector<int64_t> field = {batch, p.neighbors, p.height, p.width};
-  const std::vector<int64_t> query_mask_steps =
-      broadcast("query_mask", query_mask, {batch, 1, p.height, p.width});
-  const std::vector<int64_t> key_mask_steps =
-      broadcast("key_mask", key_mask, {batch, 1, p.key_height, p.key_width});
-  const std::vector<int64_t> start_steps = broadcast("start", start, field);
+PatchMatch::Search PatchMatch::search(const Call& call) const {
+  Search s{call.input(0), call.input(1), call.input(2), call.input(3), call.input(4),
+           params_,       {},            {},            {},            {}};
+  check_map("query", s.query, "(batch, channels, height, width)");
+  check_map("key", s.key, "(batch, channels, key height, key width)");
+  const int64_t batch = s.query.shape[0];
+  PatchMatchParams& p = s.params;
+  p.channels = s.query.shape[1];
+  p.height = s.query.shape[2];
+  p.width = s.query.shape[3];
+  p.key_height = s.key.shape[2];
+  p.key_width = s.key.shape[3];
+  if (s.key.shape[0] != batch || s.key.shape[1] != p.channels)
+    throw Refusal("input key is " + shape_text(s.key.shape) +
+                  "; expected the batch and channels of query, " + shape_text(s.query.shape));
+  s.field = {batch, p.neighbors, p.height, p.width};
+  s.query_mask_steps = broadcast("query_mask", s.query_mask, {batch, 1, p.height, p.width});
+  s.key_mask_steps = broadcast("key_mask", s.key_mask, {batch, 1, p.key_height, p.key_width});
+  s.start_steps = broadcast("start", s.start, s.field);
+  if (batch * s.entries() != 0 && (p.key_height == 0 || p.key_width == 0))
+    throw Refusal("input key is " + shape_text(s.key.shape) + "; expected at least one key");
+  p.masked = s.key_mask_steps[2] != 0 || s.key_mask_steps[3] != 0;
+  return s;
+}
 
-  auto* const index = static_cast<int32_t*>(call.output(0, field));
-  void* const score = call.output(1, field);
-  const int64_t entries = p.neighbors * p.height * p.width;
-  if (batch == 0 || entries == 0) return;
-  if (p.key_height == 0 || p.key_width == 0)
-    throw Refusal("input key is " + shape_text(key.shape) + "; expected at least one key");
-  p.masked = key_mask_steps[2] != 0 || key_mask_steps[3] != 0;
-  p.same_map = query.data == key.data && query.shape == key.shape;
+void PatchMatch::compute(const CpuCall& call) const {
+  const Search s = search(call);
+  const int64_t batch = s.batch(), entries = s.entries();
+  PatchMatchParams p = s.params;
+  p.same_map = s.query.data == s.key.data && s.query.shape == s.key.shape;
+  auto* const index = static_cast<int32_t*>(call.output(0, s.field));
+  void* const score = call.output(1, s.field);
+  if (batch * entries == 0) return;
 
   const auto maps_of = [&](int64_t b) {
     PatchMatchMaps m{};
-    m.query = advance(query.data, b * p.channels * p.height * p.width, call.type);
-    m.key = advance(key.data, b * p.channels * p.key_height * p.key_width, call.type);
-    m.query_mask = advance(query_mask.data, b * query_mask_steps[0], call.type);
-    m.key_mask = advance(key_mask.data, b * key_mask_steps[0], call.type);
-    m.start = static_cast<const int32_t*>(start.data) + b * start_steps[0];
-    for (int i = 0; i < 2; ++i) m.query_mask_steps[i] = query_mask_steps[size_t(i) + 2];
-    for (int i = 0; i < 2; ++i) m.key_mask_steps[i] = key_mask_steps[size_t(i) + 2];
-    for (int i = 0; i < 3; ++i) m.start_steps[i] = start_steps[size_t(i) + 1];
+    m.query = advance(s.query.data, b * p.channels * p.height * p.width, call.type);
+    m.key = advance(s.key.data, b * p.channels * p.key_height * p.key_width, call.type);
+    m.query_mask = advance(s.query_mask.data, b * s.query_mask_steps[0], call.type);
+    m.key_mask = advance(s.key_mask.data, b * s.key_mask_steps[0], call.type);
+    m.start = static_cast<const int32_t*>(s.start.data) + b * s.start_steps[0];
+    for (int i = 0; i < 2; ++i) m.query_mask_steps[i] = s.query_mask_steps[size_t(i) + 2];
+    for (int i = 0; i < 2; ++i) m.key_mask_steps[i] = s.key_mask_steps[size_t(i) + 2];
+    for (int i = 0; i < 3; ++i) m.start_steps[i] = s.start_steps[size_t(i) + 1];
     m.index = index + b * entries;
     m.score = const_cast<void*>(advance(score, b * entries, call.type));
     return m;

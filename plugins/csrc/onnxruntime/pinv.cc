@@ -7,8 +7,7 @@ namespace nystra::ort {
 Pinv::Pinv(const Attributes& a)
     : iterations_(a.integer("iterations", 1, 8)), batch_init_(a.integer("batch_init", 0, 1) != 0) {}
 
-void Pinv::compute(const Call& call) const {
-  const Tensor a = call.input(0);
+PinvParams Pinv::with_matrices(const Tensor& a) const {
   const size_t rank = a.shape.size();
   if (rank < 2 || a.shape[rank - 1] != a.shape[rank - 2])
     throw Refusal("input A is " + shape_text(a.shape) + "; expected square matrices (..., m, m)");
@@ -20,7 +19,12 @@ void Pinv::compute(const Call& call) const {
   for (size_t i = 0; i + 2 < rank; ++i)
     if (a.shape[i] == 0) params.matrices = 0;
   for (size_t i = 0; i + 2 < rank && params.matrices != 0; ++i) params.matrices *= a.shape[i];
+  return params;
+}
 
+void Pinv::compute(const CpuCall& call) const {
+  const Tensor a = call.input(0);
+  const PinvParams params = with_matrices(a);
   void* const z = call.output(0, a.shape);
   const Kernels& k = *kernels();
   const int64_t floats = k.pinv_scratch(params);

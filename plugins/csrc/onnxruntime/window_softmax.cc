@@ -8,15 +8,19 @@ namespace nystra::ort {
 WindowSoftmax::WindowSoftmax(const Attributes& a)
     : shape_(window_attributes(a)), bias_(a.integer("bias", 0, 1) != 0) {}
 
-void WindowSoftmax::compute(const Call& call) const {
-  const Tensor qkv = call.input(0), table = call.input(1);
+WindowShape WindowSoftmax::with_inputs(const Tensor& qkv, const Tensor& table) const {
   const WindowShape shape = with_map(shape_, qkv);
   const std::vector<int64_t> expected = {(2 * shape.window_h - 1) * (2 * shape.window_w - 1),
                                          shape.heads};
   if (bias_ && table.shape != expected)
     throw Refusal("input bias_table is " + shape_text(table.shape) + "; expected " +
                   shape_text(expected) + " = ((2 window_h - 1) (2 window_w - 1), heads)");
+  return shape;
+}
 
+void WindowSoftmax::compute(const CpuCall& call) const {
+  const Tensor qkv = call.input(0), table = call.input(1);
+  const WindowShape shape = with_inputs(qkv, table);
   void* const out = call.output(0, output_shape(shape));
   if (is_empty(shape)) return;
   const Kernels& k = *kernels();

@@ -1,0 +1,16 @@
+#include <cstdlib>
+
+#include "registration.h"
+
+namespace nystra::ort {
+
+void add_cpu_operators(Registration& registration) {
+  if (nystra::kernels() == nullptr) {
+    const std::string forced = std::getenv("NYSTRA_CPU_ISA");
+    throw Refusal("NYSTRA_CPU_ISA is '" + forced +
+                  "'; expected generic, avx2 or avx512, one that this CPU and this build have");
+  }
+  registration.add<CpuCall>({Type::kFloat, Type::kHalf});
+}
+
+}  // namespace nystra::ort

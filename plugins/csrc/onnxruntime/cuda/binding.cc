@@ -1,0 +1,59 @@
+#include "binding.h"
+
+#include "onnxruntime/registration.h"
+
+namespace nystra::ort {
+namespace {
+
+void require_ok(nystra::Status status) {
+  switch (status) {
+    case nystra::Status::kOk:
+      return;
+    case nystra::Status::kNoScratch:
+      throw std::runtime_error("the kernel needs a workspace and got none");
+    case nystra::Status::kUnsupported:
+      throw Refusal("sizes beyond what the kernel was made for");
+    case nystra::Status::kLaunch:
+      throw std::runtime_error(
+          "CUDA refused to launch the kernel: no device, a driver older than the CUDA this library "
+          "was built with, none of the architectures it has, or a kernel before it failed");
+  }
+}
+
+}  // namespace
+
+void add_cuda_operators(Registration& registration) {
+  registration.add<CudaCall>({Type::kFloat, Type::kHalf, Type::kBfloat16});
+}
+
+CudaCall::Device::Device(const Api& api, const KernelInfo* info) : api_(api) {
+  check(api, api.KernelInfoGetAllocator(info, kDefaultMemory, &allocator_),
+        "give the allocator of device memory");
+  if (Status* const status = api.AllocatorGetInfo(allocator_, &memory_)) {
+    api.ReleaseAllocator(allocator_);
+    check(api, status, "describe the allocator of device memory");
+  }
+}
+
+CudaCall::Device::~Device() { api_.ReleaseAllocator(allocator_); }
+
+void CudaCall::launch_with(size_t bytes, Run run, const void* launch) const {
+  void* stream = nullptr;
+  check(api_, api_.KernelContext_GetGPUComputeStream(context_, &stream), "give its CUDA stream");
+  if (stream == nullptr) throw std::runtime_error("onnxruntime gave no CUDA stream");
+  if (bytes == 0) return require_ok(run(launch, nullptr, stream));
+
+  // Memory of the arena, bound to the stream: given back as soon as the work is on the stream, it
+  // goes to later work of that stream only, or to another that waits for it. Where there is none
+  // left onnxruntime throws through its C interface.
+  void* workspace = nullptr;
+  const std::string what = "allocate " + std::to_string(bytes) + " bytes of device memory";
+  check(api_, api_.KernelContext_GetScratchBuffer(context_, device_.memory_, bytes, &workspace),
+        what.c_str());
+  if (workspace == nullptr) throw std::runtime_error("onnxruntime failed to " + what);
+  const nystra::Status status = run(launch, workspace, stream);
+  check(api_, api_.AllocatorFree(device_.allocator_, workspace), "take its device memory back");
+  require_ok(status);
+}
+
+}  // namespace nystra::ort

@@ -1,0 +1,191 @@
+"""What the backends on onnxruntime share: a session, with or without an operator library.
+
+A backend says by which providers it runs and which library goes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import BackendUnavailableError, NystraError
+from ..facts import TensorInfo
+from ..onnx_header import OnnxHeader
+from ._library import LibraryChoice, choose_library
+
+_DOMAIN = "nystra"
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "bool": "bool",
+}
+
+
+class OnnxRuntimeBackend:
+    """onnxruntime; see `Backend` for the attributes.
+
+    Attributes:
+        library_name: The operator library that ``auto`` takes, as `library_path` names it.
+    """
+
+    library_name: ClassVar[str] = "nystra_onnxruntime"
+
+    def __init__(
+        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
+    ) -> None:
+        """Load a model file.
+
+        Args:
+            path: The ONNX file; external data is found beside it.
+            header: The head of that file.
+            threads: Threads within an operator, or None for onnxruntime's own choice.
+            library: ``auto``, None or ``none``, or the path of an operator library.
+
+        Raises:
+            NystraError: onnxruntime refuses the model, or a library that was asked for.
+            BackendUnavailableError: The model needs the operator library and there is none, or a
+                provider of the backend cannot run here.
+        """
+        self._path = path
+        self._header = header
+        self._threads = threads
+        choice = self._choose(library)
+        self._session, choice = self._open(choice)
+        self.library = choice.path
+        self.library_reason = choice.reason
+        self.inputs = tuple(_tensor(node) for node in self._session.get_inputs())
+        self.outputs = tuple(_tensor(node) for node in self._session.get_outputs())
+        self.metadata = dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Run the model once; inputs are bound where they lie, outputs by onnxruntime.
+
+        Safe to call from several threads: every call has its own binding.
+
+        Raises:
+            NystraError: onnxruntime cannot run the model on these inputs.
+        """
+        binding = self._session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        for tensor in self.outputs:
+            binding.bind_output(tensor.name)
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # onnxruntime's errors have no common base of their own
+            raise NystraError(_run_message(self._path, feeds, error)) from error
+        values = binding.copy_outputs_to_cpu()
+        return {
+            tensor.name: np.asarray(value)
+            for tensor, value in zip(self.outputs, values, strict=True)
+        }
+
+    @property
+    def _needs_library(self) -> bool:
+        return _DOMAIN in self._header.opsets
+
+    def _choose(self, library: str | Path | None) -> LibraryChoice:
+        return choose_library(library, needed=self._needs_library, name=self.library_name)
+
+    def _providers(self, library: Path | None) -> list[Any]:
+        """Return onnxruntime's providers, the first one first, with their options."""
+        raise NotImplementedError
+
+    def _open(self, choice: LibraryChoice) -> tuple[Any, LibraryChoice]:
+        if choice.path is not None:
+            try:
+                return self._create(choice.path), choice
+            except BackendUnavailableError:
+                raise
+            except Exception as error:  # as above
+                if choice.required:
+                    raise NystraError(
+                        f"the operator library {choice.path} cannot serve {self._path}: "
+                        f"{_first_line(error)}. Use --library auto or none."
+                    ) from error
+                choice = LibraryChoice(
+                    None,
+                    f"the operator library {choice.path} cannot serve this model, so the "
+                    f"operators' ONNX bodies are used: {_first_line(error)}",
+                )
+        try:
+            return self._create(None), choice
+        except BackendUnavailableError:
+            raise
+        except Exception as error:  # as above
+            bodies = any(domain == _DOMAIN for domain, _ in self._header.functions)
+            if self._needs_library and (not bodies or _unregistered(error)):
+                raise BackendUnavailableError(
+                    f"{self._path} has nystra operators without ONNX bodies and so needs the "
+                    f"operator library (lib{self.library_name}): {choice.reason}. Build it, name "
+                    "it with --library, or export without --no-functions."
+                ) from error
+            raise NystraError(
+                f"onnxruntime cannot load {self._path}: {_first_line(error)}"
+            ) from error
+
+    def _create(self, library: Path | None) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        # Threads that spin on after a run take the cores of whatever else runs here.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        if self._threads is not None:
+            options.intra_op_num_threads = self._threads
+            options.inter_op_num_threads = 1
+        if library is not None:
+            options.register_custom_ops_library(str(library))
+        elif "nystra.version" in self._header.metadata:
+            # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
+            # buffer takes time that grows with their square: half a minute for 36 attentions.
+            options.enable_mem_reuse = False
+        if self._header.metadata.get("nystra.tiling") == "internal":
+            # It takes whole pictures, however large. The arena grows by powers of two, and blocked
+            # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
+            options.enable_cpu_mem_arena = False
+            options.graph_optimization_level = (
+                onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            )
+        return onnxruntime.InferenceSession(
+            str(self._path), options, providers=self._providers(library), enable_fallback=0
+        )
+
+
+def installed() -> bool:
+    """Return whether onnxruntime is there, without importing it."""
+    try:
+        return find_spec("onnxruntime") is not None
+    except ValueError:  # what find_spec makes of a module that is blocked
+        return False
+
+
+def _tensor(node: Any) -> TensorInfo:
+    kind = node.type.removeprefix("tensor(").removesuffix(")")
+    return TensorInfo(node.name, tuple(node.shape), _DTYPES.get(kind, kind))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:400].rstrip(".")
+
+
+def _unregistered(error: Exception) -> bool:
+    text = str(error)
+    return "not a registered function/op" in text or "is not registered" in text
+
+
+def _run_message(path: Path, feeds: Mapping[str, npt.NDArray[Any]], error: Exception) -> str:
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in feeds.items())
+    text = _first_line(error)
+    advice = ""
+    if "alloc" in text.lower():
+        advice = " The memory does not suffice: run it in smaller tiles (-t)."
+    return f"onnxruntime cannot run {path} on {shapes}: {text}.{advice}"

@@ -1,0 +1,106 @@
+"""The backend ``ort-cuda``: onnxruntime-gpu with its CUDA provider and our CUDA kernels.
+
+It has not run on a GPU yet; docs/gpu.md says what was shown without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...plugins.errors import BackendUnavailableError
+from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
+from ..engines.toolkit import find_device
+from ._library import LibraryChoice
+from ._onnxruntime import OnnxRuntimeBackend, installed
+
+_MISSING = "onnxruntime-gpu is not installed: pip install 'nystra[gpu]'"
+
+CUDA_PROVIDER: tuple[str, dict[str, str]] = (
+    "CUDAExecutionProvider",
+    {
+        "device_id": "0",
+        "use_tf32": "0",  # precision is that of the file
+        "cudnn_conv_algo_search": "HEURISTIC",  # the others measure anew for each picture size
+    },
+)
+
+
+class OrtCudaBackend(OnnxRuntimeBackend):
+    """onnxruntime on the first NVIDIA GPU; see `Backend` for the attributes.
+
+    Small nodes that onnxruntime itself puts on the CPU (shapes) stay there.
+
+    Attributes:
+        name: Of the backend.
+        provider: What onnxruntime must run it by.
+        needs: What to install where the provider cannot be loaded.
+    """
+
+    library_name: ClassVar[str] = CUDA_LIBRARY
+    name: ClassVar[str] = "ort-cuda"
+    provider: ClassVar[str] = "CUDAExecutionProvider"
+    needs: ClassVar[str] = "the driver, CUDA and cuDNN: pip install 'onnxruntime-gpu[cuda,cudnn]'"
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """Return whether onnxruntime-gpu and a GPU are here, and a sentence that says so."""
+        if not installed():
+            return False, _MISSING
+        device = find_device()
+        if isinstance(device, str):
+            return False, f"{cls.name} runs on an NVIDIA GPU: {device}"
+        import onnxruntime
+
+        if cls.provider not in onnxruntime.get_available_providers():
+            return False, (
+                f"the onnxruntime installed has no {cls.provider}: pip uninstall onnxruntime, then "
+                "pip install 'nystra[gpu]'"
+            )
+        return True, f"{cls.name} on {device.name}"
+
+    def _choose(self, library: str | Path | None) -> LibraryChoice:
+        choice = super()._choose(library)
+        if choice.path is not None and not has_cuda_kernels(choice.path):
+            raise BackendUnavailableError(
+                f"{self.name} needs an operator library with CUDA kernels, and {choice.path} has "
+                f"none: expected lib{CUDA_LIBRARY}.so. Use --library none for the bodies."
+            )
+        if library == "auto" and choice.path is None and self._needs_library:
+            raise BackendUnavailableError(
+                f"{self.name} has no CUDA kernels for the operators of {self._path}: "
+                f"{choice.reason}. Use --library none for the operators' bodies."
+            )
+        return choice
+
+    def _providers(self, library: Path | None) -> list[Any]:
+        return [CUDA_PROVIDER]
+
+    def _create(self, library: Path | None) -> Any:
+        """Create the session; what onnxruntime prints goes to stderr, not among our results.
+
+        Raises:
+            BackendUnavailableError: onnxruntime would run it without the provider.
+        """
+        import onnxruntime
+
+        with contextlib.redirect_stdout(sys.stderr):
+            if hasattr(onnxruntime, "preload_dlls"):
+                onnxruntime.preload_dlls()  # CUDA and cuDNN from pip's wheels
+            try:
+                session = super()._create(library)
+            except (ValueError, RuntimeError) as error:  # of a provider; a model's are others
+                text = " ".join(str(error).split()).rstrip(".")[:600]
+                raise BackendUnavailableError(
+                    f"onnxruntime cannot start {self.provider}: {text}. It needs {self.needs}"
+                ) from error
+        if self.provider not in session.get_providers():
+            raise BackendUnavailableError(
+                f"onnxruntime {onnxruntime.__version__} would run {self._path} by "
+                f"{', '.join(session.get_providers())} and not by {self.provider}, which it could "
+                f"not load (its reason stands above). It needs {self.needs}"
+            )
+        session.disable_fallback()
+        return session

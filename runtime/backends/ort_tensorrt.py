@@ -1,0 +1,67 @@
+"""The backend ``ort-tensorrt``: onnxruntime-gpu with its TensorRT provider and our plugins.
+
+The provider builds engines when a session meets a new size, which takes minutes, and keeps none
+(its cache would load engines that nobody checks). It has no strongly typed networks: a file in half
+precision may be computed in float32. `tensorrt` with ``nystra build`` has neither limit.
+
+It has not run on a GPU yet; docs/gpu.md says what was shown without one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...plugins.errors import BackendUnavailableError
+from ...plugins.library import library_path
+from ._library import LibraryChoice
+from .ort_cuda import CUDA_PROVIDER, OrtCudaBackend
+
+_PLUGINS = "nystra_trt_register10"
+
+
+class OrtTensorrtBackend(OrtCudaBackend):
+    """onnxruntime with TensorRT on the first NVIDIA GPU; see `Backend` for the attributes.
+
+    Two libraries serve the operators: the plugins, which the provider loads once a process, and
+    the operator library, by which onnxruntime knows the operators and whose CUDA kernels take what
+    TensorRT does not.
+    """
+
+    name: ClassVar[str] = "ort-tensorrt"
+    provider: ClassVar[str] = "TensorrtExecutionProvider"
+    needs: ClassVar[str] = (
+        "TensorRT 10 (libnvinfer.so.10 where the loader finds it), the driver, CUDA and cuDNN: pip "
+        "install 'onnxruntime-gpu[cuda,cudnn]'"
+    )
+
+    def _choose(self, library: str | Path | None) -> LibraryChoice:
+        choice = super()._choose(library)
+        if choice.path is None:
+            return choice
+        plugins = _plugins(choice.path)
+        reason = f"{choice.reason}, with the plugins {plugins}"
+        return LibraryChoice(choice.path, reason, choice.required)
+
+    def _providers(self, library: Path | None) -> list[Any]:
+        options = {
+            "device_id": "0",
+            "trt_engine_cache_enable": "False",
+            "trt_fp16_enable": "False",  # or it would be allowed everywhere, against the file
+        }
+        if library is not None:
+            options["trt_extra_plugin_lib_paths"] = str(_plugins(library))
+        return [(self.provider, options), CUDA_PROVIDER]
+
+
+def _plugins(library: Path) -> Path:
+    """Return the plugin library beside the operator library, else that of the package."""
+    beside = library.with_name(f"lib{_PLUGINS}.so")
+    if beside.is_file():
+        return beside
+    try:
+        return library_path(_PLUGINS)
+    except FileNotFoundError as error:
+        raise BackendUnavailableError(
+            f"ort-tensorrt needs the plugins lib{_PLUGINS}.so: none beside {library}, and {error}"
+        ) from error
