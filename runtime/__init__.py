@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from .manifest import Manifest
     from .metrics import psnr, ssim
     from .picture import Picture
+    from .quality import validate_quality
     from .references import read_references, write_references
     from .run import run_pictures
     from .session import Session
     from .tiling import run_tiled
-    from .validation import validate_against_references, validate_quality
+    from .validation import validate_against_references
 
 __all__ = [
     "Manifest",
@@ -55,7 +56,7 @@ _HOME = {
     "run_tiled": "tiling",
     "ssim": "metrics",
     "validate_against_references": "validation",
-    "validate_quality": "validation",
+    "validate_quality": "quality",
     "write_picture": "images",
     "write_references": "references",
 }

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from .images import SUFFIXES, read_picture
-from .restore import GREY_WEIGHTS, Restorer
+from .restore import GREY_WEIGHTS, check_mask_size
 
 Array = npt.NDArray[Any]
 
@@ -36,22 +36,6 @@ class Companions:
         for what, path in (("mask", self.mask), ("reference", self.reference)):
             if path is not None and not path.exists():
                 raise NystraError(f"there is no {what} or folder at {path}")
-
-    def check(self, restorer: Restorer, model: str | Path) -> None:
-        """Refuse what the model does not take, and ask for what it needs.
-
-        Raises:
-            NystraError: one is missing, or one too many.
-        """
-        wanted = (
-            ("mask", self.mask, restorer.mask_input, "fills holes", "MASK.png (white = fill)"),
-            ("reference", self.reference, restorer.reference_input, "copies", "PICTURE.png"),
-        )
-        for name, given, taken, what, example in wanted:
-            if taken is None and given is not None:
-                raise NystraError(f"{model} takes no {name}: leave --{name} out")
-            if taken is not None and given is None:
-                raise NystraError(f"{model} {what} and needs a {name}: give --{name} {example}")
 
     def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
         """Return the arguments a ``Restorer`` takes for one picture, and warnings.
@@ -114,12 +98,8 @@ def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32
         NystraError: it cannot be read, or has another size.
     """
     picture = read_picture(path)
-    if picture.size != size:
-        raise NystraError(
-            f"the mask {path} is {picture.size[1]}x{picture.size[0]} pixels, its picture "
-            f"{size[1]}x{size[0]}: expected the same size"
-        )
     level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS
+    check_mask_size(level, size, f"the mask {path}")
     if picture.alpha is not None:
         level = level * picture.alpha
     mask = (level > 0.5).astype(np.float32)

@@ -96,8 +96,8 @@ class Restorer:
             and the number of tiles that were run.
 
         Raises:
-            NystraError: The sizes contradict each other, the model needs a mask or a reference
-                and got none, or it fails.
+            NystraError: The sizes contradict each other, a mask or reference is missing or one
+                too many, or the model fails.
         """
         if self.input_channels == 1 and self.output_channels == 3 and pixels.shape[2] == 3:
             pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
@@ -106,6 +106,9 @@ class Restorer:
         height, width = image.shape[2:]
         least = self.size_minimum if self.fixed_size is None else 1
         image = mirror_to(image, max(height, least), max(width, least))
+        self.check_companions(mask is not None, reference is not None)
+        if mask is not None:
+            check_mask_size(mask, (height, width))
         others = self._others(image, mask, reference)
         if others and self.fixed_size is not None:
             image = mirror_to(image, *self.fixed_size)
@@ -134,18 +137,33 @@ class Restorer:
             picture = (picture @ GREY_WEIGHTS)[:, :, None]
         return picture, count
 
+    def check_companions(self, mask: bool, reference: bool) -> None:
+        """Refuse a mask or a reference that the model does not take, and ask for one it needs.
+
+        Args:
+            mask: One is given.
+            reference: One is given.
+
+        Raises:
+            NystraError: One is missing, or one too many.
+        """
+        for what, given, taken, purpose, example in (
+            ("mask", mask, self.mask_input, "fills holes", "MASK.png (white = fill)"),
+            ("reference", reference, self.reference_input, "copies", "PICTURE.png"),
+        ):
+            if given and taken is None:
+                raise NystraError(f"the model takes no {what}: leave --{what} ({what}=) out")
+            if taken is not None and not given:
+                raise NystraError(
+                    f"the model {purpose} and needs a {what}: give --{what} {example}, from "
+                    f"Python {what}="
+                )
+
     def _others(
         self, image: Array, mask: Array | None, reference: Array | None
     ) -> dict[str, Array]:
         """Return the inputs besides the image, by name; with them the picture is run whole."""
         others: dict[str, Array] = {}
-        for what, name, given in (
-            ("mask", self.mask_input, mask),
-            ("reference", self.reference_input, reference),
-        ):
-            if (name is None) != (given is None):
-                found, wanted = ("a", "takes none") if name is None else ("no", "needs one")
-                raise NystraError(f"got {found} {what}, and the model {wanted}")
         size = self.fixed_size or image.shape[2:]
         if self.mask_input or self.reference_input:
             sizes = [image.shape[2:]] + ([] if reference is None else [reference.shape[:2]])
@@ -232,6 +250,15 @@ class Restorer:
         if self.quadratic_bytes and side is not None:
             wanted = _overlap(side, self.size_multiple, overlap)
         return side, wanted
+
+
+def check_mask_size(mask: Array, size: tuple[int, int], name: str = "the mask") -> None:
+    """Raise NystraError where a mask (H, W) is not of its picture's height and width."""
+    if mask.shape != size:
+        raise NystraError(
+            f"{name} is {'x'.join(str(side) for side in mask.shape[1::-1] + mask.shape[2:])} "
+            f"pixels, its picture {size[1]}x{size[0]}: expected the same size"
+        )
 
 
 def restorer_for(session: Session) -> Restorer:

@@ -80,7 +80,7 @@ def run_pictures(
         else Session(model, backend=backend, threads=threads, library=library)
     )
     restorer = restorer_for(session)
-    companions.check(restorer, session.path)
+    restorer.check_companions(mask is not None, reference is not None)
     results: list[dict[str, Any]] = []
     with progress_bar(source.name, unit="tile", quiet=quiet) as move:
         for index, (here, there) in enumerate(pairs):

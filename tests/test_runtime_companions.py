@@ -234,8 +234,8 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for model, mask, reference, message in (
         (filler, None, None, r"needs a mask: give --mask MASK\.png \(white = fill\)"),
-        (plain, "m.png", None, r"plain\.onnx takes no mask: leave --mask out"),
-        (filler, "m.png", "m.png", "takes no reference: leave --reference out"),
+        (plain, "m.png", None, r"the model takes no mask: leave --mask \(mask=\) out"),
+        (filler, "m.png", "m.png", "takes no reference: leave --reference "),
         (filler, "absent.png", None, "there is no mask or folder at"),
         (filler, "bad.png", None, "not a picture"),
         (filler, "empty", None, r"holds no mask for a\.png"),
@@ -254,12 +254,17 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_restorer_says_what_is_missing(filler: Path) -> None:
+def test_restorer_says_what_is_wrong(filler: Path) -> None:
     restorer = restorer_for(Session(filler, threads=1))
-    with pytest.raises(NystraError, match="got no mask, and the model needs one"):
+    mask = hole()[:, :, 0]
+    with pytest.raises(NystraError, match=r"fills holes and needs a mask: .* from Python mask="):
         restorer(picture())
-    with pytest.raises(NystraError, match="got a reference, and the model takes none"):
-        restorer(picture(), mask=hole()[:, :, 0], reference=picture())
+    with pytest.raises(NystraError, match=r"takes no reference: leave .* \(reference=\) out"):
+        restorer(picture(), mask=mask, reference=picture())
+    for wrong, found in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(), "12x8x1")):
+        message = f"the mask is {found} pixels, its picture 12x8: expected the same size"
+        with pytest.raises(NystraError, match=message):
+            restorer(picture(), mask=wrong)
 
 
 def test_command_line(tmp_path: Path, filler: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,8 +22,8 @@ from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel
 from nystra.models.sites import WindowGeometry
 from nystra.plugins.operators.windows_torch import Geometry, partition
+from nystra.runtime.quality import QualityReport, validate_quality
 from nystra.runtime.restore import Restorer
-from nystra.runtime.validation import QualityReport, validate_quality
 
 Pixels = npt.NDArray[Any]
 Change = Callable[[nn.Module], None]

@@ -1,0 +1,181 @@
+# ruff: noqa: T201
+"""Measure what a low precision costs each network: the table of docs/precision.md.
+
+    python tests/benchmarks/precision.py
+
+Every number comes from the export's own pictures at its three sizes. ``values`` and ``stream`` are
+the largest absolute values in tensors of the low type and in sums of two maps; ``PSNR`` is the
+lowest of a float32 file that rounds where the low file does against the float32 file, ``half()``
+that of the whole network in float16 (PyTorch), ``autocast`` that of ``torch.autocast("cpu")``.
+Random networks (golden, tests) are no trained ones: their values say little, their PSNR is honest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from safetensors.torch import load_file, save_file
+
+from nystra.export import Plan, SiteParameters
+from nystra.export.attention.site import resolve, swap
+from nystra.export.graph.bodies import attach_bodies
+from nystra.export.graph.precision.lowering import Lowered, lower_model
+from nystra.export.graph.precision.policy import Policy
+from nystra.export.graph.precision.ranges import largest_values
+from nystra.export.graph.tidy import tidy
+from nystra.export.graph.trace import trace
+from nystra.export.judge import judged_feeds
+from nystra.export.torch_backend import TorchBackend
+from nystra.export.yardstick import rounded_network
+from nystra.models import load, pretrained_path
+from nystra.plugins.errors import NystraError
+from nystra.runtime import Session
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+GOLDEN = ("swinir_classical_x2", "swinir_jpeg_gray", "csnln_x2")
+STRESS = 3000.0
+"""Factor of the weights that write into the residual stream of the stressed network."""
+
+
+def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
+    """Yield a label, a checkpoint and a mechanism."""
+    from shared import golden
+    from test_patch_export import checkpoint
+
+    for name in ("swinir_x2_w16", "swinir_x2_w32_nobias"):
+        for mechanism in ("full", "nystra"):
+            yield name, pretrained_path(name), mechanism
+    yield f"{'swinir_x2_w16'} (stress)", stressed(folder / "stress.safetensors"), "nystra"
+    for name in GOLDEN:
+        case = golden(name)
+        path = folder / f"{name}.safetensors"
+        weights = {
+            key: torch.from_numpy(np.ascontiguousarray(one)) for key, one in case.weights().items()
+        }
+        save_file(weights, path, {"nystra": json.dumps(case.constructor)})
+        yield f"{name} (random)", path, "full"
+    for name in ("csnln2", "inpainting", "colorization"):
+        for mechanism in ("full", "psal"):
+            yield f"{name} (random, tiny)", checkpoint(name, folder), mechanism
+
+
+def stressed(path: Path) -> Path:
+    """Return the window-16 network with a residual stream that float16 cannot hold."""
+    source = pretrained_path("swinir_x2_w16")
+    state = load_file(source)
+    for key in state:
+        if key.endswith(("attn.proj.weight", "attn.proj.bias", "mlp.fc2.weight", "mlp.fc2.bias")):
+            state[key] = state[key] * STRESS
+    save_file(state, path, {"nystra": json.dumps(load(source).hyper)})
+    return path
+
+
+def lowest(get: Callable[[Any], Any], feeds: list[Any], wanted: list[Any]) -> float:
+    """Return the lowest PSNR, peak 1, dB."""
+    found = []
+    for feed, expected in zip(feeds, wanted, strict=True):
+        error = np.mean((np.asarray(get(feed), np.float64) - expected) ** 2)
+        found.append(-10.0 * np.log10(max(float(error), 1e-30)))
+    return float(np.min(found))
+
+
+def session_of(model: onnx.ModelProto, folder: Path) -> Callable[[Any], Any]:
+    """Return a function that runs a model without bodies on named arrays."""
+    whole = onnx.ModelProto.FromString(model.SerializeToString())
+    attach_bodies(whole, 20)
+    path = folder / "m.onnx"
+    path.write_bytes(whole.SerializeToString())
+    session = Session(path)
+    return lambda feed: next(iter(session.run(feed).values()))
+
+
+def autocast(network: torch.nn.Module, kind: torch.dtype) -> Callable[[Any], Any]:
+    """Return a function that runs a network under autocast."""
+
+    def get(feed: Any) -> Any:
+        with torch.inference_mode(), torch.autocast("cpu", kind):
+            return network(*[torch.from_numpy(one) for one in feed.values()]).float().numpy()
+
+    return get
+
+
+def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
+    """Print the rows of one network."""
+    loaded = load(path)
+    facts = loaded.facts
+    resolved = resolve(Plan(SiteParameters(mechanism)), loaded.network)
+    plain = swap(loaded.network, resolved)
+    feeds: list[Any] = judged_feeds(facts, None)
+    base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
+    tidy(base, facts.scale, dynamic=True, extra=facts.extra_inputs)
+    weights = {one.name for one in base.graph.initializer}
+    streams = [
+        node.output[0]
+        for node in base.graph.node
+        if node.op_type == "Add" and not weights & set(node.input) and "int" not in node.output[0]
+    ]
+    single = session_of(base, folder)
+    wanted = [single(feed) for feed in feeds]
+    exact = [TorchBackend(plain, torch.float64).run(feed) for feed in feeds]
+    stream = 0.0
+    for name in streams:
+        try:
+            stream = max(stream, *largest_values(base, [name], feeds[:1]).values())
+        except NystraError:  # an Add of sizes, not of maps
+            continue
+    searching = any(one.searches for one in resolved.values())
+    for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
+        name = f"{precision}-tensorrt" if tensorrt else precision
+        model = onnx.ModelProto.FromString(base.SerializeToString())
+        try:
+            done: Lowered = lower_model(model, precision, Policy(), feeds, tensorrt=tensorrt)
+        except NystraError as error:
+            print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
+            continue
+        yardstick = TorchBackend(rounded_network(plain, name))
+        errors = [yardstick.run(feed) - one for feed, one in zip(feeds, exact, strict=True)]
+        allowed = max(2.0 * float(np.abs(one).max()) for one in errors)
+        kind = torch.float16 if precision == "fp16" else torch.bfloat16
+        half = "-"
+        if precision == "fp16":
+            half = f"{lowest(TorchBackend(plain, kind).run, feeds, exact):.1f}"
+        row = [
+            label,
+            mechanism,
+            name,
+            f"{lowest(session_of(done.twin, folder), feeds, wanted):.1f}",
+            "search" if searching else f"{allowed:.1e}",
+            half,
+            f"{lowest(autocast(plain, kind), feeds, exact):.1f}",
+            f"{done.largest:.3g}" if done.largest else "-",
+            f"{stream:.3g}",
+            f"{len(base.graph.node)} to {len(model.graph.node)}",
+            f"{base.ByteSize() / 1e3:.0f} to {model.ByteSize() / 1e3:.0f}",
+            str(len(done.kept)),
+        ]
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def main() -> None:
+    """Print the table."""
+    print(
+        "| network | plan | precision | PSNR dB | tolerance | half() | autocast | values | stream "
+        "| nodes | kB without bodies | kept |"
+    )
+    print("|" + " --- |" * 12)
+    with tempfile.TemporaryDirectory() as name:
+        for label, path, mechanism in networks(Path(name)):
+            measure(label, path, mechanism, Path(name))
+
+
+if __name__ == "__main__":
+    main()
