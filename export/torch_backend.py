@@ -15,20 +15,27 @@ from torch import nn
 class TorchBackend:
     """A network that is called with arrays, as ``runtime`` calls its backends.
 
-    ``backend(image, *others)`` takes float32 (B, C, H, W) each and gives the network's output.
+    ``backend(image, *others)`` takes float32 (B, C, H, W) each and gives the network's output, with
+    the copies to and from the device, when it is there.
     """
 
-    def __init__(self, network: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-        """Keep the network, or a copy of it in another precision."""
-        self.dtype = dtype
-        same = dtype == torch.float32
-        self.network = network if same else copy.deepcopy(network).to(dtype)
+    def __init__(
+        self, network: nn.Module, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    ) -> None:
+        """Keep the network, or a copy of it in another precision or on another device."""
+        self.dtype, self.device = dtype, torch.device(device)
+        same = dtype == torch.float32 and self.device.type == "cpu"
+        self.network = network if same else copy.deepcopy(network).to(self.device, dtype)
 
     def __call__(self, *images: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the output for an image and what else the network takes."""
         with torch.inference_mode():
-            tensors = [torch.from_numpy(np.ascontiguousarray(one)).to(self.dtype) for one in images]
-            output: npt.NDArray[Any] = self.network(*tensors).numpy()
+            tensors = [
+                torch.from_numpy(np.ascontiguousarray(one)).to(self.device, self.dtype)
+                for one in images
+            ]
+            # The copy to the host waits for the device's work.
+            output: npt.NDArray[Any] = self.network(*tensors).cpu().numpy()
             return output
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..plugins.errors import NystraError
+from ..plugins.errors import BackendUnavailableError, NystraError
 from ..runtime.bench_worker import Feeds, Opened, example_input, example_mask, serve
 from ..runtime.facts import TensorInfo
 from ..runtime.onnx_header import read_onnx_header
@@ -17,11 +17,16 @@ from ..runtime.onnx_header import read_onnx_header
 def open_network(request: Mapping[str, Any]) -> Opened:
     """Load a checkpoint with the plan of a model file exported from it.
 
-    Keys: ``model``, ``checkpoint``, ``hyper`` (what the checkpoint does not tell), ``threads``.
+    Keys: ``model``, ``checkpoint`` (or None), ``hyper`` (what the checkpoint does not tell),
+    ``threads``, and ``device``: on the first GPU, in eager mode and without TF32, as the file's
+    precision is float32's.
 
     Raises:
         NystraError: The file carries no plan, or was exported from another checkpoint.
+        BackendUnavailableError: There is no checkpoint to run, or PyTorch finds no GPU.
     """
+    if request["checkpoint"] is None:
+        raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
     import torch
 
     from .attention.plan import parse_plan
@@ -36,13 +41,15 @@ def open_network(request: Mapping[str, Any]) -> Opened:
         )
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
+    where = _gpu() if request.get("device") else "the CPU"
     plan = parse_plan(json.loads(metadata["nystra.attention"]))
     loaded, plan = load_for(Path(request["checkpoint"]), plan, dict(request.get("hyper") or {}))
     if plan.source_sha256 != loaded.checkpoint.sha256:
         raise NystraError(
             f"{request['model']} was exported from another checkpoint than {request['checkpoint']}"
         )
-    backend = TorchBackend(swap(loaded.network, resolve(plan, loaded.network)))
+    device = "cuda" if request.get("device") else "cpu"
+    backend = TorchBackend(swap(loaded.network, resolve(plan, loaded.network)), device=device)
     channels = loaded.facts.input_channels
     image = TensorInfo("input", (None, channels, None, None), "float32")
 
@@ -60,8 +67,23 @@ def open_network(request: Mapping[str, Any]) -> Opened:
     return Opened(
         backend.run,
         feeds,
-        {"library_reason": f"PyTorch {torch.__version__}, the plain network"},
+        {"library_reason": f"PyTorch {torch.__version__}, the plain network, eager, on {where}"},
     )
+
+
+def _gpu() -> str:
+    """Return the name of PyTorch's first GPU, with TF32 switched off."""
+    import torch
+
+    if not torch.cuda.is_available():
+        built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "has no CUDA"
+        raise BackendUnavailableError(
+            f"PyTorch {torch.__version__} {built} and finds no GPU: it needs a build with CUDA and "
+            "an NVIDIA driver"
+        )
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return torch.cuda.get_device_name(0)
 
 
 if __name__ == "__main__":

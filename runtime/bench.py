@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..plugins.errors import NystraError
-from .backends import backend_names, planned_backends
+from .backends import backend_names
 from .bench_child import Child, ChildError
 from .bench_rows import Row
 from .onnx_header import read_onnx_header
@@ -53,13 +53,13 @@ def session_configuration(
 
     Args:
         model: A model file.
-        backend: A name of the runtime's table, one that is planned, or `LIBRARY_BACKEND`.
+        backend: A name of the runtime's table, or `LIBRARY_BACKEND`.
         threads: As in `Session`.
 
     Raises:
         NystraError: The name is unknown, or the model is missing or not ONNX.
     """
-    known = (*backend_names(), LIBRARY_BACKEND, *planned_backends())
+    known = (*backend_names(), LIBRARY_BACKEND)
     if backend not in known:
         raise NystraError(f"unknown backend {backend!r}: expected one of {', '.join(known)}")
     read_onnx_header(model)
@@ -69,6 +69,7 @@ def session_configuration(
         "backend": "ort-cpu" if library else backend,
         "library": None if backend == "ort-cpu" else "auto",
         "needs_library": library,
+        "device": not backend.startswith("ort-cpu"),
         "threads": threads,
     }
     return Configuration(str(model), backend, WORKER, request)
@@ -177,3 +178,6 @@ def _warm_up(contender: _Contender, configuration: Configuration, seconds: float
     first = contender.ask("run")
     if first is not None and first["seconds"] < seconds:
         contender.ask("run")
+    if contender.row.reason is None:
+        # Now, before the next child loads: what a runtime took on the GPU it keeps.
+        contender.row.device_memory = (contender.ask("device") or {}).get("above")

@@ -12,10 +12,11 @@ from .files import atomic_path
 def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     """Draw the median time of every model and backend against the input's megapixels.
 
-    The whiskers reach from the median to the 90th percentile; both axes are logarithmic.
+    The whiskers reach from the median to the 90th percentile; both axes are logarithmic. What
+    could not run stands in the legend.
 
     Args:
-        rows: Of `bench`; those without figures are left out.
+        rows: Of `bench`.
         path: Of the picture; the suffix chooses the format.
 
     Raises:
@@ -36,6 +37,9 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
         middle = [row.percentile(50) for row in own]
         above = [row.percentile(90) - row.percentile(50) for row in own]
         axes.errorbar(pixels, middle, [[0.0] * len(own), above], marker="o", capsize=3, label=name)
+    for row in {row.name: row for row in rows if row.name not in names}.values():
+        state = (row.reason or "").partition(":")[0]
+        axes.plot([], [], " ", label=f"{row.name}: {state}")
     axes.set(
         xscale="log", yscale="log", xlabel="input, megapixels", ylabel="seconds a picture (median)"
     )

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from .engines.toolkit import find_device
 
 UNAVAILABLE = 3
 """The exit code of a backend that is missing."""
@@ -31,6 +32,7 @@ class Row:
         reason: Why there are no figures, or None.
         exit_code: Of the error in `reason`: 3 for a missing backend, 2 for bad input.
         memory: ``before``, ``peak``, ``above`` in bytes; ``exact``.
+        device_memory: Bytes that the GPU's memory in use grew by, or None; see `DeviceMemory`.
         ratio: Median over the rounds of this time / the first row's; below 1 this one is faster.
         ratio_to: The row the ratio is to, as model and backend.
         pairs: Rounds behind the ratio.
@@ -44,6 +46,7 @@ class Row:
     reason: str | None = None
     exit_code: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
+    device_memory: int | None = None
     ratio: float | None = None
     ratio_to: str | None = None
     pairs: int = 0
@@ -106,6 +109,7 @@ class Row:
             "pictures_per_second": self.pictures_per_second,
             "megapixels_per_second": self.megapixels_per_second,
             "memory": self.memory,
+            "device_memory": self.device_memory,
             "ratio": self.ratio,
             "ratio_to": self.ratio_to,
             "pairs": self.pairs,
@@ -118,7 +122,9 @@ def describe_machine(threads: int | None = None) -> dict[str, Any]:
     Args:
         threads: That were asked for, or None for the backend's own choice.
     """
+    device = find_device()
     return {
+        "gpu": None if isinstance(device, str) else device.name,
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "usable_cores": _usable_cores(),

@@ -5,6 +5,8 @@ Requests and answers are JSON, one line each, on stdin and stdout:
 ``{"do": "load", ...}`` with what the opener needs -> ``{"library_reason": text}``;
 ``{"do": "prepare", "size": [height, width]}`` -> ``{}``, and the memory is counted from here;
 ``{"do": "run"}`` -> ``{"seconds": time of the run alone}``;
+``{"do": "device"}`` -> ``{"above": bytes or null}``, what the GPU's memory in use grew by since
+before the ``load``, where that said ``"device": true``;
 ``{"do": "memory"}`` -> ``{"before": bytes, "peak": bytes, "above": bytes, "exact": bool}``.
 
 A request that fails is answered by ``{"error": text, "exit_code": number}``. The process ends
@@ -28,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
+from .device_memory import DeviceMemory
 from .facts import TensorInfo
 from .process_memory import PeakMemory
 
@@ -163,10 +166,12 @@ class _Server:
         self._opened = Opened(lambda _: None, lambda _height, _width: {})
         self._feeds: Feeds = {}
         self._memory: PeakMemory | None = None
+        self._device: DeviceMemory | None = None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         what = request["do"]
         if what == "load":
+            self._device = DeviceMemory.start() if request.get("device") else None
             self._opened = self._opener(request)
             return self._opened.notes
         if what == "prepare":
@@ -177,6 +182,8 @@ class _Server:
             start = time.perf_counter()
             self._opened.run(self._feeds)
             return {"seconds": time.perf_counter() - start}
+        if what == "device":
+            return {"above": None if self._device is None else self._device.above}
         if what == "memory" and self._memory is not None:
             memory = self._memory
             return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,15 @@ from .bench_worker import example_feeds
 from .benchmark import interleaved
 from .json_text import json_number
 from .onnx_nodes import count_nodes
+from .quality import QualityReport
 from .references import References
 from .session import Session
-from .validation import DEFAULT_TOLERANCE, QualityReport, validate_against_references
+from .validation import (
+    DEFAULT_TOLERANCE,
+    SizeReport,
+    allowed_differences,
+    validate_against_references,
+)
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 DEFAULT_SIZE = (128, 128)
@@ -32,7 +38,8 @@ class Measured:
         findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
         quality: As in `Baseline`.
         speed: As in `Baseline`.
-        tolerance: The largest difference the references were recorded with.
+        tolerance: The largest difference the references were recorded with, at any size.
+        sizes: The recorded sizes behind ``max_abs`` and ``psnr``, with their own tolerances.
     """
 
     items: dict[str, float] = field(default_factory=dict)
@@ -40,6 +47,7 @@ class Measured:
     quality: dict[str, Any] = field(default_factory=dict)
     speed: dict[str, Any] = field(default_factory=dict)
     tolerance: float = DEFAULT_TOLERANCE
+    sizes: tuple[SizeReport, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,12 @@ def measure_file(session: Session, references: References) -> Measured:
         NystraError: The references are another model's.
     """
     report = validate_against_references(session, references, math.inf)
-    found = Measured(tolerance=_recorded(references))
+    limits = allowed_differences(references)
+    found = Measured(tolerance=max(largest for largest, _ in limits))
+    found.sizes = tuple(
+        replace(size, tolerance=largest, mean_tolerance=mean)
+        for size, (largest, mean) in zip(report.sizes, limits, strict=True)
+    )
     found.items["max_abs"] = report.max_abs
     found.items["psnr"] = report.psnr if math.isnan(report.psnr) else min(report.psnr, PSNR_CEILING)
     found.items["nodes"] = count_nodes(session.path)
@@ -150,6 +163,11 @@ def add_speed(
 def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
     """Hold figures against a baseline, in the order of `ITEMS`.
 
+    The difference from the references is judged size by size, as ``nystra validate`` does: each
+    size has the tolerance it was recorded with, and where a seeded search takes part the mean may
+    stand in for it, which then also excuses the PSNR of that size. A tolerance of the baseline
+    below the recorded ones holds for all sizes, one above all of them takes their place.
+
     An item of the baseline that was not measured is skipped, and says what it needs.
 
     Raises:
@@ -197,16 +215,6 @@ def accept(found: Measured, model: str, old: Baseline | None) -> Baseline:
     )
 
 
-def _recorded(references: References) -> float:
-    limits = references.meta.get("tolerances", DEFAULT_TOLERANCE)
-    try:
-        return max(map(float, limits)) if isinstance(limits, list) else float(limits)
-    except (TypeError, ValueError) as error:
-        raise NystraError(
-            f"the references hold the tolerances {limits!r}, expected numbers: export again"
-        ) from error
-
-
 def _verdict(name: str, found: Measured, accepted: Accepted) -> Verdict:
     item = ITEMS[name]
     limit = item.limit(accepted.accepted, accepted.tolerance)
@@ -215,12 +223,49 @@ def _verdict(name: str, found: Measured, accepted: Accepted) -> Verdict:
         text = f"{item.title}: not measured, give {needs}"
         return Verdict(name, SKIPPED, None, accepted.accepted, limit, text)
     measured = found.items[name]
-    good = item.passes(measured, limit) and name not in found.findings
+    sizes = _size_by_size(name, found, limit)
+    good = item.passes(measured, limit) if sizes is None else not sizes.wrong
+    good = good and name not in found.findings
     bound = "at most" if item.grows_worse else "at least"
     unit = f" {item.unit}" if item.unit else ""
     text = f"{item.title}: {measured:.6g}{unit}, expected {bound} {limit:.6g}{unit}"
     if item.rule != "ceiling":
         text += f" (accepted {accepted.accepted:.6g}, tolerance {accepted.tolerance:.6g})"
+    if sizes is not None:
+        text += "".join(f"; {one}" for one in sizes.wrong or sizes.excused)
     if name in found.findings:
         text += f"; {found.findings[name]}"
     return Verdict(name, PASSED if good else FAILED, measured, accepted.accepted, limit, text)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What is to be said of single sizes: those that fail, and those that the mean excuses."""
+
+    wrong: tuple[str, ...]
+    excused: tuple[str, ...]
+
+
+def _size_by_size(name: str, found: Measured, limit: float) -> _Sizes | None:
+    """Judge the recorded sizes; None for an item that has none."""
+    if name not in ("max_abs", "psnr") or not found.sizes:
+        return None
+    wrong: list[str] = []
+    excused: list[str] = []
+    for size in found.sizes:
+        where = "x".join(str(side) for side in next(iter(size.shapes.values()))[2:])
+        if name == "psnr":
+            good = size.psnr >= limit
+            text = f"at {where} it is {size.psnr:.6g}"
+        else:
+            allowed = limit if limit > found.tolerance else min(limit, size.tolerance)
+            good = size.max_abs <= allowed
+            text = f"at {where} it is {size.max_abs:.3g}, allowed is {allowed:.3g}"
+        if good:
+            continue
+        text += f", the mean {size.mean_abs:.3g}"
+        if size.mean_tolerance is not None:
+            text += f", allowed is {size.mean_tolerance:.3g}"
+        within = size.mean_tolerance is not None and size.mean_abs <= size.mean_tolerance
+        (excused if within else wrong).append(text)
+    return _Sizes(tuple(wrong), tuple(excused))

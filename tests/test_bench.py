@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,13 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
+from fake_cuda import FakeCuda
 from nystra.export.cli import main
+from nystra.export.commands.bench import _print
+from nystra.export.commands.common import BACKEND_NAMES
 from nystra.plugins.errors import NystraError
+from nystra.runtime import device_memory
+from nystra.runtime.backends import _cuda, backend_names
 from nystra.runtime.bench import Configuration, bench, session_configuration
 from nystra.runtime.bench_child import Child, ChildError
 from nystra.runtime.bench_rows import Row
@@ -23,6 +29,7 @@ from nystra.runtime.process_memory import PeakMemory
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from test_checkpoint import state_of
 
+GPU = {"threads": None, "gpu": "Test GPU"}
 QUICK = ["--seconds", "0.05", "--runs", "5", "--threads", "1"]
 
 
@@ -100,7 +107,6 @@ def test_bad_input_is_exit_code_2(
         ([str(model), "--sizes", "16"], "is not of the form 128x128"),
         ([str(model), "--sizes", "0x16"], "is not of the form 128x128"),
         ([str(model), "--backends", "abacus"], "unknown backend 'abacus'"),
-        ([str(model), "--backends", "torch-cpu"], "give --checkpoint"),
         ([str(model), "--checkpoint", str(tmp_path / "no.pth")], "does not exist"),
         ([str(model), "--threads", "0"], "expected 1 or more"),
         ([str(model), "--seconds", "0"], "expected numbers above 0"),
@@ -229,6 +235,83 @@ def test_torch_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [row["measured"] for row in rows] == [True, False], rows
     assert "PyTorch" in rows[0]["note"]
     assert "exported from another checkpoint" in rows[1]["reason"]
+
+
+def test_one_table_of_what_is_here_and_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "tiny.safetensors"
+    save_file(state_of(window_size=8, embed_dim=8), checkpoint)
+    plan = {"schema_version": 1, "source_sha256": file_sha256(checkpoint)}
+    metadata = nystra_metadata(**{"nystra.attention": json.dumps(plan)})
+    model = save_upscaler(tmp_path / "m.onnx", metadata=metadata)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # the same on a machine that has a GPU
+    backends = ["torch-cuda", "ort-cuda", "tensorrt", "ort-cpu"]
+    command = ["bench", str(model), "--backends", ",".join(backends), "--sizes", "16x16", *QUICK]
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = {row["backend"]: row for row in document["rows"]}
+    assert list(rows) == backends
+    assert [rows[name]["measured"] for name in backends] == [False, False, False, True]
+    for name in backends[:3]:
+        assert rows[name]["reason"].startswith("not available: "), rows[name]
+    assert "give --checkpoint" in rows["torch-cuda"]["reason"]
+    assert rows["ort-cpu"]["device_memory"] is None
+    assert "gpu" in document["machine"]
+    plot = tmp_path / "plot.svg"
+    drawn = ["--plot", str(plot)] if find_spec("matplotlib") else []
+    assert main([*command, "--checkpoint", str(checkpoint), *drawn]) == 0
+    out = capsys.readouterr().out
+    assert "torch-cuda: not available: PyTorch" in out
+    assert "finds no GPU" in out
+    assert "GPU memory" not in out
+    if drawn:
+        assert "m.onnx tensorrt: not available" in plot.read_text()
+
+
+def test_memory_of_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = worker(tmp_path, monkeypatch, "Counted.total += 1 << 20")
+    module = tmp_path / "odd_worker.py"
+    fake = (
+        "import nystra.runtime.bench_worker as bench_worker\n"
+        "class Counted:\n"
+        "    total = 0\n"
+        "    start = classmethod(lambda cls: cls())\n"
+        "    above = property(lambda self: Counted.total)\n"
+        "bench_worker.DeviceMemory = Counted\n"
+    )
+    module.write_text(fake + module.read_text())
+    asked = Configuration("m.onnx", "a-gpu", name, {"device": True})
+    rows = bench([asked, Configuration("m.onnx", "a-cpu", name)], [(4, 4)], seconds=9.0, runs=5)
+    assert [row.device_memory for row in rows] == [2 << 20, None], "taken after the warm-up"
+    _print(rows, {"cpu": "x", "usable_cores": 1, "cores": 1, "onnxruntime": "1", **GPU}, False)
+    head, first, second, *_, line, _ = capsys.readouterr().out.splitlines()
+    assert "GPU memory" in head
+    assert "2 MiB" in first
+    assert line.endswith("Test GPU")
+    assert len(second.split()) == len(first.split()) - first.count(" MiB") + second.count(" MiB")
+
+
+def test_device_memory_counts_from_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeCuda()
+    driver = _cuda.Driver(lambda _name: library)
+    kept = driver.allocate(1000)
+    monkeypatch.setattr(device_memory, "Driver", lambda: driver)
+    memory = device_memory.DeviceMemory.start()
+    assert memory is not None
+    assert memory.above == 0
+    driver.allocate(5000)
+    assert memory.above == 5000
+    driver.free(kept)
+    assert memory.above == 4000
+    library.fails["cuMemGetInfo_v2"] = 2
+    assert device_memory.DeviceMemory.start() is None
+
+
+def test_the_help_names_every_backend() -> None:
+    assert backend_names() == BACKEND_NAMES
 
 
 def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

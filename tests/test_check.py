@@ -17,7 +17,7 @@ from nystra.plugins.errors import NystraError
 from nystra.runtime.baseline import ITEMS, Accepted, Baseline, read_baseline
 from nystra.runtime.gate import Measured, Verdict, judge
 from nystra.runtime.onnx_nodes import count_nodes
-from nystra.runtime.references import ReferenceCase, write_references
+from nystra.runtime.references import ReferenceCase, read_references, write_references
 from nystra.runtime.report import github_annotations, junit, markdown
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
@@ -70,6 +70,72 @@ def test_a_damaged_model_is_exit_code_1(model: Path, capsys: pytest.CaptureFixtu
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == {"max_abs", "psnr"}
     assert "2 of 4 items failed" in summary.read_text()
+
+
+def record(model: Path, **meta: Any) -> None:
+    """Write references of the undamaged upscaler again, with these tolerances."""
+    references = read_references(model.with_suffix(".npz"))
+    write_references(model.with_suffix(".npz"), references.cases, meta)
+
+
+def states(model: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
+    assert check(model, "--json", *arguments) in (0, 1)
+    items = json.loads(capsys.readouterr().out)["items"]
+    return {one["item"]: one["state"] for one in items}
+
+
+def same_as_validate(model: Path, capsys: pytest.CaptureFixture[str]) -> bool:
+    """Whether the file passes, which ``check`` and ``validate`` must say alike."""
+    verdict = states(model, capsys)["max_abs"] == "passed"
+    assert main(["validate", str(model), "--threads", "1", "-q"]) == (0 if verdict else 1)
+    return verdict
+
+
+def test_each_size_has_the_tolerance_it_was_recorded_with(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(model, tolerances=[1e-4, 0.05])
+    assert check(model, "--update", "-q") == 0
+    damage(model, 1.01)  # 0.01 is within 0.05, and above what the first size may be
+    assert not same_as_validate(model, capsys)
+    assert check(model) == 1
+    assert "at 16x16 it is 0.0" in capsys.readouterr().out
+    record(model, tolerances=[0.05, 0.05])
+    assert same_as_validate(model, capsys)
+    baseline = model.with_name("baseline.json")
+    stored = json.loads(baseline.read_text())
+    for tolerance, state in ((1e-3, "failed"), (0.02, "passed"), (0.5, "passed")):
+        stored["items"]["max_abs"]["tolerance"] = tolerance
+        baseline.write_text(json.dumps(stored))
+        assert states(model, capsys)["max_abs"] == state, "a smaller one holds for all sizes"
+    record(model, tolerances=[1e-4, 1e-4])
+    assert states(model, capsys)["max_abs"] == "passed", "a larger one takes their place"
+
+
+def test_behind_a_seeded_search_the_mean_counts_as_in_validate(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(model, tolerances=[1e-4, 1e-4], mean_tolerances=[0.02, 0.02])
+    assert check(model, "--update", "-q") == 0
+    damage(model, 1.01)  # the mean is 0.005, the largest 0.01
+    assert same_as_validate(model, capsys)
+    assert states(model, capsys)["psnr"] == "passed", "the matches that changed it are excused"
+    assert check(model) == 0
+    out = capsys.readouterr().out
+    assert "the mean 0.00" in out
+    assert "allowed is 0.02" in out
+    assert check(model, "--update", "-q") == 0, "and it can be accepted"
+    damage(model, 1.05)
+    assert not same_as_validate(model, capsys)
+    assert states(model, capsys)["psnr"] == "failed"
+    record(model, tolerances=[1e-4, 1e-4], mean_tolerances=[0.02, 0.04])
+    assert not same_as_validate(model, capsys), "the other size is still wrong"
+    record(model, tolerances=[1e-4], mean_tolerances=[0.02, 0.04])
+    assert check(model) == 2
+    assert "got 1 tolerances, expected one for 2 cases" in capsys.readouterr().err
+    record(model, tolerances=["x", "y"])
+    assert check(model) == 2
+    assert "expected numbers: export again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("gain", [float("nan"), 0.0])
@@ -202,7 +268,7 @@ def test_missing_backend_is_exit_code_3(
 ) -> None:
     assert check(model, "--update", "-q") == 0
     assert check(model, "--backend", "ort-cuda") == 3
-    assert "no backend 'ort-cuda'" in capsys.readouterr().err
+    assert "no backend can run here. ort-cuda: " in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert check(model) == 3
     assert "onnxruntime is not installed" in capsys.readouterr().err

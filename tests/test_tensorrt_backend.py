@@ -5,7 +5,7 @@ That a real engine runs is not shown here; it is listed in docs/gpu.md among wha
 
 from __future__ import annotations
 
-import ctypes
+import gc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fake_cuda import FakeContext, FakeCuda, FakeEngine
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session
 from nystra.runtime.backends import _cuda
@@ -23,99 +24,6 @@ from nystra.runtime.engines.record import EngineRecord
 from runtime_models import save_upscaler
 
 DEVICE = toolkit.Device("Test GPU", "sm89", 13)
-
-
-class FakeCuda:
-    """libcuda with plain memory for the device's; it notes what was done."""
-
-    def __init__(self) -> None:
-        self.memory: dict[int, Any] = {}
-        self.calls: list[str] = []
-        self.fails: dict[str, int] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> int:
-            self.calls.append(name)
-            if name in self.fails:
-                return self.fails[name]
-            handler = {
-                "cuMemAlloc_v2": self._allocate,
-                "cuMemHostAlloc": self._allocate,
-                "cuMemFree_v2": self._free,
-                "cuMemFreeHost": self._free,
-                "cuMemcpyHtoDAsync_v2": self._copy,
-                "cuMemcpyDtoHAsync_v2": self._copy,
-            }.get(name)
-            if handler is not None:
-                handler(*arguments)
-            return 0
-
-        return call
-
-    def _allocate(self, pointer: Any, size: ctypes.c_size_t, *_: Any) -> None:
-        block = ctypes.create_string_buffer(size.value)
-        address = ctypes.addressof(block)
-        self.memory[address] = block
-        pointer._obj.value = address
-
-    def _free(self, pointer: ctypes.c_void_p) -> None:
-        del self.memory[pointer.value or 0]
-
-    def _copy(self, target: Any, source: Any, size: Any, _stream: Any) -> None:
-        ctypes.memmove(target, source, size.value)
-
-
-class FakeContext:
-    """Doubles the picture's height and width by repeating pixels; takes heights to 16."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.addresses: dict[str, int] = {}
-
-    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
-        self.shapes[name] = tuple(shape)
-        return shape[2] <= 16
-
-    def infer_shapes(self) -> list[str]:
-        return []
-
-    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        b, c, h, w = self.shapes["input"]
-        return (b, c, 2 * h, 2 * w) if name == "output" else (b, c, h, w)
-
-    def set_tensor_address(self, name: str, address: int) -> None:
-        self.addresses[name] = address
-
-    def execute_async_v3(self, _stream: int) -> bool:
-        shape = self.shapes["input"]
-        size = int(np.prod(shape))
-        image = np.frombuffer(
-            (ctypes.c_char * (4 * size)).from_address(self.addresses["input"]), np.float32
-        ).reshape(shape)
-        large = image.repeat(2, 2).repeat(2, 3)
-        ctypes.memmove(self.addresses["output"], large.tobytes(), large.nbytes)
-        return True
-
-
-class FakeEngine:
-    """An engine with one open input and one output."""
-
-    num_io_tensors = 2
-
-    def get_tensor_name(self, index: int) -> str:
-        return ("input", "output")[index]
-
-    def get_tensor_mode(self, name: str) -> str:
-        return name
-
-    def get_tensor_dtype(self, name: str) -> str:
-        return "DataType.FLOAT"
-
-    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return (-1, 3, -1, -1)
-
-    def create_execution_context(self) -> FakeContext:
-        return FakeContext()
 
 
 @pytest.fixture
@@ -129,7 +37,9 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
         def __init__(self, _severity: int) -> None:
             pass
 
-    runtime = SimpleNamespace(deserialize_cuda_engine=lambda data: FakeEngine() if data else None)
+    runtime = SimpleNamespace(
+        deserialize_cuda_engine=lambda data: FakeEngine(library) if data else None
+    )
     module = SimpleNamespace(
         Logger=Logger,
         Runtime=lambda _logger: runtime,
@@ -162,6 +72,150 @@ def test_runs_at_growing_and_shrinking_sizes(driver: FakeCuda, tmp_path: Path) -
         np.testing.assert_array_equal(one(image), image.repeat(2, 2).repeat(2, 3))
     assert len(driver.memory) == 4  # two tensors, on the device and page-locked
     assert driver.calls.count("cuMemAlloc_v2") == 4  # two sizes grew, none shrank
+
+
+PLAIN = ["cuMemcpyHtoDAsync_v2", "enqueue", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"]
+RECORDED = [
+    "cuStreamBeginCapture_v2",
+    *PLAIN[:3],
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphDestroy",
+    "cuGraphLaunch",
+    "cuStreamSynchronize",
+]
+REPLAYED = ["cuGraphLaunch", "cuStreamSynchronize"]
+
+
+def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((1, 3, height, width), dtype=np.float32)
+
+
+def run(driver: FakeCuda, one: Session, image: np.ndarray) -> list[str]:
+    """Run and check one picture; return the calls that were made, allocation left out."""
+    mark = len(driver.calls)
+    np.testing.assert_array_equal(one(image), image.repeat(2, 2).repeat(2, 3))
+    memory = ("cuMemAlloc_v2", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeHost")
+    return [name for name in driver.since(mark) if name not in memory]
+
+
+def test_the_second_run_of_a_shape_is_recorded_and_later_ones_replay_it(
+    driver: FakeCuda, tmp_path: Path
+) -> None:
+    one = session(tmp_path)
+    assert run(driver, one, picture(4, 6)) == PLAIN
+    context = one._backend._held.context  # type: ignore[attr-defined]
+    touched = context.touched
+    assert run(driver, one, picture(4, 6, 1)) == RECORDED
+    for seed in (2, 3):
+        assert run(driver, one, picture(4, 6, seed)) == REPLAYED
+    assert context.touched == touched, "a context that is changed makes its graphs undefined"
+    assert len(driver.graphs) == 1
+
+
+def test_another_shape_or_a_grown_buffer_forgets_the_graph(
+    driver: FakeCuda, tmp_path: Path
+) -> None:
+    one = session(tmp_path)
+    for seed in range(3):
+        run(driver, one, picture(8, 8, seed))
+    forgotten = ["cuGraphExecDestroy", *PLAIN]
+    assert run(driver, one, picture(4, 6)) == forgotten, "smaller: the buffers stay"
+    assert driver.graphs == {}
+    assert run(driver, one, picture(4, 6, 1)) == RECORDED
+    assert run(driver, one, picture(16, 16)) == forgotten, "larger: the buffers grow"
+    assert run(driver, one, picture(8, 8)) == PLAIN, "seen before, with other buffers"
+    assert run(driver, one, picture(8, 8, 1)) == RECORDED
+    assert run(driver, one, picture(8, 8, 2)) == REPLAYED
+
+
+FAILING = [
+    ("cuStreamBeginCapture_v2", ["cuStreamBeginCapture_v2"]),
+    ("cuStreamEndCapture", [*RECORDED[:5]]),
+    ("cuGraphInstantiateWithFlags", RECORDED[:7]),
+]
+
+
+@pytest.mark.parametrize(("name", "calls"), FAILING)
+def test_what_cannot_be_recorded_runs_plainly_and_says_so_once(
+    name: str, calls: list[str], driver: FakeCuda, tmp_path: Path
+) -> None:
+    one = session(tmp_path)
+    assert run(driver, one, picture(4, 6)) == PLAIN
+    driver.fails = {name: 901}
+    with pytest.warns(RuntimeWarning, match=rf"failed in {name}.*NYSTRA_CUDA_GRAPH=0"):
+        found = run(driver, one, picture(4, 6, 1))
+    words = [name for name in found if name != "cuGetErrorString"]
+    assert words == [*calls, *PLAIN]
+    assert run(driver, one, picture(4, 6, 2)) == PLAIN, "and no second attempt"
+    assert driver.graphs == {}
+
+
+def test_an_engine_that_refuses_while_it_is_recorded(driver: FakeCuda, tmp_path: Path) -> None:
+    one = session(tmp_path)
+    run(driver, one, picture(4, 6))
+    driver.fails = {"enqueue": 1}
+    with (
+        pytest.warns(RuntimeWarning, match="could not run the engine"),
+        pytest.raises(NystraError, match="could not run the engine"),
+    ):
+        one(picture(4, 6))
+    assert driver.recording is None, "the stream is not left in capture mode"
+    assert driver.graphs == {}
+    driver.fails = {}
+    assert run(driver, one, picture(4, 6, 1)) == PLAIN
+
+
+def test_a_failed_launch_starts_anew(driver: FakeCuda, tmp_path: Path) -> None:
+    one = session(tmp_path)
+    for seed in range(3):
+        run(driver, one, picture(4, 6, seed))
+    driver.fails = {"cuGraphLaunch": 700}
+    with pytest.raises(NystraError, match="failed in cuGraphLaunch"):
+        one(picture(4, 6))
+    assert driver.graphs == {}
+    driver.fails = {}
+    assert run(driver, one, picture(4, 6, 4)) == PLAIN
+    assert run(driver, one, picture(4, 6, 5)) == RECORDED
+
+
+def test_graphs_are_switched_off(
+    driver: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NYSTRA_CUDA_GRAPH", "0")
+    one = session(tmp_path)
+    assert [run(driver, one, picture(4, 6, seed)) for seed in range(3)] == [PLAIN] * 3
+    monkeypatch.setenv("NYSTRA_CUDA_GRAPH", "yes")
+    with pytest.raises(NystraError, match="NYSTRA_CUDA_GRAPH is 'yes', expected 0 or 1"):
+        session(tmp_path)
+
+
+def test_a_context_that_is_not_capturable_yet(
+    driver: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeContext, "capturable", False)
+    one = session(tmp_path)
+    assert [run(driver, one, picture(4, 6, seed)) for seed in range(2)] == [PLAIN] * 2
+    monkeypatch.setattr(FakeContext, "capturable", True)
+    assert run(driver, one, picture(4, 6, 2)) == RECORDED
+
+
+@pytest.mark.parametrize("runs", [0, 1, 3])
+@pytest.mark.parametrize("broken", [False, True])
+def test_everything_is_released(runs: int, broken: bool, driver: FakeCuda, tmp_path: Path) -> None:
+    one = session(tmp_path)
+    for seed in range(runs):
+        run(driver, one, picture(4, 6, seed))
+    driver.fails = {"cuStreamSynchronize": 700} if broken else {}
+    mark = len(driver.calls)
+    del one
+    gc.collect()
+    assert driver.memory == driver.graphs == {}
+    words = [name for name in driver.since(mark) if name != "cuGetErrorString"]
+    graph = ["cuGraphExecDestroy"] * (runs == 3)
+    buffers = ["cuMemFree_v2", "cuMemFreeHost"] * 2 * (runs > 0)
+    end = ["cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
+    assert words == ["cuStreamSynchronize", *graph, *buffers, *end]
 
 
 def test_a_shape_outside_the_profile(driver: FakeCuda, tmp_path: Path) -> None:

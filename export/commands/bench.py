@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import BackendUnavailableError, NystraError
 from .common import (
+    BACKEND_NAMES,
     add_checkpoint_arguments,
     add_output_arguments,
     hyper_from,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "Time model files and backends against each other, in interleaved runs."
 
-_TORCH = "torch-cpu"
+_TORCH = ("torch-cpu", "torch-cuda")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backends",
         metavar="LIST",
-        help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu (needs --checkpoint), "
-        "ort-cuda, tensorrt, tensorrt-rtx (default: those of this machine's CPU)",
+        help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
+        f"--checkpoint), {', '.join(BACKEND_NAMES[1:])} (default: those of this machine's CPU)",
     )
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="what torch-cpu runs, with the file's plan"
+        "--checkpoint", type=Path, metavar="FILE", help="what PyTorch runs, with the file's plan"
     )
     parser.add_argument(
         "--sizes",
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
                 "or_runs": args.runs,
                 "spinning": "onnxruntime's threads stop after each run",
                 "memory": "peak resident bytes above those before the first run",
+                "device_memory": "growth of the GPU's memory in use from before the model was "
+                "loaded to after the first runs, in bytes",
                 "megapixels": "of the input",
             },
             "rows": [row.as_dict() for row in rows],
@@ -123,21 +126,19 @@ def _configurations(args: argparse.Namespace) -> list[Configuration]:
     if args.backends is not None:
         backends = list(dict.fromkeys(args.backends.split(",")))
     else:
-        backends = ["ort-cpu", LIBRARY_BACKEND, *([_TORCH] if args.checkpoint else [])]
-    if _TORCH in backends and args.checkpoint is None:
-        raise NystraError(f"{_TORCH} needs the checkpoint the model came from: give --checkpoint")
+        backends = ["ort-cpu", LIBRARY_BACKEND, *(_TORCH[:1] if args.checkpoint else [])]
     if args.checkpoint is not None and not args.checkpoint.is_file():
         raise NystraError(f"the checkpoint {args.checkpoint} does not exist")
     torch = {
-        "checkpoint": str(args.checkpoint),
+        "checkpoint": None if args.checkpoint is None else str(args.checkpoint),
         "hyper": hyper_from(args),
         "threads": args.threads,
     }
     found = []
     for model in args.models:
         for backend in backends:
-            if backend == _TORCH:
-                request = {"model": str(model), **torch}
+            if backend in _TORCH:
+                request = {"model": str(model), "device": backend == "torch-cuda", **torch}
                 found.append(
                     Configuration(str(model), backend, "nystra.export.torch_worker", request)
                 )
@@ -164,21 +165,22 @@ def _check_plot(path: Path) -> None:
 
 
 def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
-    head = ("model", "backend", "size", "p50", "p90", "p99", "pictures/s", "MP/s", "memory")
-    table: list[tuple[str, ...]] = [(*head, "time ratio")]
+    head = ["model", "backend", "size", "p50", "p90", "p99", "pictures/s", "MP/s", "memory"]
+    device = any(row.device_memory is not None for row in rows)
+    table: list[tuple[str, ...]] = [(*head, *["GPU memory"] * device, "time ratio")]
     for row in rows:
         where = (row.model, row.backend, f"{row.size[0]}x{row.size[1]}")
         if row.reason is not None:
-            table.append((*where, *(["-"] * 7)))
+            table.append((*where, *["-"] * (7 + device)))
             continue
-        above = row.memory.get("above")
         table.append(
             (
                 *where,
                 *(f"{row.percentile(share) * 1e3:.1f} ms" for share in (50, 90, 99)),
                 f"{row.pictures_per_second:.2f}",
                 f"{row.megapixels_per_second:.3f}",
-                "-" if above is None else f"{above / 2**20:.0f} MiB",
+                _mebibytes(row.memory.get("above")),
+                *[_mebibytes(row.device_memory)] * device,
                 "-" if row.ratio is None else f"{row.ratio:.3f}",
             )
         )
@@ -193,5 +195,10 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     print(
         f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores, "
         f"{threads} threads, onnxruntime {machine['onnxruntime']}"
+        + (f", {machine['gpu']}" if machine["gpu"] else "")
     )
     print("time ratio: to the first row that ran at the size, below 1 is faster, interleaved runs")
+
+
+def _mebibytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 2**20:.0f} MiB"

@@ -10,6 +10,8 @@ from ...plugins.errors import NystraError
 from .common import (
     add_output_arguments,
     add_session_arguments,
+    add_truth_arguments,
+    check_truth_arguments,
     print_json,
     print_table,
     steps,
@@ -36,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
     )
-    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
-    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
+    add_truth_arguments(parser)
     parser.add_argument(
         "--speed-against", type=Path, metavar="OTHER.onnx", help="time it against this model"
     )
@@ -63,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.gate import FAILED, accept, judge
     from ...runtime.session import Session
 
-    if (args.images is None) != (args.truth is None):
-        raise NystraError("--images and --truth belong together: give both or neither")
+    check_truth_arguments(args)
     start = time.perf_counter()
     fresh = args.update and not args.baseline.exists()
     baseline = None if fresh else read_baseline(args.baseline)
@@ -107,8 +107,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
     from ...runtime.gate import add_quality, add_speed, measure_file
+    from ...runtime.quality import validate_quality
     from ...runtime.references import read_references
-    from ...runtime.validation import validate_quality
 
     with steps(args) as progress:
         progress("compare")
@@ -116,7 +116,10 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
         found = measure_file(session, read_references(path))
         if args.images is not None:
             progress("pictures")
-            add_quality(found, validate_quality(session, args.images, args.truth))
+            quality = validate_quality(
+                session, args.images, args.truth, mask=args.mask, reference=args.reference
+            )
+            add_quality(found, quality)
         if args.speed_against is not None:
             progress("speed")
             size = _size(args.speed_size)

@@ -15,6 +15,9 @@ from ...plugins.errors import NystraError
 if TYPE_CHECKING:
     from ..attention.plan import Plan
 
+BACKEND_NAMES = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt")
+"""The runtime's table of backends, without importing it."""
+
 MECHANISM_NAMES = ("full", "nystra", "nystromformer", "psal")
 
 
@@ -80,14 +83,50 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how a model file is run."""
-    parser.add_argument("--backend", default="auto", help="ort-cpu or auto (default: auto)")
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        metavar="NAME",
+        help=f"{', '.join(BACKEND_NAMES)}, or auto, the first that is installed (default: auto)",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
     parser.add_argument(
         "--library",
         default="auto",
         metavar="auto|none|FILE",
-        help="the operator library; none runs the standard-operator bodies (default: auto)",
+        help="the operator or plugin library; none runs the standard-operator bodies "
+        "(default: auto)",
     )
+
+
+def add_truth_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the pictures to hold a model against, and what goes with them."""
+    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
+    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
+    parser.add_argument(
+        "--mask",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of --images, for a model that fills holes: white = fill",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of --images, for a model that copies from another picture",
+    )
+
+
+def check_truth_arguments(args: argparse.Namespace) -> None:
+    """Check them against each other.
+
+    Raises:
+        NystraError: one is given without the others it belongs to.
+    """
+    if (args.images is None) != (args.truth is None):
+        raise NystraError("--images and --truth belong together: give both or neither")
+    if args.images is None and (args.mask is not None or args.reference is not None):
+        raise NystraError("--mask and --reference belong to --images and --truth: give these too")
 
 
 def hyper_from(args: argparse.Namespace) -> dict[str, Any]:

@@ -12,10 +12,13 @@ from .common import (
     add_checkpoint_arguments,
     add_output_arguments,
     add_session_arguments,
+    add_truth_arguments,
+    check_truth_arguments,
     hyper_from,
     print_json,
     print_table,
     steps,
+    warn,
 )
 
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
@@ -34,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
     )
     parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference allowed")
-    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
-    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
+    add_truth_arguments(parser)
     parser.add_argument("--channel", choices=("y", "rgb"), default="y", help="default: y")
     parser.add_argument("--crop", type=int, metavar="N", help="border left out (default: scale)")
     parser.add_argument(
@@ -45,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="official: mirror each picture as SwinIR's test procedure does (default: none)",
     )
     parser.add_argument("--sheet", type=Path, metavar="OUT.png", help="draw a comparison sheet")
+    parser.add_argument(
+        "--layerwise",
+        action="store_true",
+        help="name the first layer that departs from ort-cpu without the operator library; "
+        "--tolerance is then a share of each layer's largest magnitude",
+    )
     add_checkpoint_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)
@@ -55,8 +63,9 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.session import Session
     from ...runtime.validation import validate_against_references
 
-    if (args.images is None) != (args.truth is None):
-        raise NystraError("--images and --truth belong together: give both or neither")
+    check_truth_arguments(args)
+    if args.layerwise:
+        return _layerwise(args)
     session = Session(args.model, args.backend, args.threads, args.library)
     with steps(args) as progress:
         references = _references(args, session.metadata, progress)
@@ -77,6 +86,27 @@ def run(args: argparse.Namespace) -> int:
         print_json(document)
     elif not args.quiet:
         _print(report, quality, session.library_reason)
+    for text in quality.warnings if quality is not None else ():
+        warn(text)
+    return 0 if report.passed else 1
+
+
+def _layerwise(args: argparse.Namespace) -> int:
+    from ...runtime.onnx_header import read_onnx_header
+    from ..layerwise import Way, compare_layers
+    from .layers import print_layers
+
+    if args.images is not None or args.sheet is not None:
+        raise NystraError("--layerwise compares layers only: leave --images and --sheet away")
+    header = read_onnx_header(args.model)
+    way = Way(args.backend, args.threads, args.library)
+    with steps(args) as progress:
+        references = _references(args, header.metadata, progress)
+        report = compare_layers(args.model, references, way, args.tolerance, progress)
+    if args.json:
+        print_json(report.as_dict())
+    elif not args.quiet:
+        print_layers(report)
     return 0 if report.passed else 1
 
 
@@ -104,7 +134,8 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
         )
     resolved = resolve(plan, loaded.network)
     static = _static(args.model)
-    return record_references(loaded.network, resolved, loaded.facts, static, progress)
+    precision = metadata.get("nystra.precision", "fp32")
+    return record_references(loaded.network, resolved, loaded.facts, static, progress, precision)
 
 
 def _static(model: Path) -> tuple[int, ...] | None:
@@ -116,7 +147,7 @@ def _static(model: Path) -> tuple[int, ...] | None:
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
-    from ...runtime.validation import validate_quality
+    from ...runtime.quality import validate_quality
 
     return validate_quality(
         session,
@@ -125,6 +156,8 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
         args.crop,
         args.channel,
         args.pad,
+        mask=args.mask,
+        reference=args.reference,
         progress=lambda done, total: progress(f"picture {done} of {total}"),
     )
 
@@ -169,8 +202,23 @@ def _print(report: Any, quality: Any, library_reason: str) -> None:
     print_table(rows)
     print(library_reason)
     if quality is not None:
-        table = [("picture", f"PSNR ({quality.channel})", "SSIM")]
-        table += [(one.name, f"{one.psnr:.2f}", f"{one.ssim:.4f}") for one in quality.pictures]
-        table.append(("mean", f"{quality.psnr:.2f}", f"{quality.ssim:.4f}"))
+        table = [_heading(quality)]
+        table += [_figures(one.name, one) for one in quality.pictures]
+        table.append(_figures("mean", quality))
         print_table(table)
         print(f"border {quality.crop_border} left out, padding {quality.pad}")
+
+
+def _heading(quality: Any) -> tuple[str, ...]:
+    masked = () if quality.inside is None else ("hole", "PSNR in it", "L1 in it", "L1 outside")
+    return ("picture", f"PSNR ({quality.channel})", "SSIM", *masked)
+
+
+def _figures(name: str, one: Any) -> tuple[str, ...]:
+    """Return a row of the quality table, for a picture or the mean."""
+    row = (name, f"{one.psnr:.2f}", f"{one.ssim:.4f}")
+    if one.inside is None:
+        return row
+    inside = one.inside
+    hole = (f"{inside.share:.1%}", f"{inside.psnr:.2f}", f"{inside.l1:.4f}")
+    return (*row, *hole, f"{one.outside.l1:.1e}")

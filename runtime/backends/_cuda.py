@@ -10,6 +10,8 @@ from ...plugins.errors import BackendUnavailableError, NystraError
 
 _LIBRARY = "libcuda.so.1"
 _OUT_OF_MEMORY = 2
+_NON_BLOCKING = 1
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may allocate meanwhile
 
 
 class Driver:
@@ -35,7 +37,7 @@ class Driver:
         if self._library.cuInit(0) or self._library.cuDeviceGet(ctypes.byref(device), 0):
             raise BackendUnavailableError("the NVIDIA driver finds no GPU")
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._context = context
+        self._context, self._device = context, device
 
     def activate(self) -> None:
         """Make the context that of the calling thread."""
@@ -69,8 +71,12 @@ class Driver:
     def stream(self) -> int:
         """Return a new stream that waits for no other."""
         stream = ctypes.c_void_p()
-        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(1))  # non-blocking
+        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
         return stream.value or 0
+
+    def free_stream(self, stream: int) -> None:
+        """Destroy a stream."""
+        self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
     def to_device(self, target: int, source: int, size: int, stream: int) -> None:
         """Put a copy to the device on the stream."""
@@ -83,6 +89,50 @@ class Driver:
     def wait(self, stream: int) -> None:
         """Wait until everything on the stream is done."""
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def begin_capture(self, stream: int) -> None:
+        """Record what is put on the stream from now on instead of doing it."""
+        self._call("cuStreamBeginCapture_v2", ctypes.c_void_p(stream), ctypes.c_int(_THREAD_LOCAL))
+
+    def end_capture(self, stream: int) -> int:
+        """End the recording, whatever became of it, and return the graph.
+
+        Raises:
+            NystraError: Something on the stream could not be recorded.
+        """
+        graph = ctypes.c_void_p()
+        self._call("cuStreamEndCapture", ctypes.c_void_p(stream), ctypes.byref(graph))
+        return graph.value or 0
+
+    def instantiate(self, graph: int) -> int:
+        """Return what can be launched of a recorded graph, which stays."""
+        executable = ctypes.c_void_p()
+        flags = ctypes.c_ulonglong(0)
+        name = "cuGraphInstantiateWithFlags"
+        self._call(name, ctypes.byref(executable), ctypes.c_void_p(graph), flags)
+        return executable.value or 0
+
+    def free_graph(self, graph: int) -> None:
+        """Destroy a recorded graph."""
+        self._call("cuGraphDestroy", ctypes.c_void_p(graph))
+
+    def launch(self, executable: int, stream: int) -> None:
+        """Put what `instantiate` returned on the stream."""
+        self._call("cuGraphLaunch", ctypes.c_void_p(executable), ctypes.c_void_p(stream))
+
+    def free_executable(self, executable: int) -> None:
+        """Destroy what `instantiate` returned."""
+        self._call("cuGraphExecDestroy", ctypes.c_void_p(executable))
+
+    def memory_in_use(self) -> int:
+        """Return the bytes of the device's memory that are taken, by every process together."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return total.value - free.value
+
+    def release(self) -> None:
+        """Give the context back; nothing can be called after it."""
+        self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def _copy(self, name: str, target: int, source: int, size: int, stream: int) -> None:
         pointers = (ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from ..engines.record import EngineRecord
 from ..facts import TensorInfo
 from ..onnx_header import OnnxHeader
 from ._cuda import Driver
+from ._replay import Replay, graphs_wanted
 
 _DTYPES = {
     "FLOAT": "float32",
@@ -66,16 +69,52 @@ class _Buffer:
 
 
 @dataclass
-class _Loaded:
-    """A deserialised engine and what must live as long as it."""
+class _Held:
+    """All that a backend holds of the device, in the order in which it is let go.
 
-    engine: Any
-    context: Any
+    Attributes:
+        driver: Calls the device.
+        stream: Where everything is put.
+        replay: The recorded run.
+        buffers: Tensor name -> its memory.
+        context: TensorRT's execution context, which lives shorter than its engine.
+        engine: The engine.
+        keep: What the engine needs alive.
+    """
+
+    driver: Driver
+    stream: int
+    replay: Replay
+    buffers: dict[str, _Buffer] = field(default_factory=dict)
+    context: Any = None
+    engine: Any = None
     keep: list[Any] = field(default_factory=list)
+
+    def release(self) -> None:
+        """Let everything go; a call that fails is passed over, since nothing is left to save."""
+        with contextlib.suppress(NystraError):
+            self.driver.activate()
+            self.driver.wait(self.stream)
+        steps = [self.replay.forget, *(one.release for one in self.buffers.values())]
+        for step in steps:
+            with contextlib.suppress(NystraError):
+                step()
+        self.context = None
+        self.engine = None
+        self.keep.clear()
+        with contextlib.suppress(NystraError):
+            self.driver.free_stream(self.stream)
+        with contextlib.suppress(NystraError):
+            self.driver.release()
 
 
 class TensorrtBackend:
-    """TensorRT on the first GPU; see `Backend` for the attributes."""
+    """TensorRT on the first GPU; see `Backend` for the attributes.
+
+    The first run at some shapes is a plain one. The second one of the same shapes is recorded as a
+    CUDA graph, copies included, and later ones launch that; the environment variable
+    NYSTRA_CUDA_GRAPH=0 keeps all runs plain.
+    """
 
     builder: ClassVar[str] = toolkit.TENSORRT
 
@@ -102,18 +141,21 @@ class TensorrtBackend:
         self.library_reason = model.library_reason
         self.metadata = dict(header.metadata)
         self._toolkit = toolkit.load(self.builder)
-        engine, self._record = self._find(model)
-        self._driver = Driver()
-        self._driver.activate()
-        self._stream = self._driver.stream()
+        data, self._record = self._find(model)
+        wanted, driver = graphs_wanted(), Driver()
+        driver.activate()
+        stream = driver.stream()
+        self._held = held = _Held(driver, stream, Replay(driver, stream, wanted))
+        weakref.finalize(self, held.release)
         self._lock = threading.Lock()
-        self._loaded = self._load(engine)
+        self._load(data)
         tensors = [self._tensor(name) for name in self._names()]
         mode = self._toolkit.module.TensorIOMode.INPUT
-        inputs = {n for n in self._names() if self._loaded.engine.get_tensor_mode(n) == mode}
+        inputs = {n for n in self._names() if held.engine.get_tensor_mode(n) == mode}
         self.inputs = tuple(one for one in tensors if one.name in inputs)
         self.outputs = tuple(one for one in tensors if one.name not in inputs)
-        self._buffers = {one.name: _Buffer(self._driver) for one in tensors}
+        held.buffers.update((one.name, _Buffer(driver)) for one in tensors)
+        self._shapes: dict[str, tuple[int, ...]] = {}
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -133,44 +175,84 @@ class TensorrtBackend:
         Raises:
             NystraError: A shape is outside the engine's profile, or the GPU failed.
         """
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        held = self._held
         with self._lock:
-            self._driver.activate()
-            context = self._loaded.context
-            for name, array in feeds.items():
-                self._send(name, np.ascontiguousarray(array))
-            if context.infer_shapes():
-                raise NystraError(f"the engine needs more than {sorted(feeds)} to know its shapes")
-            shapes = {}
-            for one in self.outputs:
-                shape = shapes[one.name] = tuple(context.get_tensor_shape(one.name))
-                count = int(np.prod(shape, dtype=np.int64))
-                self._buffers[one.name].reserve(count * np.dtype(one.dtype).itemsize)
-                context.set_tensor_address(one.name, self._buffers[one.name].device)
-            if not context.execute_async_v3(self._stream):
-                raise NystraError(f"{self.builder} could not run the engine: see its log above")
-            for one in self.outputs:
-                buffer = self._buffers[one.name]
-                view = buffer.view(shapes[one.name], one.dtype)
-                self._driver.to_host(buffer.pinned, buffer.device, view.nbytes, self._stream)
-            self._driver.wait(self._stream)
+            held.driver.activate()
+            try:
+                self._run(arrays)
+            except BaseException:
+                self._shapes = {}  # nobody knows what the context and the buffers are now
+                with contextlib.suppress(NystraError):
+                    held.replay.forget()
+                raise
             return {
-                one.name: self._buffers[one.name].view(shapes[one.name], one.dtype).copy()
+                one.name: held.buffers[one.name].view(self._shapes[one.name], one.dtype).copy()
                 for one in self.outputs
             }
 
-    def _send(self, name: str, array: npt.NDArray[Any]) -> None:
-        buffer, context = self._buffers[name], self._loaded.context
-        buffer.reserve(array.nbytes)
-        if not context.set_input_shape(name, array.shape):
-            row = self._record.profile.get(name)
-            takes = f"from {row[0]} to {row[2]}" if row else "its own shape only"
-            raise NystraError(
-                f"the engine takes {name!r} {takes}, got {array.shape}: build one for it, "
-                "nystra build --minShapes ... --maxShapes ..., or run tiles of its size (-t)"
-            )
-        buffer.view(array.shape, array.dtype.name)[...] = array
-        self._driver.to_device(buffer.device, buffer.pinned, array.nbytes, self._stream)
-        context.set_tensor_address(name, buffer.device)
+    def _run(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Run on these inputs; the outputs are in the page-locked memory."""
+        held = self._held
+        again = bool(self._shapes) and all(
+            self._shapes[name] == array.shape for name, array in arrays.items()
+        )
+        if not again:
+            held.replay.forget()
+            self._shapes = {}
+            self._shapes = self._prepare(arrays)
+        for name, array in arrays.items():
+            held.buffers[name].view(array.shape, array.dtype.name)[...] = array
+        if held.replay.ready or (again and self._record_run()):
+            held.replay.launch()
+        else:
+            self._enqueue()
+        held.driver.wait(held.stream)
+
+    def _record_run(self) -> bool:
+        """Record the run of these shapes, where that is wanted and possible now."""
+        held = self._held
+        # TensorRT-RTX may still compile kernels for these shapes; TensorRT has no such question.
+        can = getattr(held.context, "is_stream_capturable", lambda _stream: True)
+        return held.replay.wanted and can(held.stream) and held.replay.record(self._enqueue)
+
+    def _prepare(self, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+        """Give the context shapes and addresses; return the shapes of all tensors."""
+        held = self._held
+        context, shapes = held.context, {}
+        for name, array in arrays.items():
+            if not context.set_input_shape(name, array.shape):
+                row = self._record.profile.get(name)
+                takes = f"from {row[0]} to {row[2]}" if row else "its own shape only"
+                raise NystraError(
+                    f"the engine takes {name!r} {takes}, got {array.shape}: build one for it, "
+                    "nystra build --minShapes ... --maxShapes ..., or run tiles of its size (-t)"
+                )
+        if context.infer_shapes():
+            raise NystraError(f"the engine needs more than {sorted(arrays)} to know its shapes")
+        for one in (*self.inputs, *self.outputs):
+            shape = shapes[one.name] = tuple(context.get_tensor_shape(one.name))
+            count = int(np.prod(shape, dtype=np.int64))
+            buffer = held.buffers[one.name]
+            buffer.reserve(count * np.dtype(one.dtype).itemsize)
+            context.set_tensor_address(one.name, buffer.device)
+        return shapes
+
+    def _enqueue(self) -> None:
+        """Put the copies and the engine's work on the stream."""
+        held = self._held
+        for one in self.inputs:
+            buffer, size = held.buffers[one.name], self._size(one)
+            held.driver.to_device(buffer.device, buffer.pinned, size, held.stream)
+        if not held.context.execute_async_v3(held.stream):
+            raise NystraError(f"{self.builder} could not run the engine: see its log above")
+        for one in self.outputs:
+            buffer, size = held.buffers[one.name], self._size(one)
+            held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)
+
+    def _size(self, one: TensorInfo) -> int:
+        """Return the bytes of a tensor in this run."""
+        return int(np.prod(self._shapes[one.name], dtype=np.int64)) * np.dtype(one.dtype).itemsize
 
     def _find(self, model: EngineModel) -> tuple[bytes, EngineRecord]:
         device = toolkit.find_device()
@@ -188,24 +270,24 @@ class TensorrtBackend:
             f"{self.builder}"
         )
 
-    def _load(self, data: bytes) -> _Loaded:
-        module = self._toolkit.module
+    def _load(self, data: bytes) -> None:
+        module, held = self._toolkit.module, self._held
         logger = module.Logger(module.Logger.WARNING)
         runtime = module.Runtime(logger)
+        held.keep += [runtime, logger]
         if self.library is not None:
             runtime.get_plugin_registry().load_library(str(self.library))
-        engine = runtime.deserialize_cuda_engine(data)
-        context = None if engine is None else engine.create_execution_context()
-        if context is None:
+        held.engine = runtime.deserialize_cuda_engine(data)
+        held.context = None if held.engine is None else held.engine.create_execution_context()
+        if held.context is None:
             raise NystraError(f"{self.builder} {self._toolkit.version} cannot load the engine")
-        return _Loaded(engine, context, [logger, runtime])
 
     def _names(self) -> list[str]:
-        engine = self._loaded.engine
+        engine = self._held.engine
         return [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
 
     def _tensor(self, name: str) -> TensorInfo:
-        engine = self._loaded.engine
+        engine = self._held.engine
         kind = str(engine.get_tensor_dtype(name)).rpartition(".")[2]
         if kind not in _DTYPES:
             raise NystraError(f"the engine's {name!r} is {kind}; expected {', '.join(_DTYPES)}")

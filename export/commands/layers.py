@@ -1,0 +1,49 @@
+"""What ``nystra validate --layerwise`` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .common import print_table
+
+if TYPE_CHECKING:
+    from ..layer_report import Layer, LayerReport
+
+
+def print_layers(report: LayerReport) -> None:
+    """Print the first layer that departs, or the nearest to its limit, for every size."""
+    rows = [("size", "layers", "depart", "layer", "max", "allowed", "mean", "PSNR")]
+    for case in report.cases:
+        size = "x".join(str(side) for side in next(iter(case.shapes.values()))[2:])
+        if case.skipped:
+            rows.append((size, "-", "-", f"not compared: {case.skipped}", *("-",) * 4))
+            continue
+        layer = (case.departing or sorted(case.layers, key=_nearness, reverse=True))[0]
+        counts = (size, str(len(case.layers)), str(len(case.departing)))
+        rows.append(
+            (
+                *counts,
+                layer.tensor,
+                f"{layer.max_abs:.1e}",
+                f"{layer.allowed:.1e}",
+                f"{layer.mean_abs:.1e}",
+                f"{layer.psnr:.1f} dB",
+            )
+        )
+    print_table(rows)
+    print(f"reference: {report.reference}")
+    print(f"against:   {report.candidate}")
+    first = next((case.departing[0] for case in report.cases if case.departing), None)
+    if first is None:
+        print("no layer departs; the one nearest to what is allowed is shown")
+        return
+    print(f"first departs: {describe(first)}: {first.finding}")
+
+
+def describe(layer: Layer) -> str:
+    """Return node, operator and tensor of a layer in words."""
+    return f"node {layer.node or '(no name)'} ({layer.operator}), output {layer.tensor}"
+
+
+def _nearness(layer: Layer) -> float:
+    return layer.max_abs / layer.allowed if layer.allowed else layer.max_abs
