@@ -23,6 +23,7 @@ def output_path(
     resolved: Mapping[str, SiteParameters],
     opset: int,
     static: tuple[int, ...] | None,
+    precision: str = "fp32",
 ) -> Path:
     """Return where the model file goes.
 
@@ -33,6 +34,7 @@ def output_path(
         resolved: parameters of every site.
         opset: of the file.
         static: the only input shape, or None.
+        precision: as ``nystra.precision`` says it.
 
     Raises:
         NystraError: the folder does not exist, or the file ends in something else.
@@ -41,7 +43,7 @@ def output_path(
         stem = source.stem
         dims = "dynamic" if static is None else "x".join(map(str, static))
         attention = attention_label(resolved)
-        return output / f"{stem}_{facts.scale}x_{dims}_fp32_op{opset}_{attention}.onnx"
+        return output / f"{stem}_{facts.scale}x_{dims}_{precision}_op{opset}_{attention}.onnx"
     if output.suffix != ".onnx":
         raise NystraError(f"the output {output} is neither an existing folder nor a .onnx file")
     if not output.parent.is_dir():

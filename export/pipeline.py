@@ -23,9 +23,11 @@ from .attention.site import find_sites, resolve, swap
 from .fidelity import Fidelity, measure_fidelity
 from .graph.bodies import attach_bodies, inline_bodies
 from .graph.metadata import metadata, write_metadata
+from .graph.precision.lowering import Lowered, lower_model, precision_label
+from .graph.precision.policy import policy_for
 from .graph.tidy import tidy
 from .graph.trace import trace
-from .judge import Judgement, judge, record_references, tool_versions
+from .judge import Judgement, judge, judged_feeds, record_references, tool_versions
 from .naming import attention_label, output_path
 from .pictures import calibration_feeds, validation_feeds
 from .quadratic import quadratic_bytes
@@ -48,6 +50,8 @@ class ExportOptions:
         opset: 18, 19 or 20.
         static: the only input shape (B, C, H, W), or None for any batch, height and width.
         functions: nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
+        precision: ``fp32``, ``fp16`` or ``bf16``; inputs and outputs stay float32.
+        target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
         calibrate: folder of pictures to judge the plan on; None takes the shipped ones.
         min_psnr: dB against full attention below which the validation fails; None warns only.
         keep: keep the model of a failed validation as ``<stem>.failed.onnx``.
@@ -60,6 +64,8 @@ class ExportOptions:
     opset: int = 20
     static: tuple[int, int, int, int] | None = None
     functions: Functions = "attached"
+    precision: str = "fp32"
+    target: str | None = None
     calibrate: Path | None = None
     min_psnr: float | None = None
     keep: bool = False
@@ -75,6 +81,7 @@ class ExportResult:
         model: the model file.
         files: every file that was written.
         nodes: nodes of the graph.
+        precision: as ``nystra.precision`` says it.
         resolved: what was done at each site.
         judgement: the file against PyTorch.
         fidelity: the plan against full attention.
@@ -85,6 +92,7 @@ class ExportResult:
     model: Path
     files: tuple[Path, ...]
     nodes: int
+    precision: str
     resolved: dict[str, SiteParameters]
     judgement: Judgement
     fidelity: Fidelity
@@ -119,6 +127,7 @@ def export_model(
     options = options or ExportOptions()
     if options.opset not in OPSETS:
         raise NystraError(f"opset {options.opset} is none of {', '.join(map(str, OPSETS))}")
+    precision = precision_label(options.precision, options.target)
     progress("load")
     loaded, plan = load_for(Path(checkpoint), options.plan, options.hyper)
     _check_static(loaded, options.static)
@@ -126,26 +135,39 @@ def export_model(
     warnings = [*loaded.warnings, *plan_warnings(plan, loaded, resolved)]
     facts = loaded.facts
     source = loaded.checkpoint.path
-    target = output_path(Path(output), source, facts, resolved, options.opset, options.static)
+    if precision != "fp32":
+        policy_for(facts.architecture, options.precision)
+    target = output_path(
+        Path(output), source, facts, resolved, options.opset, options.static, precision
+    )
     check_writable_folder(target.parent)
 
     samples = calibration_feeds(facts, options.calibrate, options.static)
-    model = _build(loaded, resolved, options, progress)
-    references = record_references(loaded.network, resolved, facts, options.static, progress)
+    model, lowered = _build(loaded, resolved, options, progress)
+    references = record_references(
+        loaded.network, resolved, facts, options.static, progress, precision
+    )
+    if lowered is not None:
+        warnings += lowered.sentences()
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder, "model.onnx")
         trial.write_bytes(_serialized(model))
+        twin = None
+        if lowered is not None:
+            twin = Path(folder, "twin.onnx")
+            twin.write_bytes(_serialized(lowered.twin))
         bodies = options.functions != "none"
-        judgement = judge(trial, references, bodies=bodies, progress=progress)
+        judgement = judge(trial, references, bodies=bodies, progress=progress, twin=twin)
         trained = load(source).network if loaded.retargeted else None
         fidelity = measure_fidelity(loaded.network, resolved, samples, trained, progress)
         warnings += _fidelity_warnings(fidelity, options.min_psnr)
         speed = None
-        if options.speed and judgement.passed and attention_label(resolved) != "full":
+        timed = options.speed and options.precision != "bf16"  # which no CPU computes in
+        if timed and judgement.passed and attention_label(resolved) != "full":
             progress("speed")
             exact = {path: one.as_full() for path, one in resolved.items()}
             full = Path(folder, "full.onnx")
-            full.write_bytes(_serialized(_build(loaded, exact, options, progress)))
+            full.write_bytes(_serialized(_build(loaded, exact, options, progress)[0]))
             feeds = min(validation_feeds(facts, options.static), key=lambda one: one["input"].size)
             speed = compare_speed(trial, full, feeds)
 
@@ -157,6 +179,7 @@ def export_model(
         "attention": stable_json(written.as_dict()).decode(),
         "source_sha256": loaded.checkpoint.sha256,
         "psnr_vs_torch": f"{json_number(judgement.psnr):.1f}",
+        "precision": precision,
     }
     quadratic = quadratic_bytes(loaded.network, facts, resolved)
     if quadratic > 0:
@@ -171,6 +194,8 @@ def export_model(
         plan=written.as_dict(),
         validation={"against_torch": judgement.as_dict(), "fidelity": fidelity.as_dict()},
     )
+    if lowered is not None:
+        manifest.validation["precision"] = {"name": precision} | lowered.as_dict()
     failures = _failures(judgement, fidelity, options.min_psnr)
     if failures:
         _write_failure(target, model, manifest, failures, options.keep)
@@ -179,6 +204,7 @@ def export_model(
         target,
         files,
         len(model.graph.node),
+        precision,
         resolved,
         judgement,
         fidelity,
@@ -273,18 +299,29 @@ def _build(
     resolved: Mapping[str, SiteParameters],
     options: ExportOptions,
     progress: Callable[[str], None],
-) -> onnx.ModelProto:
+) -> tuple[onnx.ModelProto, Lowered | None]:
     progress("trace")
     network = swap(loaded.network, resolved, "operator")
     model = trace(network, loaded.facts, options.opset, options.static)
     facts, dynamic = loaded.facts, options.static is None
     tidy(model, facts.scale, dynamic=dynamic, extra=facts.extra_inputs)
-    if options.functions != "none":
-        attach_bodies(model, options.opset)
-        onnx.checker.check_model(model)
+    lowered = None
+    if options.precision != "fp32":
+        progress(options.precision)
+        lowered = lower_model(
+            model,
+            options.precision,
+            policy_for(facts.architecture, options.precision),
+            judged_feeds(facts, options.static),
+            tensorrt=options.target is not None,
+        )
+    for one in [model] if lowered is None else [model, lowered.twin]:
+        if options.functions != "none":
+            attach_bodies(one, options.opset)
+            onnx.checker.check_model(one)
     if options.functions == "inline":
         model = inline_bodies(model)
-    return model
+    return model, lowered
 
 
 def _serialized(model: onnx.ModelProto) -> bytes:

@@ -48,7 +48,7 @@ class ModelFacts:
         size_multiple: Sizes are padded inside the graph to a multiple of this, in pixels.
         size_minimum: The smallest height and width, in pixels.
         tiling: ``supported``, ``discouraged`` or ``internal`` (the model must see the whole).
-        precision: ``fp32``, ``fp16``, ``bf16`` or ``int8``.
+        precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT alone).
         image_input: Name of the input that takes the image.
         picture_output: Name of the output that is the picture.
         window: Attention window in pixels, or None.

@@ -117,14 +117,15 @@ def planted(fault: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @functools.cache
-def swinir() -> Path:
+def swinir(precision: str = "fp32", target: str | None = None) -> Path:
     """Return the shipped SwinIR with linear attention: any height and width, node and body."""
     from nystra.export import ExportOptions, Plan, SiteParameters, export_model
     from nystra.models import pretrained_path
 
     folder = Path(tempfile.mkdtemp(prefix="nystra-swinir-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    options = ExportOptions(Plan(SiteParameters("nystra")), speed=False)
+    plan = Plan(SiteParameters("nystra"))
+    options = ExportOptions(plan, precision=precision, target=target, speed=False)
     return export_model(pretrained_path("swinir_x2_w16"), folder / "swinir.onnx", options).model
 
 

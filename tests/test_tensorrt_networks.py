@@ -36,10 +36,11 @@ def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) ->
     return ask({**request, "do": "parse", "cases": list(shapes)})
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("sdk", SDKS)
-def test_swinir_with_plugins(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swinir_with_plugins(sdk: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = use_sdk(sdk, monkeypatch)
-    verdict = _dry_run(swinir(), plugins(), backend)
+    verdict = _dry_run(swinir(precision), plugins(), backend)
     assert verdict.accepted, verdict.refusal
     assert (verdict.nodes, verdict.plugins) == (6, 6)
     assert verdict.layers < 600
@@ -56,14 +57,29 @@ def test_swinir_with_plugins(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bool(verdict.notes) == (sdk == "11")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("sdk", ["10", "11"])
-def test_swinir_with_bodies(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swinir_with_bodies(sdk: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = use_sdk(sdk, monkeypatch)
-    verdict = _dry_run(swinir(), "none", backend)
+    verdict = _dry_run(swinir(precision), "none", backend)
     assert verdict.accepted, verdict.refusal
     assert (verdict.nodes, verdict.plugins) == (6, 0)
     assert verdict.layers > 3000
     assert len(verdict.shapes) == 5
+    for case in verdict.shapes:
+        assert case.engine == case.onnxruntime
+
+
+@pytest.mark.parametrize("target", [None, "tensorrt"])
+@pytest.mark.parametrize("sdk", SDKS)
+def test_swinir_in_bfloat16(sdk: str, target: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with convolutions of a type that ONNX allows them from opset 22 on only."""
+    backend = use_sdk(sdk, monkeypatch)
+    verdict = _dry_run(swinir("bf16", target), plugins(), backend)
+    assert verdict.accepted, verdict.refusal
+    assert (verdict.nodes, verdict.plugins) == (6, 6)
+    assert not verdict.shapes  # onnxruntime's CPU has no bfloat16 to compare with
+    assert any("no arithmetic of that type" in text for text in verdict.notes)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

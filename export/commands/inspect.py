@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ...plugins.errors import BackendUnavailableError
 from .common import (
     add_checkpoint_arguments,
     add_output_arguments,
@@ -100,28 +101,36 @@ def _window(sides: tuple[int, int] | None) -> str:
 
 
 def _inspect_model(args: argparse.Namespace) -> int:
+    from ...runtime.onnx_header import read_onnx_header
     from ...runtime.session import Session
 
-    session = Session(args.file, args.backend, args.threads, args.library)
-    text = session.metadata.get("nystra.attention", "{}")
-    sites = json.loads(text).get("sites", {})
+    metadata = dict(read_onnx_header(args.file).metadata)
+    library, reason, path = None, "", "not run here"
+    try:
+        session = Session(args.file, args.backend, args.threads, args.library)
+        library, reason = session.library, session.library_reason
+        path = "body" if library is None else "kernel"
+    except BackendUnavailableError as error:
+        if not metadata.get("nystra.precision", "").startswith("bf16"):
+            raise
+        reason = str(error)  # the file can be looked at where it cannot run
+    sites = json.loads(metadata.get("nystra.attention", "{}")).get("sites", {})
     nodes = _nodes(args.file, sites)
-    path = "body" if session.library is None else "kernel"
     if args.json:
         print_json(
             {
-                "metadata": session.metadata,
-                "library": session.library,
-                "library_reason": session.library_reason,
+                "metadata": metadata,
+                "library": library,
+                "library_reason": reason,
                 "nodes": [{"name": n, "operator": o, "path": path} for n, o in nodes],
                 "sites": sites,
             }
         )
         return 0
-    for key in sorted(session.metadata):
+    for key in sorted(metadata):
         if key not in ("nystra.attention", "nystra.io"):
-            print(f"{key}: {session.metadata[key]}")
-    print(f"library: {session.library_reason}")
+            print(f"{key}: {metadata[key]}")
+    print(f"library: {reason}")
     if nodes:
         print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes)])
     else:

@@ -1,0 +1,73 @@
+"""Writing a low precision into a graph: casts, and weights of half the size."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import TensorProto, helper
+
+from .choice import LowPrecision
+from .constants import Constants
+from .types import data_inputs, float_tensors
+
+
+def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
+    """Write a low precision into a model, in place.
+
+    A tensor is cast once for all that need it in the other type; tensors and nodes keep their
+    names, low copies of weights and casts of tensors end in ``.fp16`` (``.bf16``), casts back in
+    ``.fp32``. An output of the graph keeps its name and type.
+
+    Returns:
+        The tensors of the low type, by their names in the new graph.
+    """
+    low, graph = chosen.low, model.graph
+    opset = next(one.version for one in model.opset_import if one.domain == "")
+    constants = Constants(graph, low)
+    floats = float_tensors(graph)
+    outputs = {one.name for one in graph.output}
+    written: list[onnx.NodeProto] = []
+    casts: dict[tuple[str, int], str] = {}
+    result: set[str] = set()
+    present: dict[str, str] = {}
+
+    def cast(name: str, kind: int) -> str:
+        source = present.get(name, name)
+        known = casts.get((name, kind))
+        if known is None:
+            suffix = low.name if kind == low.element else "fp32"
+            known = casts[name, kind] = f"{name}.{suffix}"
+            if name in outputs and kind == TensorProto.FLOAT:
+                known = casts[name, kind] = name
+            node = helper.make_node("Cast", [source], [known], name=f"cast.{known}", to=kind)
+            written.append(node)
+        return known
+
+    for node in graph.node:
+        is_low = node.output[0] in chosen.nodes
+        data = set(data_inputs(node, opset)) if is_low else set()
+        for place, name in enumerate(node.input):
+            if is_low and name in data and name in floats:
+                if name in constants.known:
+                    node.input[place] = constants.low_copy(name)
+                elif name not in chosen.tensors:
+                    node.input[place] = cast(name, low.element)
+                    result.add(node.input[place])
+                else:
+                    node.input[place] = present.get(name, name)
+            elif name in chosen.tensors:
+                node.input[place] = cast(name, TensorProto.FLOAT)
+        written.append(node)
+        for place, name in enumerate(node.output):
+            if name not in chosen.tensors:
+                continue
+            if name in outputs:
+                node.output[place] = present[name] = f"{name}.{low.name}"
+                result.add(node.output[place])
+                cast(name, TensorProto.FLOAT)
+            else:
+                result.add(name)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in written]
+    del graph.node[:]
+    graph.node.extend(copies)
+    del graph.value_info[:]
+    return result | constants.write()

@@ -1,0 +1,106 @@
+"""Weights and constants of a graph in a low precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from .table import LowType
+
+Array = npt.NDArray[Any]
+
+
+def narrowed(values: Array, low: LowType) -> Array:
+    """Return float32 values rounded to the nearest of a low type."""
+    kind: Any = np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
+    with np.errstate(over="ignore"):
+        rounded: Array = values.astype(kind)
+    return rounded
+
+
+def lost(values: Array, low: LowType) -> str | None:
+    """Return what a low type makes of values beyond ordinary rounding, or None.
+
+    The relative error (Frobenius norm) of ordinary rounding is at most 2^-digits; twice that is
+    allowed. Overflow and numbers below the type's smallest go beyond it.
+    """
+    exact = values.astype(np.float64)
+    rounded = narrowed(values, low).astype(np.float64)
+    if np.isfinite(exact).all() and not np.isfinite(rounded).all():
+        return f"a constant of {np.abs(exact).max():.3g} overflows {low.name}"
+    norm = float(np.linalg.norm(exact))
+    error = float(np.linalg.norm(rounded - exact)) if norm else 0.0
+    if error > 2.0 ** (1 - low.digits) * norm:
+        return (
+            f"constants as small as {np.abs(exact).max():.3g} lose {error / norm:.1%} in {low.name}"
+        )
+    return None
+
+
+class Constants:
+    """The float32 initializers of a graph, and their low copies.
+
+    Attributes:
+        known: name -> the initializer.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
+        """Find the float32 initializers; those that are inputs too are no constants."""
+        given = {one.name for one in graph.input}
+        self._graph, self._low = graph, low
+        self.known = {
+            one.name: one
+            for one in graph.initializer
+            if one.data_type == TensorProto.FLOAT and one.name not in given
+        }
+        self._copies: dict[str, str] = {}
+        self._faults: dict[str, str | None] = {}
+
+    def unfit(self, node: onnx.NodeProto) -> str | None:
+        """Return why a node's constants do not fit the low type, or None."""
+        for name in node.input:
+            if name in self.known and name not in self._faults:
+                self._faults[name] = lost(numpy_helper.to_array(self.known[name]), self._low)
+            if self._faults.get(name):
+                return self._faults[name]
+        return None
+
+    def low_copy(self, name: str) -> str:
+        """Return the name of a constant's low copy, which `write` makes."""
+        return self._copies.setdefault(name, f"{name}.{self._low.name}")
+
+    def write(self) -> set[str]:
+        """Add the low copies to the graph, drop what nothing uses, return the copies' names."""
+        used = {name for node in self._graph.node for name in node.input}
+        used |= {one.name for one in self._graph.output}
+        made = []
+        for name, copy in self._copies.items():
+            values = narrowed(numpy_helper.to_array(self.known[name]), self._low)
+            made.append(
+                onnx.TensorProto(
+                    name=copy,
+                    dims=values.shape,
+                    data_type=self._low.element,
+                    raw_data=values.tobytes(),
+                )
+            )
+        kept = [
+            onnx.TensorProto.FromString(one.SerializeToString())
+            for one in self._graph.initializer
+            if one.name in used or one.name not in self._copies
+        ]
+        del self._graph.initializer[:]
+        self._graph.initializer.extend([*kept, *made])
+        return set(self._copies.values())
+
+
+def from_raw(tensor: onnx.TensorProto, low: LowType) -> Array:
+    """Return the values of a low copy."""
+    kind: Any = np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
+    values: Array = np.frombuffer(tensor.raw_data, dtype=kind).reshape(tuple(tensor.dims))
+    return values

@@ -1,0 +1,79 @@
+"""The largest values that a low precision would have to hold, measured on the float32 file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+from ....runtime.session import Session
+from ..bodies import attach_bodies
+from .choice import LowPrecision
+
+MARGIN = 8.0
+"""How far below the type's largest number a value on the export's pictures must stay."""
+
+
+def largest_values(
+    model: onnx.ModelProto,
+    names: Iterable[str],
+    feeds: Sequence[Mapping[str, npt.NDArray[Any]]],
+) -> dict[str, float]:
+    """Return the largest absolute value of tensors of a float32 model over some inputs.
+
+    Args:
+        model: without bodies; left as it is.
+        names: of the tensors.
+        feeds: the inputs of each run, by name.
+    """
+    probe = onnx.ModelProto.FromString(model.SerializeToString())
+    graph, wanted = probe.graph, sorted(names)
+    opset = next(one.version for one in probe.opset_import if one.domain == "")
+    for place, name in enumerate(wanted):
+        sizes = f"nystra.abs.{place}"
+        graph.node.append(helper.make_node("Abs", [name], [sizes]))
+        graph.node.append(
+            helper.make_node("ReduceMax", [sizes], [f"nystra.max.{place}"], keepdims=0)
+        )
+        graph.output.append(
+            helper.make_tensor_value_info(f"nystra.max.{place}", TensorProto.FLOAT, [])
+        )
+    attach_bodies(probe, opset)
+    probe.metadata_props.add(key="nystra.version", value="0")
+    largest = dict.fromkeys(wanted, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "probe.onnx")
+        path.write_bytes(probe.SerializeToString())
+        session = Session(path)
+        for feed in feeds:
+            found = session.run(feed)
+            for place, name in enumerate(wanted):
+                value = float(found[f"nystra.max.{place}"])
+                largest[name] = float(np.maximum(largest[name], value))
+    return largest
+
+
+def overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict[str, str]:
+    """Return the nodes that come too near the type's largest number: first output -> why.
+
+    Args:
+        chosen: what would be low.
+        largest: absolute values by tensor, from `largest_values`.
+    """
+    limit = chosen.low.largest / MARGIN
+    found = {}
+    for first, node in chosen.nodes.items():
+        values = [largest.get(name, 0.0) for name in (*node.input, *node.output)]
+        worst = float(np.max(values))
+        if not worst <= limit:
+            found[first] = (
+                f"values to {worst:.2g}, above {limit:.2g} (1/{MARGIN:g} of what "
+                f"{chosen.low.name} holds)"
+            )
+    return found

@@ -1,0 +1,124 @@
+"""Which operators compute in a low precision: data for `precision`.
+
+An operator that no table names computes in float32: normalisations, sums, means, softmax, powers,
+exponentials, divisions of two maps, and additions of two maps (the residual stream).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto
+
+WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+"""Low where the input of that number is a weight; between two maps (attention) they are float32."""
+
+WINDOWS = frozenset({"NystraWindowSoftmax", "NystraWindowNystrom", "NystraWindowNystromformer"})
+"""Low at their borders; kernels and bodies compute in float32 inside.
+
+``NystraPinv`` and ``NystraPatchMatch`` are left out: the entries of a pseudoinverse and the scores
+of a search (sums of squares) have a range and a precision that float16 lacks.
+"""
+
+MOVING = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Pad",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+"""They hand values on unchanged, in the type that these come in (Resize: where it takes the
+nearest)."""
+
+POINTWISE = frozenset(
+    {
+        "Add",
+        "Clip",
+        "Div",
+        "Elu",
+        "Gelu",
+        "LeakyRelu",
+        "Mul",
+        "PRelu",
+        "Relu",
+        "Sigmoid",
+        "Sub",
+        "Tanh",
+    }
+)
+"""They compute on one map (and constants) in the type it comes in, if a low operator follows."""
+
+INTEGER_RESULTS = frozenset({"ArgMax", "ArgMin", "NonZero", "Shape", "Size"})
+TRUTH_RESULTS = frozenset(
+    {
+        "And",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "IsInf",
+        "IsNaN",
+        "Less",
+        "LessOrEqual",
+        "Not",
+        "Or",
+        "Xor",
+    }
+)
+
+
+@dataclass(frozen=True)
+class LowType:
+    """A low precision.
+
+    Attributes:
+        name: ``fp16`` or ``bf16``.
+        element: its number in ONNX.
+        text: its name in ONNX's schemas.
+        digits: binary digits of a number, the leading one counted.
+        largest: its largest number.
+        narrow_range: numbers of float32 may be beyond it.
+        pointwise: `POINTWISE` may be of it. Not bf16: its 8 digits would be lost once more a step,
+            where a product in it has just lost them.
+    """
+
+    name: str
+    element: int
+    text: str
+    digits: int
+    largest: float
+    narrow_range: bool
+    pointwise: bool
+
+
+LOW_TYPES = {
+    "fp16": LowType("fp16", TensorProto.FLOAT16, "tensor(float16)", 11, 65504.0, True, True),
+    "bf16": LowType(
+        "bf16", TensorProto.BFLOAT16, "tensor(bfloat16)", 8, 3.3895314e38, False, False
+    ),
+}
+
+PRECISIONS = ("fp32", *LOW_TYPES)
+"""What ``--precision`` takes."""
+
+
+def moves(node: onnx.NodeProto) -> bool:
+    """Whether a node hands values on unchanged."""
+    if node.op_type == "Resize":
+        return all(one.s == b"nearest" for one in node.attribute if one.name == "mode")
+    return node.op_type in MOVING and node.domain == ""

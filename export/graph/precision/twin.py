@@ -1,0 +1,51 @@
+"""A float32 model that rounds where a low-precision model does.
+
+onnxruntime's CPU has no bfloat16 arithmetic. For float16 it computes many operators in float32 and
+drops the casts between them, so that a value that overflows on a GPU may pass there unseen. The
+twin does neither: every tensor of the low type is rounded to it, beyond its largest number to
+infinity, and the arithmetic between is float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .constants import from_raw
+from .table import LOW_TYPES, moves
+
+
+def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> onnx.ModelProto:
+    """Return the twin of a model.
+
+    Args:
+        model: from `cast.lower`, without bodies; left as it is.
+        precision: ``fp16`` or ``bf16``.
+        tensors: those of the low type, as `cast.lower` returned them.
+    """
+    low = LOW_TYPES[precision]
+    twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
+    graph, written = twin.graph, []
+    for one in graph.initializer:
+        if one.data_type == low.element:
+            values = from_raw(one, low).astype(np.float32)
+            one.CopyFrom(numpy_helper.from_array(values, one.name))
+    for node in graph.node:
+        if node.op_type == "Cast" and node.domain == "":
+            kind = next(one for one in node.attribute if one.name == "to")
+            if kind.i == low.element:
+                kind.i = TensorProto.FLOAT
+        rounds = [name for name in node.output if name in tensors and not moves(node)]
+        for place, name in enumerate(node.output):
+            if name in rounds:
+                node.output[place] = f"{name}.exact"
+        written.append(node)
+        for name in rounds:
+            narrow = f"{name}.narrow"
+            written.append(helper.make_node("Cast", [f"{name}.exact"], [narrow], to=low.element))
+            written.append(helper.make_node("Cast", [narrow], [name], to=TensorProto.FLOAT))
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in written]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return twin
