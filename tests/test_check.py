@@ -268,7 +268,7 @@ def test_missing_backend_is_exit_code_3(
 ) -> None:
     assert check(model, "--update", "-q") == 0
     assert check(model, "--backend", "ort-cuda") == 3
-    assert "no backend can run here. ort-cuda: " in capsys.readouterr().err
+    assert "ort-cuda" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert check(model) == 3
     assert "onnxruntime is not installed" in capsys.readouterr().err

@@ -82,8 +82,9 @@ def backend_class(name: str) -> tuple[str, type[Backend]]:
         usable, reason = found.available()
         if usable:
             return candidate, found
-        reasons.append(f"{candidate}: {reason}")
-    raise BackendUnavailableError("no backend can run here. " + "; ".join(reasons))
+        reasons.append(reason if reason.startswith(candidate) else f"{candidate}: {reason}")
+    lead = "no backend can run here. " if name == "auto" else ""
+    raise BackendUnavailableError(lead + "; ".join(reasons))
 
 
 def _load(name: str) -> type[Backend]:
