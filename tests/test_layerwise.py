@@ -230,6 +230,7 @@ def test_what_cannot_be_compared(
     write_references(path.with_suffix(".npz"), references.cases, references.meta)
     command = ["validate", str(path), "--layerwise"]
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
+    monkeypatch.setattr("nystra.plugins.library.resources.files", lambda _name: tmp_path)
     for more, code, message in [
         (["--library", "none"], 2, "both ways would be the same"),
         ([], 3, "the operator library is not built"),
