@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models.sites import WindowGeometry, WindowMechanism, WindowSite
+from ..models.geometry import WindowGeometry
+from ..models.sites import WindowMechanism, WindowSite
 from ..runtime.json_text import json_number
 from .attention.mechanism import SiteParameters, mechanism
 from .attention.site import find_sites, swap

@@ -18,7 +18,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .sites import PatchGeometry, PatchSite
+from .geometry import PatchGeometry
+from .sites import PatchSite
 
 _LUMA = (0.299, 0.587, 0.114)  # BT.601, as the runtime turns colour into grey
 

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .geometry import PatchGeometry
 from .padding import crop, pad_to_multiple
-from .sites import PatchGeometry, PatchSite
+from .sites import PatchSite
 
 MULTIPLE = 8
 """Height and width inside are multiples of it."""

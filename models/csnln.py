@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from .geometry import PatchGeometry
 from .padding import crop, pad_to_multiple
-from .sites import MapSite, PatchGeometry, PatchSite
+from .sites import MapSite, PatchSite
 
 MEAN = (0.4488, 0.4371, 0.4040)
 """Mean colour that the published networks subtract."""

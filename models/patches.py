@@ -7,14 +7,12 @@ give the same numbers, and a graph of slices takes every size.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from .sites import PatchGeometry
+from .geometry import PatchGeometry
 
 
 def neighbourhoods(image: Tensor, side: int, border: str = "zero") -> Tensor:

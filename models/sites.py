@@ -8,127 +8,14 @@ place. A mechanism has no parameters of its own, so the state dict never changes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor, nn
 
 from ..plugins.operators.attention import softmax_attention
 from ..plugins.operators.window_softmax.torch_op import window_softmax
+from .geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from .patches import exact_patches
-
-
-@dataclass(frozen=True)
-class WindowGeometry:
-    """How a window site looks at its map.
-
-    Attributes:
-        heads: number of heads.
-        head_dim: size of a query and a key.
-        value_dim: size of a value.
-        window: rows and columns of a window, in tokens.
-        shift: cyclic shift before the partition, rows and columns.
-        masked: tokens that are neighbours only through the cyclic shift do not see each other.
-        scale: factor of the scores.
-    """
-
-    heads: int
-    head_dim: int
-    value_dim: int
-    window: tuple[int, int]
-    shift: tuple[int, int]
-    masked: bool
-    scale: float
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the geometry under the attribute names of the window operators."""
-        return {
-            "heads": self.heads,
-            "head_dim": self.head_dim,
-            "value_dim": self.value_dim,
-            "window_h": self.window[0],
-            "window_w": self.window[1],
-            "shift_h": self.shift[0],
-            "shift_w": self.shift[1],
-            "mask": int(self.masked),
-            "scale": self.scale,
-        }
-
-
-@dataclass(frozen=True)
-class TokenGeometry:
-    """How the tokens of a token site lie: the grid that landmarks are pooled on, and the scale."""
-
-    query_grid: tuple[int, int]
-    key_grid: tuple[int, int]
-    scale: float
-
-
-@dataclass(frozen=True)
-class PatchGeometry:
-    """What a patch site compares, and what it pastes where patches match.
-
-    With P(m, i) the ``patch`` x ``patch`` neighbourhood of place i of map m (all channels; outside
-    the map as ``border`` says), the score of query i and key j is
-
-    * ``dot``: <P(query, i), P(key, j) / n(j)>, n as ``key_norm`` says;
-    * ``l2``: -|P(query, i) - P(key, j)|^2;
-
-    then the fusing, the mask, and a softmax over the keys of ``scale`` times the score.
-
-    Attributes:
-        patch: odd side of the compared patches.
-        metric: ``dot`` or ``l2``.
-        scale: factor of the scores, an inverse temperature.
-        key_norm: n(j) of ``dot``: ``none`` is 1, ``floor`` max(|P|, key_epsilon), ``ridge``
-            sqrt(sum of (P^2 + key_epsilon)).
-        key_epsilon: of ``key_norm``.
-        border: outside of query and key map: ``zero``, or ``replicate`` for the edge.
-        shrink: query, key and mask are taken at every ``shrink``-th row and column, the first
-            one included; H, W, Hk, Wk below are the sizes after it.
-        fuse: side of the diagonal filter of the score matrix (``patches.fuse_scores``), 0 for none.
-        value_patch: side of the value patches in pixels of the value map.
-        value_stride: their step; key (y, x) owns the value patch whose first pixel is
-            stride * (y, x) - (value_patch - value_stride) / 2, zero outside the map. Query (y, x)
-            pastes the weighted mean at the same place of the output; overlaps add up.
-        divisor: the sum of the overlaps is divided by it.
-        hard: take the best key (all of them where they tie) instead of the softmax.
-    """
-
-    patch: int
-    metric: Literal["dot", "l2"] = "dot"
-    scale: float = 1.0
-    key_norm: Literal["none", "floor", "ridge"] = "none"
-    key_epsilon: float = 1e-4
-    border: Literal["zero", "replicate"] = "zero"
-    shrink: int = 1
-    fuse: int = 0
-    value_patch: int = 1
-    value_stride: int = 1
-    divisor: float = 1.0
-    hard: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for patches without a centre and values without a whole reach."""
-        if self.patch % 2 == 0 or self.fuse % 2 == 0 < self.fuse:
-            raise ValueError(f"patch {self.patch} and fuse {self.fuse} must be odd")
-        over = self.value_patch - self.value_stride
-        if self.value_patch % self.value_stride or over % 2:
-            raise ValueError(
-                f"value_patch {self.value_patch} must be a multiple of value_stride "
-                f"{self.value_stride}, and stand over it by the same on both sides"
-            )
-
-    @property
-    def reach(self) -> int:
-        """How many strides a value patch covers."""
-        return self.value_patch // self.value_stride
-
-    @property
-    def value_pad(self) -> int:
-        """By how many pixels value patches stand over the border of the value map."""
-        return (self.value_patch - self.value_stride) // 2
-
 
 WindowMechanism: TypeAlias = Callable[[Tensor, Tensor | None, WindowGeometry], Tensor]
 TokenMechanism: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, TokenGeometry], Tensor]

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .geometry import WindowGeometry
 from .padding import crop, pad_to_multiple
-from .sites import WindowGeometry, WindowSite
+from .sites import WindowSite
 
 _MEAN = (0.4488, 0.4371, 0.4040)
 _HEAD_WIDTH = 64

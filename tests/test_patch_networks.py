@@ -14,6 +14,7 @@ from nystra.models import load
 from nystra.models.colorization import Colorization
 from nystra.models.contextual_attention import ContextualAttention, InpaintingGenerator
 from nystra.models.csnln import CSNLN, CrossScaleAttention, NonLocalAttention, shrink_bilinear
+from nystra.models.geometry import PatchGeometry
 from nystra.models.patches import (
     exact_patches,
     fuse_scores,
@@ -22,7 +23,6 @@ from nystra.models.patches import (
     usable_keys,
 )
 from nystra.models.registry import find_architecture
-from nystra.models.sites import PatchGeometry
 from nystra.plugins.errors import NystraError, UnsupportedModelError
 from shared import golden, shared_path
 from test_models_golden import check

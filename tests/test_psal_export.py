@@ -24,8 +24,9 @@ from nystra.export.graph.trace import trace
 from nystra.export.judge import judge, record_references
 from nystra.models.colorization import Colorization
 from nystra.models.facts import Facts
+from nystra.models.geometry import WindowGeometry
 from nystra.models.loading import load
-from nystra.models.sites import WindowGeometry, WindowSite
+from nystra.models.sites import WindowSite
 from nystra.runtime.references import ReferenceCase, References
 from nystra.runtime.validation import validate_against_references
 

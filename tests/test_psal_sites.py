@@ -15,17 +15,10 @@ from nystra.export.commands.common import add_plan_arguments, plan_from
 from nystra.models.colorization import Colorization
 from nystra.models.contextual_attention import ContextualAttention
 from nystra.models.csnln import CrossScaleAttention
+from nystra.models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from nystra.models.patches import exact_patches
 from nystra.models.psal import PsalOptions, psal
-from nystra.models.sites import (
-    MapSite,
-    PatchGeometry,
-    PatchSite,
-    TokenGeometry,
-    TokenSite,
-    WindowGeometry,
-    WindowSite,
-)
+from nystra.models.sites import MapSite, PatchSite, TokenSite, WindowSite
 from nystra.plugins.errors import NystraError
 
 KINDS = {

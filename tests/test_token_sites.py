@@ -8,7 +8,8 @@ from torch import Tensor
 
 from nystra.export.attention.mechanism import SiteParameters, mechanism
 from nystra.export.attention.tokens import pooling_matrix
-from nystra.models.sites import TokenGeometry, TokenSite, WindowGeometry, WindowSite
+from nystra.models.geometry import TokenGeometry, WindowGeometry
+from nystra.models.sites import TokenSite, WindowSite
 from shared import golden
 
 CASES = {

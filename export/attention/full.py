@@ -7,14 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ...models.patches import exact_patches
-from ...models.sites import (
-    PatchGeometry,
-    TokenGeometry,
-    WindowGeometry,
-    exact_map,
-    exact_tokens,
-)
+from ...models.sites import exact_map, exact_tokens
 from ...plugins.operators.window_softmax import torch_op
 from .mechanism import Form, SiteParameters, masked
 

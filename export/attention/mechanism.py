@@ -10,6 +10,7 @@ import importlib
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from ...models.geometry import WindowGeometry
 from ...models.sites import (
     MapMechanism,
     MapSite,
@@ -17,7 +18,6 @@ from ...models.sites import (
     PatchSite,
     TokenMechanism,
     TokenSite,
-    WindowGeometry,
     WindowMechanism,
     WindowSite,
 )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...models.sites import TokenGeometry, WindowGeometry
+from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators import attention
 from ...plugins.operators.window_nystrom import torch_op
 from ...plugins.operators.windows_torch import (

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...models.sites import TokenGeometry, WindowGeometry
+from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.window_nystromformer import torch_op
 from .mechanism import Form, SiteParameters, masked
 from .tokens import linear_tokens

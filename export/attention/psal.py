@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...models.sites import PatchGeometry, TokenGeometry, WindowGeometry
+from ...models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ...plugins.operators.window_softmax import torch_op
 from .mechanism import Form, SiteParameters, masked
 from .psal_patches import attend_patches

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...models.geometry import PatchGeometry
 from ...models.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
 from ...models.psal import PsalOptions, Search, matches
 from ...models.psal_scores import patch_squares
@@ -18,7 +19,6 @@ from ...models.psal_values import (
     match_weights,
     mix_rows,
 )
-from ...models.sites import PatchGeometry
 from ...plugins.operators.patch_match.torch_op import patch_match
 from .mechanism import Form, SiteParameters
 

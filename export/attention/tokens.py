@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...models.sites import TokenGeometry
+from ...models.geometry import TokenGeometry
 from ...plugins.operators import attention
 from .mechanism import SiteParameters
 

@@ -27,9 +27,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nystra.models.colorization import Colorization
+from nystra.models.geometry import PatchGeometry
 from nystra.models.patches import exact_patches
 from nystra.models.psal import PsalOptions, psal
-from nystra.models.sites import PatchGeometry
 from nystra.runtime.images import read_picture
 
 PATCH = 7

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from nystra.models.contextual_attention import InpaintingGenerator
+from nystra.models.geometry import PatchGeometry
 from nystra.models.patches import exact_patches
-from nystra.models.sites import PatchGeometry
 from nystra.models.training_loop import write_file
 
 _SAVE_SECONDS = 60.0

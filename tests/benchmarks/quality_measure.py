@@ -20,7 +20,7 @@ from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel
-from nystra.models.sites import WindowGeometry
+from nystra.models.geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import Geometry, partition
 from nystra.runtime.quality import QualityReport, validate_quality
 from nystra.runtime.restore import Restorer
