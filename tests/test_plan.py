@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.attention.plan import Plan, parse_landmarks, parse_plan, read_plan
 from nystra.export.attention.site import find_sites, resolve, swap
+from nystra.export.fidelity import measure_fidelity
+from nystra.export.torch_backend import TorchBackend
 from nystra.models.swinir import SwinIR
 from nystra.plugins.errors import NystraError
 from test_checkpoint import tiny
@@ -133,3 +136,19 @@ def test_result_does_not_depend_on_the_batch_unless_asked_to() -> None:
 
     assert alone("matrix") < 1e-5
     assert alone("batch") > 1e-4
+
+
+@pytest.mark.parametrize(("mechanism", "runs"), [("full", 0), ("nystromformer", 3)])
+def test_full_attention_is_not_compared_with_itself(
+    mechanism: str, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = network(window_size=8)
+    asked = []
+    run = TorchBackend.run
+    monkeypatch.setattr(TorchBackend, "run", lambda *given: asked.append(given) or run(*given))
+    picture = {"input": np.random.default_rng(0).random((1, 3, 16, 16), np.float32)}
+    plan = resolve(Plan(SiteParameters(mechanism, (2, 2))), model)
+    fidelity = measure_fidelity(model, plan, {"noise": picture})
+    assert len(asked) == runs  # exact, planned, exact without the position bias
+    assert (fidelity.mean == float("inf")) == (mechanism == "full")
+    assert len(fidelity.sites) == (0 if mechanism == "full" else len(plan))

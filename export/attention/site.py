@@ -43,7 +43,7 @@ class Site:
     def bias_size(self) -> float | None:
         """Largest absolute entry of the relative position bias, in logits; None without one."""
         table = getattr(self.module, "relative_position_bias_table", None)
-        return None if table is None else float(table.abs().max())
+        return None if table is None else float(table.detach().abs().max())
 
 
 def find_sites(network: nn.Module) -> list[Site]:
