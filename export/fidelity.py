@@ -88,15 +88,14 @@ def measure_fidelity(
         progress: is called with the name of each step.
     """
     probed = _Probed(network, resolved)
+    if not probed.probes and as_trained is None:  # the plan is full attention itself
+        return Fidelity(plan=dict.fromkeys(samples, float("inf")))
     planned = TorchBackend(swap(network, resolved))
     bare = TorchBackend(_without_dropped_bias(swap(network, _as_full(resolved)), resolved))
     drops_bias = any(s.bias_size is not None for s in find_sites(network) if resolved[s.path].pools)
     trained = None if as_trained is None else TorchBackend(as_trained)
     result = Fidelity()
     for name, feeds in samples.items():
-        if not probed.probes and trained is None:  # the plan is full attention itself
-            result.plan[name] = float("inf")
-            continue
         progress(f"against full attention: {name}")
         full = probed.run(feeds)
         got = planned.run(feeds) if probed.probes else full

@@ -92,7 +92,12 @@ class LayerReport:
     @property
     def passed(self) -> bool:
         """Whether no layer departs at any size."""
-        return not any(case.departing for case in self.cases)
+        return self.first is None
+
+    @property
+    def first(self) -> Layer | None:
+        """The first layer that departs, at the smallest size where one does."""
+        return next((case.departing[0] for case in self.cases if case.departing), None)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON takes it; ``first`` is the first layer that departs."""
@@ -102,11 +107,10 @@ class LayerReport:
             entry["departing"] = len(case.departing)
             entry["layers"] = [layer.as_dict() for layer in case.layers]
             cases.append(entry)
-        first = next((case.departing[0] for case in self.cases if case.departing), None)
         return {
             "passed": self.passed,
             "reference": self.reference,
             "candidate": self.candidate,
-            "first": None if first is None else first.as_dict(),
+            "first": None if self.first is None else self.first.as_dict(),
             "cases": cases,
         }

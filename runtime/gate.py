@@ -22,6 +22,7 @@ from .validation import (
     DEFAULT_TOLERANCE,
     SizeReport,
     allowed_differences,
+    size_text,
     validate_against_references,
 )
 
@@ -253,7 +254,7 @@ def _size_by_size(name: str, found: Measured, limit: float) -> _Sizes | None:
     wrong: list[str] = []
     excused: list[str] = []
     for size in found.sizes:
-        where = "x".join(str(side) for side in next(iter(size.shapes.values()))[2:])
+        where = size_text(size.shapes)
         if name == "psnr":
             good = size.psnr >= limit
             text = f"at {where} it is {size.psnr:.6g}"

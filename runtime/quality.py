@@ -15,7 +15,8 @@ from ..plugins.errors import NystraError
 from .companions import Companions
 from .evaluation import official_pad
 from .images import read_picture
-from .metrics import json_number, luma, psnr, ssim
+from .json_text import json_number
+from .metrics import luma, psnr, ssim
 from .pairs import paired_pictures
 from .picture import Picture
 from .restore import Restorer, restorer_for

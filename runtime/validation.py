@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from .checks import find_problems, max_abs
-from .metrics import json_number
+from .json_text import json_number
 from .references import ReferenceCase, References
 
 DEFAULT_TOLERANCE = 1e-4
@@ -28,6 +28,11 @@ class NamedRunner(Protocol):
 
 
 Runner = NamedRunner | Callable[[Array], Array]
+
+
+def size_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return height and width of the first input in words: ``32x48``."""
+    return "x".join(str(side) for side in next(iter(shapes.values()))[2:])
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +16,7 @@ import pytest
 from native_nodes import NODES, SHAPES, arrays, attributes, library, node_session, run_node
 from nystra.plugins.library import INSTRUCTION_SETS, isa, library_path, supported
 from nystra.plugins.operators import OPERATORS
-
-
-def _tool(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"no {command[0]} on this machine")
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+from programs import printed_by
 
 
 def _sanitized() -> bool:
@@ -40,13 +34,13 @@ def test_every_operator_has_a_node_here() -> None:
 
 
 def test_exports_only_its_entry_points() -> None:
-    lines = _tool("nm", "-D", "--defined-only", str(library())).splitlines()
+    lines = printed_by("nm", "-D", "--defined-only", str(library())).splitlines()
     names = {line.split()[-1].partition("@")[0] for line in lines}
     assert names == {"RegisterCustomOps", "nystra_isa"}
 
 
 def test_needs_no_onnxruntime() -> None:
-    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _tool("readelf", "-d", str(library())))
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", printed_by("readelf", "-d", str(library())))
     assert needed
     known = r"(libstdc\+\+|libgcc_s|libc|libm|libpthread|ld-linux.*)\.so\.\d+"
     extra = [name for name in needed if not re.fullmatch(known, name)]

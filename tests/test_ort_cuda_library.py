@@ -18,6 +18,7 @@ from conformance_models import node_model, run_poisoned, session
 from conformance_tolerance import compare
 from nystra.plugins.library import CUDA_LIBRARY, library_path
 from nystra.plugins.operators import OPERATORS
+from programs import printed_by
 
 STEP = 9
 """Every how many rows of the table; the CPU library's own columns run all of them."""
@@ -31,28 +32,22 @@ def built() -> Path:
         pytest.skip(str(error))
 
 
-def tool(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"no {command[0]} on this machine")
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 def test_exports_the_entry_points_of_the_cpu_library() -> None:
-    lines = tool("nm", "-D", "--defined-only", str(built())).splitlines()
+    lines = printed_by("nm", "-D", "--defined-only", str(built())).splitlines()
     names = {line.split()[-1].partition("@")[0] for line in lines}
     assert names == {"RegisterCustomOps", "nystra_isa"}
 
 
 def test_needs_neither_onnxruntime_nor_cuda() -> None:
-    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", tool("readelf", "-d", str(built())))
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", printed_by("readelf", "-d", str(built())))
     known = r"(libstdc\+\+|libgcc_s|libc|libm|libdl|libpthread|librt|ld-linux.*)\.so.*"
     assert [one for one in needed if not re.fullmatch(known, one)] == []
-    undefined = tool("nm", "-DC", "--undefined-only", str(built()))
+    undefined = printed_by("nm", "-DC", "--undefined-only", str(built()))
     assert re.findall(r"\b(cuda\w*|cu[A-Z]\w*|Ort\w*|nv\w*)", undefined) == []
 
 
 def test_holds_device_code() -> None:
-    assert re.findall(r"sm_\d+", tool("cuobjdump", "--list-elf", str(built())))
+    assert re.findall(r"sm_\d+", printed_by("cuobjdump", "--list-elf", str(built())))
 
 
 def test_nothing_of_the_tests_is_inside() -> None:
@@ -129,7 +124,7 @@ def test_an_older_onnxruntime_is_refused(tmp_path: Path) -> None:
     include = tools.ROOT / "plugins" / "csrc"
     options = ["-std=c++17", f"-I{include}", f"-Wl,-rpath,{library.parent}"]
     source = str(tmp_path / "old.cc")
-    tool("g++", *options, source, str(library), "-o", str(program))
+    printed_by("g++", *options, source, str(library), "-o", str(program))
     said = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
     assert "need onnxruntime 1.18 or newer; this is 1.17.3" in said
 

@@ -14,13 +14,8 @@ import pytest
 
 from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.schema import node_attributes
+from programs import printed_by
 from tensorrt_tools import OPEN, SDKS, plugins, use_sdk
-
-
-def _tool(*command: str) -> str:
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"no {command[0]} on this machine")
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_every_operator_has_a_plugin() -> None:
@@ -28,7 +23,7 @@ def test_every_operator_has_a_plugin() -> None:
 
 
 def test_exports_two_functions() -> None:
-    lines = _tool("nm", "-D", "--defined-only", str(plugins())).splitlines()
+    lines = printed_by("nm", "-D", "--defined-only", str(plugins())).splitlines()
     assert {line.split()[-1].partition("@")[0] for line in lines} == {
         "getCreators",
         "setLoggerFinder",
@@ -37,17 +32,17 @@ def test_exports_two_functions() -> None:
 
 @pytest.mark.parametrize("name", ["nystra_trt", "nystra_trt_register10", "nystra_trt_register11"])
 def test_needs_neither_tensorrt_nor_cuda(name: str) -> None:
-    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", _tool("readelf", "-d", str(plugins(name))))
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", printed_by("readelf", "-d", str(plugins(name))))
     known = (
         r"(libstdc\+\+|libgcc_s|libc|libm|libdl|libpthread|librt|libnystra_trt|ld-linux.*)\.so.*"
     )
     assert [one for one in needed if not re.fullmatch(known, one)] == []
-    undefined = _tool("nm", "-DC", "--undefined-only", str(plugins(name)))
+    undefined = printed_by("nm", "-DC", "--undefined-only", str(plugins(name)))
     assert re.findall(r"nvinfer|cuda|getPluginRegistry", undefined) == []
 
 
 def test_holds_device_code() -> None:
-    listing = _tool("cuobjdump", "--list-elf", str(plugins()))
+    listing = printed_by("cuobjdump", "--list-elf", str(plugins()))
     assert re.findall(r"sm_\d+", listing)
 
 

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 def print_layers(report: LayerReport) -> None:
     """Print the first layer that departs, or the nearest to its limit, for every size."""
+    from ...runtime.validation import size_text
+
     rows = [("size", "layers", "depart", "layer", "max", "allowed", "mean", "PSNR")]
     for case in report.cases:
-        size = "x".join(str(side) for side in next(iter(case.shapes.values()))[2:])
+        size = size_text(case.shapes)
         if case.skipped:
             rows.append((size, "-", "-", f"not compared: {case.skipped}", *("-",) * 4))
             continue
@@ -33,11 +35,10 @@ def print_layers(report: LayerReport) -> None:
     print_table(rows)
     print(f"reference: {report.reference}")
     print(f"against:   {report.candidate}")
-    first = next((case.departing[0] for case in report.cases if case.departing), None)
-    if first is None:
+    if report.first is None:
         print("no layer departs; the one nearest to what is allowed is shown")
         return
-    print(f"first departs: {describe(first)}: {first.finding}")
+    print(f"first departs: {describe(report.first)}: {report.first.finding}")
 
 
 def describe(layer: Layer) -> str:

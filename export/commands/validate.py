@@ -187,12 +187,13 @@ def _mean(size: Any) -> str:
 
 
 def _print(report: Any, quality: Any, library_reason: str) -> None:
+    from ...runtime.validation import size_text
+
     rows = [("size", "max difference", "allowed", "PSNR", "verdict")]
     for size in report.sizes:
-        shape = next(iter(size.shapes.values()))
         rows.append(
             (
-                f"{shape[2]}x{shape[3]}",
+                size_text(size.shapes),
                 f"{size.max_abs:.1e}",
                 f"{size.tolerance:.1e}" + _mean(size),
                 f"{size.psnr:.1f} dB",

@@ -82,9 +82,9 @@ def backend_class(name: str) -> tuple[str, type[Backend]]:
         usable, reason = found.available()
         if usable:
             return candidate, found
-        reasons.append(reason if reason.startswith(candidate) else f"{candidate}: {reason}")
+        reasons.append(reason)
     lead = "no backend can run here. " if name == "auto" else ""
-    raise BackendUnavailableError(lead + "; ".join(reasons))
+    raise BackendUnavailableError(lead + "; ".join(dict.fromkeys(reasons)))
 
 
 def _load(name: str) -> type[Backend]:

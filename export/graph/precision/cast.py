@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from .choice import LowPrecision
 from .constants import Constants
-from .types import data_inputs, float_tensors
+from .types import data_inputs, float_tensors, opset_of
 
 
 def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
@@ -21,7 +21,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
         The tensors of the low type, by their names in the new graph.
     """
     low, graph = chosen.low, model.graph
-    opset = next(one.version for one in model.opset_import if one.domain == "")
+    opset = opset_of(model)
     constants = Constants(graph, low)
     floats = float_tensors(graph)
     outputs = {one.name for one in graph.output}
@@ -66,8 +66,13 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
                 cast(name, TensorProto.FLOAT)
             else:
                 result.add(name)
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in written]
-    del graph.node[:]
-    graph.node.extend(copies)
+    replace_nodes(graph, written)
     del graph.value_info[:]
     return result | constants.write()
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
+    """Give a graph other nodes; its present ones may be among them."""
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)

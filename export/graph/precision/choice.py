@@ -11,7 +11,7 @@ from ....plugins.errors import ExportError
 from ....plugins.operators.schema import DOMAIN
 from .constants import Constants
 from .table import LOW_TYPES, POINTWISE, WEIGHTED, WINDOWS, LowType, moves
-from .types import data_inputs, float_tensors, takes
+from .types import data_inputs, float_tensors, opset_of, takes
 
 
 @dataclass
@@ -58,7 +58,7 @@ def choose(
     """
     low = LOW_TYPES[precision]
     keep = keep or {}
-    opset = next(one.version for one in model.opset_import if one.domain == "")
+    opset = opset_of(model)
     constants = Constants(model.graph, low)
     floats = float_tensors(model.graph)
     chosen = LowPrecision(low)

@@ -17,10 +17,13 @@ Array = npt.NDArray[Any]
 
 def narrowed(values: Array, low: LowType) -> Array:
     """Return float32 values rounded to the nearest of a low type."""
-    kind: Any = np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
     with np.errstate(over="ignore"):
-        rounded: Array = values.astype(kind)
+        rounded: Array = values.astype(_numpy_type(low))
     return rounded
+
+
+def _numpy_type(low: LowType) -> Any:
+    return np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
 
 
 def lost(values: Array, low: LowType) -> str | None:
@@ -101,6 +104,5 @@ class Constants:
 
 def from_raw(tensor: onnx.TensorProto, low: LowType) -> Array:
     """Return the values of a low copy."""
-    kind: Any = np.float16 if low.element == TensorProto.FLOAT16 else ml_dtypes.bfloat16
-    values: Array = np.frombuffer(tensor.raw_data, dtype=kind).reshape(tuple(tensor.dims))
-    return values
+    flat: Array = np.frombuffer(tensor.raw_data, dtype=_numpy_type(low))
+    return flat.reshape(tuple(tensor.dims))

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 from ....runtime.session import Session
 from ..bodies import attach_bodies
 from .choice import LowPrecision
+from .types import opset_of
 
 MARGIN = 8.0
 """How far below the type's largest number a value on the export's pictures must stay."""
@@ -34,7 +35,7 @@ def largest_values(
     """
     probe = onnx.ModelProto.FromString(model.SerializeToString())
     graph, wanted = probe.graph, sorted(names)
-    opset = next(one.version for one in probe.opset_import if one.domain == "")
+    opset = opset_of(probe)
     for place, name in enumerate(wanted):
         sizes = f"nystra.abs.{place}"
         graph.node.append(helper.make_node("Abs", [name], [sizes]))

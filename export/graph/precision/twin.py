@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .cast import replace_nodes
 from .constants import from_raw
 from .table import LOW_TYPES, moves
 
@@ -45,7 +46,5 @@ def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
             narrow = f"{name}.narrow"
             written.append(helper.make_node("Cast", [f"{name}.exact"], [narrow], to=low.element))
             written.append(helper.make_node("Cast", [narrow], [name], to=TensorProto.FLOAT))
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in written]
-    del graph.node[:]
-    graph.node.extend(copies)
+    replace_nodes(graph, written)
     return twin

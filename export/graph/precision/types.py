@@ -12,6 +12,12 @@ from ....plugins.operators.schema import DOMAIN
 from .table import INTEGER_RESULTS, TRUTH_RESULTS
 
 
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the version of the standard operators."""
+    version: int = next(one.version for one in model.opset_import if one.domain == "")
+    return version
+
+
 @functools.cache
 def _schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
     return onnx.defs.get_schema(op_type, opset)

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -91,6 +92,21 @@ class CpuCall : public Call {
   using Run = nystra::Status (*)(const void* work, int64_t first, int64_t last, float* scratch);
   void parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* work) const;
 };
+
+// The maxima of all tasks: find(first, last, scratch, here) merges those of some into `here`.
+template <class Find>
+BatchMaxima batch_maxima(const CpuCall& call, int64_t tasks, int64_t floats, const Find& find) {
+  std::mutex mutex;
+  BatchMaxima all = kOwnMaxima;
+  call.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
+    BatchMaxima here = kOwnMaxima;
+    const nystra::Status status = find(first, last, scratch, &here);
+    const std::lock_guard<std::mutex> lock(mutex);
+    merge(here, &all);
+    return status;
+  });
+  return all;
+}
 
 // Memory for `floats` floats, aligned to 64 bytes. Throws std::bad_alloc.
 class AlignedFloats {

@@ -1,5 +1,3 @@
-#include <mutex>
-
 #include "operators.h"
 #include "windows.h"
 
@@ -51,17 +49,10 @@ void LandmarkWindows::compute(const CpuCall& call, const Kernels& k) const {
   if (is_empty(params.shape)) return;
   const int64_t tasks = params.shape.windows() * params.shape.heads, floats = k.scratch(params);
   BatchMaxima given = kOwnMaxima;
-  if (batch_init_) {
-    std::mutex mutex;
-    call.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
-      BatchMaxima here = kOwnMaxima;
-      const nystra::Status status =
-          k.maxima(params, call.type, qkv.data, first, last, scratch, &here);
-      const std::lock_guard<std::mutex> lock(mutex);
-      merge(here, &given);
-      return status;
+  if (batch_init_)
+    given = batch_maxima(call, tasks, floats, [&](auto... share) {
+      return k.maxima(params, call.type, qkv.data, share...);
     });
-  }
   call.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
     return k.run(params, call.type, qkv.data, given, out, first, last, scratch);
   });

@@ -1,5 +1,3 @@
-#include <mutex>
-
 #include "operators.h"
 
 namespace nystra::ort {
@@ -29,17 +27,10 @@ void Pinv::compute(const CpuCall& call) const {
   const Kernels& k = *kernels();
   const int64_t floats = k.pinv_scratch(params);
   BatchMaxima given = kOwnMaxima;
-  if (batch_init_) {
-    std::mutex mutex;
-    call.parallel(params.matrices, floats, [&](int64_t first, int64_t last, float* scratch) {
-      BatchMaxima here = kOwnMaxima;
-      const nystra::Status status =
-          k.pinv_maxima(params, call.type, a.data, first, last, scratch, &here);
-      const std::lock_guard<std::mutex> lock(mutex);
-      merge(here, &given);
-      return status;
+  if (batch_init_)
+    given = batch_maxima(call, params.matrices, floats, [&](auto... share) {
+      return k.pinv_maxima(params, call.type, a.data, share...);
     });
-  }
   call.parallel(params.matrices, floats, [&](int64_t first, int64_t last, float* scratch) {
     return k.pinv(params, call.type, a.data, given, z, first, last, scratch);
   });

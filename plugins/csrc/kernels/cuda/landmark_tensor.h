@@ -261,20 +261,42 @@ __device__ __forceinline__ void score_queries(const uint32_t (&low)[kSteps], con
   }
 }
 
-// Writes 8 channels of a token: row `second` of the sums.
+// The regions of the landmarks in a lane's columns: 2 in and 2 in + 1 of each part of 8.
+class ColumnRegions {
+ public:
+  __device__ ColumnRegions(const LandmarkJob& job, const LandmarkBuffers& b, const TensorLane& at) {
+#pragma unroll
+    for (int part = 0; part < kColumnParts; ++part)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int landmark = 8 * part + 2 * at.in + i;
+        bits_ |= (landmark < job.m ? b.regions[landmark] : 0) << (4 * part + 2 * i);
+      }
+  }
+  __device__ int operator()(int part, int i) const { return bits_ >> (4 * part + 2 * i) & 3; }
+
+ private:
+  int bits_ = 0;  // two for each landmark
+};
+
+// Writes 8 channels of a token of the tile, if it has that one: row `second` of the sums. All lanes
+// of the warp come here together.
 template <class T>
-__device__ __forceinline__ void write_channels(const LandmarkJob& job, T* token, const TensorLane& at, int second,
-                                               const float (&sums)[kChannelParts][4]) {
+__device__ __forceinline__ void write_channels(const LandmarkJob& job, const TensorTile& tile, int token, int head,
+                                               const TensorLane& at, int second,
+                                               const float (&sums)[kChannelParts][4], T* out) {
+  T* const to = out + tile.pixel(token) * job.shape.out_channels + head * job.shape.value_dim;
+  if (token >= tile.count) return;
   const int first = 8 * at.in, channels = job.shape.value_dim;
   float v[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) v[i] = sums[i / 2][2 * second + i % 2];
   if (job.wide) {
-    if (first < channels) store<8>(token + first, v);
+    if (first < channels) store<8>(to + first, v);
   } else {
 #pragma unroll
     for (int i = 0; i < 8; i += 2)
-      if (first + i < channels) store<2>(token + first + i, v + i);
+      if (first + i < channels) store<2>(to + first + i, v + i);
   }
 }
 

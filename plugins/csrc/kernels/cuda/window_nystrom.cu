@@ -206,15 +206,7 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
                                     const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   const TensorLane at(w.lane);
   const Fragments fragments(b, w.lane);
-  int regions = 0;  // of landmarks 2 in and 2 in + 1 of each part, two bits each
-#pragma unroll
-  for (int n = 0; n < kColumnParts; ++n) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int landmark = 8 * n + 2 * at.in + i;
-      regions |= (landmark < job.m ? b.regions[landmark] : 0) << (4 * n + 2 * i);
-    }
-  }
+  const ColumnRegions regions(job, b, at);
   make_fragments(job, b, w, job.guard != 0.0f);
   for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
     uint32_t queries[kFold][kSteps];
@@ -236,7 +228,7 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
         if (place.cut) {
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            if (tile.region(token + i / 2 * 8) != (regions >> (4 * n + i % 2 * 2) & 3)) s[n][i] = 0.0f;
+            if (tile.region(token + i / 2 * 8) != regions(n, i % 2)) s[n][i] = 0.0f;
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -295,8 +287,7 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        T* const to = out + tile.pixel(token + 8 * r) * job.shape.out_channels + head * job.shape.value_dim;
-        if (token + 8 * r < tile.count) write_channels(job, to, at, r, full);
+        write_channels(job, tile, token + 8 * r, head, at, r, full, out);
       }
     }
   });

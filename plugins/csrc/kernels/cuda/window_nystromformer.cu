@@ -151,14 +151,7 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
                                     const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   const TensorLane at(w.lane);
   const Fragments fragments(b, w.lane);
-  int regions = 0;  // of landmarks 2 in and 2 in + 1 of each part, two bits each
-#pragma unroll
-  for (int n = 0; n < kColumnParts; ++n)
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int landmark = 8 * n + 2 * at.in + i;
-      regions |= (landmark < job.m ? b.regions[landmark] : 0) << (4 * n + 2 * i);
-    }
+  const ColumnRegions regions(job, b, at);
   make_fragments(job, b, w, false);
   for_tensor_tiles(job, place, w, [&](const TensorTile& tile) {
     uint32_t queries[kFold][kSteps];
@@ -172,9 +165,8 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
       for (int n = 0; n < kColumnParts; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int region = regions >> (4 * n + i % 2 * 2) & 3;
           s[n][i] *= job.scale;
-          if (place.cut && tile.region(token + i / 2 * 8) != region) s[n][i] += kApart;
+          if (place.cut && tile.region(token + i / 2 * 8) != regions(n, i % 2)) s[n][i] += kApart;
           if (8 * n + 2 * at.in + i % 2 >= job.m) s[n][i] = -INFINITY;
           maxima[i / 2] = fmaxf(maxima[i / 2], s[n][i]);
         }
@@ -196,8 +188,7 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
         const float factor = 1.0f / row_sum(totals[r]);
 #pragma unroll
         for (int c = 0; c < kChannelParts; ++c) sums[c][2 * r] *= factor, sums[c][2 * r + 1] *= factor;
-        T* const to = out + tile.pixel(token + 8 * r) * job.shape.out_channels + head * job.shape.value_dim;
-        if (token + 8 * r < tile.count) write_channels(job, to, at, r, sums);
+        write_channels(job, tile, token + 8 * r, head, at, r, sums, out);
       }
     }
   });
