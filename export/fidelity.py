@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..models.geometry import WindowGeometry
 from ..models.sites import WindowMechanism, WindowSite
-from ..runtime.json_text import json_number
+from ..runtime.files.json_text import json_number
 from .attention.mechanism import SiteParameters, mechanism
 from .attention.site import find_sites, swap
 from .pictures import Feeds, Pixels

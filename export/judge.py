@@ -17,9 +17,9 @@ from .. import __version__
 from ..models.facts import Facts
 from ..plugins.errors import UnsupportedModelError
 from ..plugins.library import library_path
-from ..runtime.references import ReferenceCase, References
+from ..runtime.checking.validation import validate_against_references
+from ..runtime.model.references import ReferenceCase, References
 from ..runtime.session import Session
-from ..runtime.validation import validate_against_references
 from .attention.mechanism import SiteParameters
 from .attention.site import swap
 from .fidelity import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..runtime.json_text import json_number
+from ..runtime.files.json_text import json_number
 
 
 @dataclass(frozen=True)

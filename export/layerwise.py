@@ -39,11 +39,11 @@ import onnx
 from ..plugins.errors import BackendUnavailableError, NystraError
 from ..plugins.operators.schema import DOMAIN
 from ..runtime.backends import backend_class
-from ..runtime.memory import available_memory
-from ..runtime.onnx_header import read_onnx_header
-from ..runtime.references import ReferenceCase, References
+from ..runtime.checking.validation import allowed_differences
+from ..runtime.model.onnx_header import read_onnx_header
+from ..runtime.model.references import ReferenceCase, References
+from ..runtime.restoring.tile_memory import available_memory
 from ..runtime.session import Session
-from ..runtime.validation import allowed_differences
 from .layer_report import Layer, LayerCase, LayerReport
 
 Array = npt.NDArray[Any]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
-from ..runtime.bench_worker import example_mask
-from ..runtime.images import read_picture
+from ..runtime.pictures.images import read_picture
+from ..runtime.timing.worker import example_mask
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]

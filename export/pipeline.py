@@ -13,10 +13,10 @@ import onnx
 from .. import __version__
 from ..models.loading import LoadedModel, load
 from ..plugins.errors import NystraError, UnsupportedModelError, ValidationError
-from ..runtime.files import atomic_path, check_writable_folder
-from ..runtime.json_text import json_number, stable_json
-from ..runtime.manifest import Manifest
-from ..runtime.references import References, write_references
+from ..runtime.files.json_text import json_number, stable_json
+from ..runtime.files.writing import atomic_path, check_writable_folder
+from ..runtime.model.manifest import Manifest
+from ..runtime.model.references import References, write_references
 from .attention.mechanism import SiteParameters
 from .attention.plan import Plan
 from .attention.site import find_sites, resolve, swap

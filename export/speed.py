@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..runtime.benchmark import interleaved
 from ..runtime.session import Session
+from ..runtime.timing.interleaved import interleaved
 from .pictures import Feeds
 
 _SECONDS = 10.0

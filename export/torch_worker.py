@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..plugins.errors import BackendUnavailableError, NystraError
-from ..runtime.bench_worker import Feeds, Opened, example_input, example_mask, serve
-from ..runtime.facts import TensorInfo
-from ..runtime.onnx_header import read_onnx_header
+from ..runtime.model.model_facts import TensorInfo
+from ..runtime.model.onnx_header import read_onnx_header
+from ..runtime.timing.worker import Feeds, Opened, example_input, example_mask, serve
 
 
 def open_network(request: Mapping[str, Any]) -> Opened:

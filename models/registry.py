@@ -12,19 +12,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..plugins.errors import UnsupportedModelError
-from .colorization import Colorization
-from .colorization_detect import colorization_facts, colorization_hyper, is_colorization
-from .contextual_attention import InpaintingGenerator
-from .contextual_attention_detect import (
+from .colorization.checkpoint import colorization_facts, colorization_hyper, is_colorization
+from .colorization.network import Colorization
+from .contextual_attention.checkpoint import (
     contextual_attention_facts,
     contextual_attention_hyper,
     is_contextual_attention,
 )
-from .csnln import CSNLN
-from .csnln_detect import csnln_facts, csnln_hyper, is_csnln
+from .contextual_attention.network import InpaintingGenerator
+from .csnln.checkpoint import csnln_facts, csnln_hyper, is_csnln
+from .csnln.network import CSNLN
 from .facts import Facts
-from .swinir import SwinIR
-from .swinir_detect import is_swinir, swinir_hyper
+from .swinir.checkpoint import is_swinir, swinir_hyper
+from .swinir.network import SwinIR
 
 State = Mapping[str, Tensor]
 

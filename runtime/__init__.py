@@ -10,18 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .benchmark import interleaved
-    from .facts import ModelFacts, TensorInfo
-    from .images import read_picture, write_picture
-    from .manifest import Manifest
-    from .metrics import psnr, ssim
-    from .picture import Picture
-    from .quality import validate_quality
-    from .references import read_references, write_references
-    from .run import run_pictures
+    from .checking.metrics import psnr, ssim
+    from .checking.quality import validate_quality
+    from .checking.validation import validate_against_references
+    from .model.manifest import Manifest
+    from .model.model_facts import ModelFacts, TensorInfo
+    from .model.references import read_references, write_references
+    from .pictures.images import read_picture, write_picture
+    from .pictures.picture import Picture
+    from .restoring.job import run_pictures
+    from .restoring.tiling import run_tiled
     from .session import Session
-    from .tiling import run_tiled
-    from .validation import validate_against_references
+    from .timing.interleaved import interleaved
 
 __all__ = [
     "Manifest",
@@ -43,22 +43,22 @@ __all__ = [
 ]
 
 _HOME = {
-    "Manifest": "manifest",
-    "ModelFacts": "facts",
-    "Picture": "picture",
+    "Manifest": "model.manifest",
+    "ModelFacts": "model.model_facts",
+    "Picture": "pictures.picture",
     "Session": "session",
-    "TensorInfo": "facts",
-    "interleaved": "benchmark",
-    "psnr": "metrics",
-    "read_picture": "images",
-    "read_references": "references",
-    "run_pictures": "run",
-    "run_tiled": "tiling",
-    "ssim": "metrics",
-    "validate_against_references": "validation",
-    "validate_quality": "quality",
-    "write_picture": "images",
-    "write_references": "references",
+    "TensorInfo": "model.model_facts",
+    "interleaved": "timing.interleaved",
+    "psnr": "checking.metrics",
+    "read_picture": "pictures.images",
+    "read_references": "model.references",
+    "run_pictures": "restoring.job",
+    "run_tiled": "restoring.tiling",
+    "ssim": "checking.metrics",
+    "validate_against_references": "checking.validation",
+    "validate_quality": "checking.quality",
+    "write_picture": "pictures.images",
+    "write_references": "model.references",
 }
 
 

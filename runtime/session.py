@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from .backends import backend_class
-from .facts import ModelFacts, TensorInfo, parse_facts
-from .onnx_header import read_onnx_header
+from .model.model_facts import ModelFacts, TensorInfo, parse_facts
+from .model.onnx_header import read_onnx_header
 
 Array = npt.NDArray[Any]
 

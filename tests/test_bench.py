@@ -17,15 +17,15 @@ from nystra.export.cli import main
 from nystra.export.commands.bench import _print
 from nystra.export.commands.common import BACKEND_NAMES
 from nystra.plugins.errors import NystraError
-from nystra.runtime import device_memory
 from nystra.runtime.backends import _cuda, backend_names
-from nystra.runtime.bench import Configuration, bench, session_configuration
-from nystra.runtime.bench_child import Child, ChildError
-from nystra.runtime.bench_rows import Row
-from nystra.runtime.bench_worker import example_input
-from nystra.runtime.facts import TensorInfo
-from nystra.runtime.files import file_sha256
-from nystra.runtime.process_memory import PeakMemory
+from nystra.runtime.files.writing import file_sha256
+from nystra.runtime.model.model_facts import TensorInfo
+from nystra.runtime.timing import device_memory
+from nystra.runtime.timing.bench import Configuration, bench, session_configuration
+from nystra.runtime.timing.child import Child, ChildError
+from nystra.runtime.timing.process_memory import PeakMemory
+from nystra.runtime.timing.rows import Row
+from nystra.runtime.timing.worker import example_input
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from test_checkpoint import state_of
 
@@ -42,7 +42,7 @@ def worker(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
     """Write a worker module whose run is ``body``, reachable by child processes."""
     (folder / "odd_worker.py").write_text(
         "import os, signal, sys, time\n"
-        "from nystra.runtime.bench_worker import Opened, serve\n"
+        "from nystra.runtime.timing.worker import Opened, serve\n"
         f"def run(feeds):\n    {body}\n"
         "sys.exit(serve(lambda request: Opened(run, lambda height, width: {})))\n"
     )
@@ -275,7 +275,7 @@ def test_memory_of_the_gpu(
     name = worker(tmp_path, monkeypatch, "Counted.total += 1 << 20")
     module = tmp_path / "odd_worker.py"
     fake = (
-        "import nystra.runtime.bench_worker as bench_worker\n"
+        "import nystra.runtime.timing.worker as bench_worker\n"
         "class Counted:\n"
         "    total = 0\n"
         "    start = classmethod(lambda cls: cls())\n"

@@ -14,11 +14,11 @@ import pytest
 
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
-from nystra.runtime.baseline import ITEMS, Accepted, Baseline, read_baseline
-from nystra.runtime.gate import Measured, Verdict, judge
-from nystra.runtime.onnx_nodes import count_nodes
-from nystra.runtime.references import ReferenceCase, read_references, write_references
-from nystra.runtime.report import github_annotations, junit, markdown
+from nystra.runtime.checking.baseline import ITEMS, Accepted, Baseline, read_baseline
+from nystra.runtime.checking.gate import Measured, Verdict, judge
+from nystra.runtime.checking.report import github_annotations, junit, markdown
+from nystra.runtime.model.onnx_nodes import count_nodes
+from nystra.runtime.model.references import ReferenceCase, read_references, write_references
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 

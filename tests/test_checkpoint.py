@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from nystra.models.checkpoint import read_checkpoint
 from nystra.models.loading import load
-from nystra.models.swinir import SwinIR
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import CheckpointError, NystraError, UnsupportedModelError
 
 

@@ -29,8 +29,8 @@ from nystra.runtime.engines.profile import (
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.engines.toolkit import RTX, TENSORRT, find_device, installed, loader_links
 from nystra.runtime.engines.transfer import copy_engine, take_engine
-from nystra.runtime.facts import ModelFacts, TensorInfo
-from nystra.runtime.onnx_nodes import domain_nodes, external_files
+from nystra.runtime.model.model_facts import ModelFacts, TensorInfo
+from nystra.runtime.model.onnx_nodes import domain_nodes, external_files
 from runtime_models import save_operator, save_upscaler
 
 IMAGE = TensorInfo("input", ("batch", 3, "height", "width"), "float32")

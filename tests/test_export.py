@@ -16,7 +16,7 @@ from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
 from nystra.models.registry import ARCHITECTURES
-from nystra.models.swinir import SwinIR
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError, UnsupportedModelError
 from nystra.runtime import Session
 from test_checkpoint import tiny

@@ -25,7 +25,7 @@ from nystra.runtime.backends.ort_cpu import OrtCpuBackend
 from nystra.runtime.engines import build as engines
 from nystra.runtime.engines.child import ask
 from nystra.runtime.engines.refusal import refusal_of
-from nystra.runtime.references import ReferenceCase, References, write_references
+from nystra.runtime.model.references import ReferenceCase, References, write_references
 from tensorrt_tools import SDKS, cases, operator_model, plugins, use_sdk
 
 pytest.importorskip("polygraphy", reason="polygraphy is not installed (nystra[layerwise])")

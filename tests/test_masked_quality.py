@@ -9,7 +9,7 @@ import pytest
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, Session, validate_quality, write_picture, write_references
-from nystra.runtime.references import ReferenceCase
+from nystra.runtime.model.references import ReferenceCase
 from runtime_models import nystra_metadata, save_upscaler
 from test_runtime_companions import COPIER, FILLER, HOLE, hole, picture, save
 

@@ -10,8 +10,8 @@ import torch
 from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.facts import Facts
-from nystra.models.swinir import SwinIR
-from nystra.models.swinir_detect import swinir_hyper
+from nystra.models.swinir.checkpoint import swinir_hyper
+from nystra.models.swinir.network import SwinIR
 from shared import golden, shared_path
 
 OFFICIAL = [
@@ -129,7 +129,7 @@ def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
 
 
 def test_official_test_procedure() -> None:
-    from nystra.runtime.evaluation import official_procedure
+    from nystra.runtime.checking.official_procedure import official_procedure
 
     case = golden("swinir_evaluation_procedure")
     from golden_loader import compare

@@ -19,12 +19,12 @@ from nystra.export.cli import main
 from nystra.export.inspection import network_flops
 from nystra.export.quadratic import quadratic_bytes
 from nystra.models import load
-from nystra.models.colorization import Colorization
-from nystra.models.contextual_attention import InpaintingGenerator
-from nystra.models.csnln import CSNLN
+from nystra.models.colorization.network import Colorization
+from nystra.models.contextual_attention.network import InpaintingGenerator
+from nystra.models.csnln.network import CSNLN
 from nystra.models.sites import PatchSite
 from nystra.runtime import Picture, Session, read_picture, write_picture
-from nystra.runtime.bench_worker import example_mask
+from nystra.runtime.timing.worker import example_mask
 from shared import golden
 
 BUILDERS: dict[str, Any] = {

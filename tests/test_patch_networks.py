@@ -11,9 +11,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nystra.models import load
-from nystra.models.colorization import Colorization
-from nystra.models.contextual_attention import ContextualAttention, InpaintingGenerator
-from nystra.models.csnln import CSNLN, CrossScaleAttention, NonLocalAttention, shrink_bilinear
+from nystra.models.colorization.network import Colorization
+from nystra.models.contextual_attention.network import ContextualAttention, InpaintingGenerator
+from nystra.models.csnln.network import (
+    CSNLN,
+    CrossScaleAttention,
+    NonLocalAttention,
+    shrink_bilinear,
+)
 from nystra.models.geometry import PatchGeometry
 from nystra.models.patches import (
     exact_patches,

@@ -13,7 +13,7 @@ from nystra.export.attention.plan import Plan, parse_landmarks, parse_plan, read
 from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.export.fidelity import measure_fidelity
 from nystra.export.torch_backend import TorchBackend
-from nystra.models.swinir import SwinIR
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError
 from test_checkpoint import tiny
 
@@ -122,11 +122,11 @@ def test_operator_form_equals_plain_form(mechanism: str) -> None:
 
 
 def test_result_does_not_depend_on_the_batch_unless_asked_to() -> None:
-    whole = network(window_size=8)
+    whole = network(window_size=8).double()  # float32's rounding differs with the batch
     with torch.no_grad():  # sharper attention, so that the start value matters
         for site in find_sites(whole):
             site.module.qkv.weight.mul_(4)
-    image = torch.rand(3, 3, 16, 24)
+    image = torch.rand(3, 3, 16, 24, dtype=torch.float64)
 
     def alone(init: str) -> float:
         parameters = SiteParameters("nystra", (2, 2), iterations=2, init=init, guard=0.0)
@@ -134,7 +134,7 @@ def test_result_does_not_depend_on_the_batch_unless_asked_to() -> None:
         with torch.no_grad():
             return float((twin(image)[1:2] - twin(image[1:2])).abs().max())
 
-    assert alone("matrix") < 1e-5
+    assert alone("matrix") < 1e-9
     assert alone("batch") > 1e-4
 
 

@@ -19,11 +19,11 @@ from nystra.export.graph.precision import lowering
 from nystra.export.judge import record_references
 from nystra.export.yardstick import round_digits, rounded_network
 from nystra.models import load
-from nystra.models.swinir import SwinIR
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import BackendUnavailableError, UnsupportedModelError
 from nystra.plugins.library import library_path
 from nystra.runtime import Session
-from nystra.runtime.references import read_references
+from nystra.runtime.model.references import read_references
 from test_checkpoint import tiny
 from test_patch_export import checkpoint as patch_checkpoint
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nystra.models.psal import Psal, PsalOptions, matches, psal, reconstruct
-from nystra.models.psal_scores import pair_scores
-from nystra.models.psal_values import aggregate_values, match_logits, mix_values
+from nystra.models.psal.layer import Psal, PsalOptions, matches, psal, reconstruct
+from nystra.models.psal.scores import pair_scores
+from nystra.models.psal.values import aggregate_values, match_logits, mix_values
 from nystra.plugins.errors import NystraError
 from shared import golden
 

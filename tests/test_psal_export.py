@@ -22,13 +22,13 @@ from nystra.export.graph.bodies import attach_bodies, used_operators
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
 from nystra.export.judge import judge, record_references
-from nystra.models.colorization import Colorization
+from nystra.models.colorization.network import Colorization
 from nystra.models.facts import Facts
 from nystra.models.geometry import WindowGeometry
 from nystra.models.loading import load
 from nystra.models.sites import WindowSite
-from nystra.runtime.references import ReferenceCase, References
-from nystra.runtime.validation import validate_against_references
+from nystra.runtime.checking.validation import validate_against_references
+from nystra.runtime.model.references import ReferenceCase, References
 
 
 def checkpoint(folder: Path, network: torch.nn.Module) -> Path:

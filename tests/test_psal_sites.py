@@ -12,12 +12,12 @@ from nystra.export.attention.mechanism import SiteParameters, mechanism
 from nystra.export.attention.plan import Plan, parse_plan
 from nystra.export.attention.site import resolve, swap
 from nystra.export.commands.common import add_plan_arguments, plan_from
-from nystra.models.colorization import Colorization
-from nystra.models.contextual_attention import ContextualAttention
-from nystra.models.csnln import CrossScaleAttention
+from nystra.models.colorization.network import Colorization
+from nystra.models.contextual_attention.network import ContextualAttention
+from nystra.models.csnln.network import CrossScaleAttention
 from nystra.models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from nystra.models.patches import exact_patches
-from nystra.models.psal import PsalOptions, psal
+from nystra.models.psal.layer import PsalOptions, psal
 from nystra.models.sites import MapSite, PatchSite, TokenSite, WindowSite
 from nystra.plugins.errors import NystraError
 

@@ -12,8 +12,8 @@ from PIL import Image
 from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import load
-from nystra.runtime.images import read_picture
-from nystra.runtime.metrics import psnr, ssim
+from nystra.runtime.checking.metrics import psnr, ssim
+from nystra.runtime.pictures.images import read_picture
 from shared import ROOT
 
 

@@ -10,9 +10,9 @@ import pytest
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, Session, read_picture, run_pictures, write_picture
-from nystra.runtime.companions import read_mask
-from nystra.runtime.memory import automatic_tile
-from nystra.runtime.restore import restorer_for
+from nystra.runtime.restoring.companions import read_mask
+from nystra.runtime.restoring.restorer import restorer_for
+from nystra.runtime.restoring.tile_memory import automatic_tile
 from runtime_models import nystra_metadata, save_upscaler
 
 HOLE = 0.25
@@ -94,7 +94,7 @@ def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> 
 def test_a_huge_picture_is_never_tiled(
     tmp_path: Path, filler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nystra.runtime.memory.available_memory", lambda: 1 << 28)
+    monkeypatch.setattr("nystra.runtime.restoring.tile_memory.available_memory", lambda: 1 << 28)
     restorer = restorer_for(Session(filler, threads=1))
     _, tiles = restorer(picture(300, 400), mask=hole(300, 400)[:, :, 0])
     assert tiles == 1
@@ -105,7 +105,7 @@ def test_a_huge_picture_is_never_tiled(
 def test_what_cannot_fit_is_refused_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nystra.runtime.memory.available_memory", lambda: 10_000_000)
+    monkeypatch.setattr("nystra.runtime.restoring.tile_memory.available_memory", lambda: 10_000_000)
     graph = FILLER.format(c=3, h="h", w="w")
     more = {"nystra.quadratic_bytes": "2.0", "nystra.tiling": "internal"}
     restorer = restorer_for(Session(save(tmp_path / "m.onnx", graph, "mask", 3, **more)))

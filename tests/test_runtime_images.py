@@ -11,8 +11,8 @@ import tifffile
 from PIL import Image, ImageCms
 
 from nystra.plugins.errors import NystraError
-from nystra.runtime.images import read_picture, write_picture
-from nystra.runtime.picture import Picture, quantise, resize_plane
+from nystra.runtime.pictures.images import read_picture, write_picture
+from nystra.runtime.pictures.picture import Picture, quantise, resize_plane
 
 ICC = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 LOSSLESS = [

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from nystra.plugins.errors import NystraError
-from nystra.runtime.checks import find_problems, max_abs
-from nystra.runtime.json_text import stable_json
-from nystra.runtime.metrics import json_number, luma, psnr, ssim
+from nystra.runtime.checking.metrics import json_number, luma, psnr, ssim
+from nystra.runtime.checking.sanity import find_problems, max_abs
+from nystra.runtime.files.json_text import stable_json
 from shared import shared_path
 
 

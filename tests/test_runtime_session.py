@@ -12,7 +12,7 @@ import pytest
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session
 from nystra.runtime.backends import _library, backend_names
-from nystra.runtime.onnx_header import read_onnx_header
+from nystra.runtime.model.onnx_header import read_onnx_header
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 

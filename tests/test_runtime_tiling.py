@@ -8,9 +8,9 @@ import pytest
 
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.evaluation import official_pad, official_procedure
-from nystra.runtime.memory import automatic_tile, available_memory
-from nystra.runtime.tiling import mirror_to, run_tiled, tile_positions
+from nystra.runtime.checking.official_procedure import official_pad, official_procedure
+from nystra.runtime.restoring.tile_memory import automatic_tile, available_memory
+from nystra.runtime.restoring.tiling import mirror_to, run_tiled, tile_positions
 from runtime_models import save_blur
 from shared import golden
 

@@ -20,12 +20,12 @@ from nystra.runtime import (
     write_picture,
     write_references,
 )
-from nystra.runtime.files import atomic_path, atomic_write_bytes, file_sha256
-from nystra.runtime.pairs import paired_pictures
+from nystra.runtime.files.writing import atomic_path, atomic_write_bytes, file_sha256
+from nystra.runtime.model.references import ReferenceCase, References
+from nystra.runtime.pictures.pairs import paired_pictures
+from nystra.runtime.pictures.sheet import comparison_sheet, magnified_difference
 from nystra.runtime.progress import progress_bar, wants_bar
-from nystra.runtime.references import ReferenceCase, References
-from nystra.runtime.restore import Restorer
-from nystra.runtime.sheet import comparison_sheet, magnified_difference
+from nystra.runtime.restoring.restorer import Restorer
 from runtime_models import nystra_metadata, save_upscaler
 from shared import shared_path
 

@@ -20,10 +20,10 @@ from PIL import Image
 
 from nystra.models.checkpoint import read_checkpoint
 from nystra.models.pretrained import pretrained_path
-from nystra.models.swinir import SwinIR
-from nystra.models.training import main, psnr, write_weights
-from nystra.models.training_data import Pair, draw_batch, read_pairs, reduce_bicubic
-from nystra.models.training_loop import Recipe, start_network, train
+from nystra.models.swinir.network import SwinIR
+from nystra.models.training.__main__ import main, psnr, write_weights
+from nystra.models.training.data import Pair, draw_batch, read_pairs, reduce_bicubic
+from nystra.models.training.loop import Recipe, start_network, train
 from nystra.plugins.errors import CheckpointError, NystraError
 from shared import shared_path
 
@@ -207,7 +207,7 @@ def test_the_command_writes_what_loads(
 def test_a_signal_stops_the_command_between_two_steps(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.models import training
+    from nystra.models.training import __main__ as training
 
     def interrupted(*_: object) -> float:
         os.kill(os.getpid(), signal.SIGTERM)

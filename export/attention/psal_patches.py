@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...models.geometry import PatchGeometry
 from ...models.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
-from ...models.psal import PsalOptions, Search, matches
-from ...models.psal_scores import patch_squares
-from ...models.psal_values import (
+from ...models.psal.layer import PsalOptions, Search, matches
+from ...models.psal.scores import patch_squares
+from ...models.psal.values import (
     aggregate_values,
     batch_offset,
     match_logits,

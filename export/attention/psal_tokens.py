@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ...models.geometry import TokenGeometry, WindowGeometry
-from ...models.psal import PsalOptions, matches
-from ...models.psal_values import batch_offset, match_logits, match_weights, mix_rows
+from ...models.psal.layer import PsalOptions, matches
+from ...models.psal.values import batch_offset, match_logits, match_weights, mix_rows
 from ...plugins.operators.windows_torch import Geometry, merge, partition, token_regions
 from .mechanism import Form, SiteParameters
 from .psal_patches import searcher

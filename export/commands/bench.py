@@ -18,8 +18,8 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ...runtime.bench import Configuration
-    from ...runtime.bench_rows import Row
+    from ...runtime.timing.bench import Configuration
+    from ...runtime.timing.rows import Row
 
 SUMMARY = "Time model files and backends against each other, in interleaved runs."
 
@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 0 when at least one configuration ran."""
-    from ...runtime.bench import bench
-    from ...runtime.bench_rows import UNAVAILABLE, describe_machine
+    from ...runtime.timing.bench import bench
+    from ...runtime.timing.rows import UNAVAILABLE, describe_machine
 
     if args.threads is not None and args.threads < 1:
         raise NystraError(f"the number of threads is {args.threads}, expected 1 or more")
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         rows = bench(configurations, sizes, seconds=args.seconds, runs=args.runs, progress=progress)
     measured = [row for row in rows if row.reason is None]
     if args.plot is not None and measured:
-        from ...runtime.bench_plot import plot_rows
+        from ...runtime.timing.plot import plot_rows
 
         plot_rows(rows, args.plot)
     machine = describe_machine(args.threads)
@@ -121,7 +121,7 @@ def parse_sizes(text: str) -> list[tuple[int, int]]:
 
 
 def _configurations(args: argparse.Namespace) -> list[Configuration]:
-    from ...runtime.bench import LIBRARY_BACKEND, Configuration, session_configuration
+    from ...runtime.timing.bench import LIBRARY_BACKEND, Configuration, session_configuration
 
     if args.backends is not None:
         backends = list(dict.fromkeys(args.backends.split(",")))
@@ -151,7 +151,7 @@ def _check_plot(path: Path) -> None:
     """Find out before the long measurement whether the plot can be drawn."""
     from importlib import import_module
 
-    from ...runtime.files import check_writable_folder
+    from ...runtime.files.writing import check_writable_folder
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise NystraError(f"--plot {path} is not a .png, .svg or .pdf file")

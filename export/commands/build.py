@@ -158,7 +158,7 @@ def _print_verdict(model: EngineModel, verdict: Verdict) -> None:
 def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
     from ...runtime.engines.build import engine_name, trtexec_line
     from ...runtime.engines.transfer import copy_engine
-    from ...runtime.files import make_folder
+    from ...runtime.files.writing import make_folder
 
     record, place = built.record, built.path
     if args.output is not None:

@@ -19,8 +19,8 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ...runtime.baseline import Baseline
-    from ...runtime.gate import Measured, Verdict
+    from ...runtime.checking.baseline import Baseline
+    from ...runtime.checking.gate import Measured, Verdict
     from ...runtime.session import Session
 
 SUMMARY = "Hold a model file against a baseline of accepted figures; exit code 1 on a regression."
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when an item failed."""
     import time
 
-    from ...runtime.baseline import read_baseline
-    from ...runtime.gate import FAILED, accept, judge
+    from ...runtime.checking.baseline import read_baseline
+    from ...runtime.checking.gate import FAILED, accept, judge
     from ...runtime.session import Session
 
     check_truth_arguments(args)
@@ -106,9 +106,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
-    from ...runtime.gate import add_quality, add_speed, measure_file
-    from ...runtime.quality import validate_quality
-    from ...runtime.references import read_references
+    from ...runtime.checking.gate import add_quality, add_speed, measure_file
+    from ...runtime.checking.quality import validate_quality
+    from ...runtime.model.references import read_references
 
     with steps(args) as progress:
         progress("compare")
@@ -152,7 +152,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Find out before the measurement whether the reports can be written."""
-    from ...runtime.files import check_writable_folder
+    from ...runtime.files.writing import check_writable_folder
 
     _size(args.speed_size)
     if args.speed_seconds <= 0:
@@ -167,8 +167,8 @@ def _report(args: argparse.Namespace, verdicts: list[Verdict], seconds: float) -
     import os
     import sys
 
-    from ...runtime import report
-    from ...runtime.files import atomic_write_bytes
+    from ...runtime.checking import report
+    from ...runtime.files.writing import atomic_write_bytes
 
     model: Any = args.model
     if args.junit is not None:

@@ -101,7 +101,7 @@ def _window(sides: tuple[int, int] | None) -> str:
 
 
 def _inspect_model(args: argparse.Namespace) -> int:
-    from ...runtime.onnx_header import read_onnx_header
+    from ...runtime.model.onnx_header import read_onnx_header
     from ...runtime.session import Session
 
     metadata = dict(read_onnx_header(args.file).metadata)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def print_layers(report: LayerReport) -> None:
     """Print the first layer that departs, or the nearest to its limit, for every size."""
-    from ...runtime.validation import size_text
+    from ...runtime.checking.validation import size_text
 
     rows = [("size", "layers", "depart", "layer", "max", "allowed", "mean", "PSNR")]
     for case in report.cases:

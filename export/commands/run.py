@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
-    from ...runtime.run import run_pictures
+    from ...runtime.restoring.job import run_pictures
     from ...runtime.session import Session
 
     session = Session(args.model, args.backend, args.threads, args.library)

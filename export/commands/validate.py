@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the file is wrong."""
+    from ...runtime.checking.validation import validate_against_references
     from ...runtime.session import Session
-    from ...runtime.validation import validate_against_references
 
     check_truth_arguments(args)
     if args.layerwise:
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _layerwise(args: argparse.Namespace) -> int:
-    from ...runtime.onnx_header import read_onnx_header
+    from ...runtime.model.onnx_header import read_onnx_header
     from ..layerwise import Way, compare_layers
     from .layers import print_layers
 
@@ -111,7 +111,7 @@ def _layerwise(args: argparse.Namespace) -> int:
 
 
 def _references(args: argparse.Namespace, metadata: dict[str, str], progress: Any) -> Any:
-    from ...runtime.references import read_references
+    from ...runtime.model.references import read_references
 
     if args.checkpoint is None:
         return read_references(args.references or args.model.with_suffix(".npz"))
@@ -147,7 +147,7 @@ def _static(model: Path) -> tuple[int, ...] | None:
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
-    from ...runtime.quality import validate_quality
+    from ...runtime.checking.quality import validate_quality
 
     return validate_quality(
         session,
@@ -165,7 +165,7 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
 def _sheet(path: Path, session: Any, references: Any) -> None:
     import numpy as np
 
-    from ...runtime.sheet import comparison_sheet, magnified_difference
+    from ...runtime.pictures.sheet import comparison_sheet, magnified_difference
 
     case = references.cases[0]
     feeds = case.feeds()
@@ -187,7 +187,7 @@ def _mean(size: Any) -> str:
 
 
 def _print(report: Any, quality: Any, library_reason: str) -> None:
-    from ...runtime.validation import size_text
+    from ...runtime.checking.validation import size_text
 
     rows = [("size", "max difference", "allowed", "PSNR", "verdict")]
     for size in report.sizes:

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
-from ..facts import TensorInfo
-from ..onnx_header import OnnxHeader
+from ..model.model_facts import TensorInfo
+from ..model.onnx_header import OnnxHeader
 
 __all__ = ["Backend", "backend_class", "backend_names"]
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
-from ..facts import TensorInfo
-from ..onnx_header import OnnxHeader
+from ..model.model_facts import TensorInfo
+from ..model.onnx_header import OnnxHeader
 from ._library import LibraryChoice, choose_library
 
 _DOMAIN = "nystra"

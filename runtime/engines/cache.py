@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...plugins.errors import NystraError
-from ..files import atomic_path, file_sha256, make_folder
+from ..files.writing import atomic_path, file_sha256, make_folder
 from .record import EngineRecord
 
 CACHE_VARIABLE = "NYSTRA_CACHE_DIR"

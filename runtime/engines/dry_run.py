@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import BackendUnavailableError
-from ..facts import ModelFacts
-from ..onnx_nodes import domain_nodes
+from ..model.model_facts import ModelFacts
+from ..model.onnx_nodes import domain_nodes
 from . import toolkit
 from .build import BuildOptions
 from .child import Answer, ask
@@ -132,8 +132,8 @@ def dry_run(
 def _onnxruntime_shapes(
     model: EngineModel, sizes: Sequence[tuple[int, int]] | None, notes: list[str]
 ) -> list[ShapeCase]:
-    from ..bench_worker import example_feeds
     from ..session import Session
+    from ..timing.worker import example_feeds
 
     try:
         session = Session(model.path, "ort-cpu")

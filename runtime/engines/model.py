@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
-from ..facts import TensorInfo, parse_facts
-from ..files import file_sha256
-from ..onnx_header import read_onnx_header
-from ..onnx_nodes import external_files
+from ..files.writing import file_sha256
+from ..model.model_facts import TensorInfo, parse_facts
+from ..model.onnx_header import read_onnx_header
+from ..model.onnx_nodes import external_files
 from .profile import Profile, ShapeFlags, make_profile
 
 LIBRARY = "nystra_trt"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...plugins.errors import NystraError
-from ..facts import ModelFacts, TensorInfo
+from ..model.model_facts import ModelFacts, TensorInfo
 
 DEFAULT_TILE = 256
 """Side of the one picture an engine is built for where nothing else is asked, in pixels."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
-from ..files import atomic_write_bytes
-from ..json_text import stable_json
+from ..files.json_text import stable_json
+from ..files.writing import atomic_write_bytes
 from .profile import Profile
 
 SCHEMA_VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..onnx_nodes import domain_nodes
+from ..model.onnx_nodes import domain_nodes
 from .child import Answer
 from .model import EngineModel
 

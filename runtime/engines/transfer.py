@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...plugins.errors import NystraError
-from ..files import atomic_path
+from ..files.writing import atomic_path
 from . import cache
 from .build import Built
 from .model import EngineModel

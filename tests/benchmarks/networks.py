@@ -24,7 +24,7 @@ from nystra.export.graph.bodies import attach_bodies, inline_bodies
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
 from nystra.models.registry import ARCHITECTURES
-from nystra.models.swinir import SwinIR
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op

@@ -26,11 +26,11 @@ from psal_search import kernel_search
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nystra.models.colorization import Colorization
+from nystra.models.colorization.network import Colorization
 from nystra.models.geometry import PatchGeometry
 from nystra.models.patches import exact_patches
-from nystra.models.psal import PsalOptions, psal
-from nystra.runtime.images import read_picture
+from nystra.models.psal.layer import PsalOptions, psal
+from nystra.runtime.pictures.images import read_picture
 
 PATCH = 7
 ATTENTIONS: dict[str, dict[str, Any]] = {
@@ -164,7 +164,7 @@ def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, 
 
 def sheet(data: Pairs, output: Path, path: Path) -> None:
     """Write what each trained network makes of a few photographs, one row each."""
-    from nystra.runtime.sheet import comparison_sheet
+    from nystra.runtime.pictures.sheet import comparison_sheet
 
     names = [name for name in ATTENTIONS if (output / f"{name}.safetensors").exists()]
     rows: dict[str, list[Any]] = {}

@@ -34,7 +34,7 @@ def export(checkpoint: Path | None, attention: str, paper: bool, folder: Path) -
         import torch
         from safetensors.torch import save_file
 
-        from nystra.models.contextual_attention import InpaintingGenerator
+        from nystra.models.contextual_attention.network import InpaintingGenerator
 
         torch.manual_seed(0)
         checkpoint = folder / "random.safetensors"
@@ -65,7 +65,7 @@ def resident(field: str) -> int:
 
 def work(arguments: argparse.Namespace) -> None:
     """Run the model in this process and print bytes and seconds."""
-    from nystra.runtime.restore import restorer_for
+    from nystra.runtime.restoring.restorer import restorer_for
     from nystra.runtime.session import Session
 
     small = Image.open(arguments.photograph).convert("RGB")
@@ -90,7 +90,7 @@ def work(arguments: argparse.Namespace) -> None:
 
 def crop(done: Image.Image, image: np.ndarray, mask: np.ndarray, side: int, path: Path) -> None:
     """Write the surroundings of two holes, before and after, ``side`` pixels wide and high."""
-    from nystra.runtime.sheet import comparison_sheet
+    from nystra.runtime.pictures.sheet import comparison_sheet
 
     height, width = mask.shape
     columns = []

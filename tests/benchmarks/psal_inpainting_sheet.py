@@ -25,13 +25,13 @@ import torch
 from scipy.ndimage import binary_dilation
 
 from nystra.export.cli import main as nystra
-from nystra.models.contextual_attention import InpaintingGenerator
+from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.loading import load
 from nystra.models.sites import PatchSite
 from nystra.runtime import Picture, Session, read_picture, validate_quality, write_picture
-from nystra.runtime.quality import QualityReport
-from nystra.runtime.restore import GREY_WEIGHTS, Restorer
-from nystra.runtime.sheet import comparison_sheet
+from nystra.runtime.checking.quality import QualityReport
+from nystra.runtime.pictures.sheet import comparison_sheet
+from nystra.runtime.restoring.restorer import GREY_WEIGHTS, Restorer
 
 Array = npt.NDArray[Any]
 

@@ -31,10 +31,10 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from nystra.models.contextual_attention import InpaintingGenerator
+from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.geometry import PatchGeometry
 from nystra.models.patches import exact_patches
-from nystra.models.training_loop import write_file
+from nystra.models.training.loop import write_file
 
 _SAVE_SECONDS = 60.0
 _WARM_UP = 100  # steps

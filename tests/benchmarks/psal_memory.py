@@ -107,7 +107,7 @@ def exported(method: str, side: int, path: Path) -> None:
     import torch
 
     from nystra.export.graph.nodes import translation_table
-    from nystra.models.psal import Psal, PsalOptions
+    from nystra.models.psal.layer import Psal, PsalOptions
 
     reconstruction = "aggregate" if method.endswith("aggregated") else "center"
     options = PsalOptions(3, PATCH, reconstruction=reconstruction)

@@ -25,7 +25,7 @@ from psal_search import kernel_search
 from torch import Tensor
 
 from nystra.models.patches import neighbourhoods
-from nystra.models.psal import PsalOptions, matches, reconstruct
+from nystra.models.psal.layer import PsalOptions, matches, reconstruct
 
 PATCH = 7
 STRIDES = {512: 10, 256: 5, 128: 2, 64: 1}
@@ -118,7 +118,7 @@ def main() -> None:
 
 def draw(outputs: dict[str, Tensor], path: Path) -> None:
     """Write the middle of the frame, and a piece of it enlarged, side by side."""
-    from nystra.runtime.sheet import comparison_sheet
+    from nystra.runtime.pictures.sheet import comparison_sheet
 
     cells = []
     for name in ("frame A", next(n for n in outputs if n.startswith("full")), "PSAL 3",

@@ -38,8 +38,8 @@ from quality_tables import (
 from quality_text import markdown
 
 from nystra.models import load, pretrained_path
-from nystra.runtime.bench_rows import describe_machine
-from nystra.runtime.json_text import stable_json
+from nystra.runtime.files.json_text import stable_json
+from nystra.runtime.timing.rows import describe_machine
 
 TABLES = ("plans", "masks", "bias", "settings", "sharp", "files", "times")
 

@@ -16,9 +16,9 @@ from nystra.models import LoadedModel
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.schema import DOMAIN
-from nystra.runtime.bench import LIBRARY_BACKEND, bench, session_configuration
-from nystra.runtime.quality import validate_quality
+from nystra.runtime.checking.quality import validate_quality
 from nystra.runtime.session import Session
+from nystra.runtime.timing.bench import LIBRARY_BACKEND, bench, session_configuration
 
 TIMED = (
     SiteParameters(),

@@ -22,8 +22,8 @@ from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import Geometry, partition
-from nystra.runtime.quality import QualityReport, validate_quality
-from nystra.runtime.restore import Restorer
+from nystra.runtime.checking.quality import QualityReport, validate_quality
+from nystra.runtime.restoring.restorer import Restorer
 
 Pixels = npt.NDArray[Any]
 Change = Callable[[nn.Module], None]

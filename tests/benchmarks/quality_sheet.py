@@ -24,8 +24,8 @@ from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel, load
-from nystra.runtime.images import read_picture
-from nystra.runtime.sheet import comparison_sheet, magnified_difference
+from nystra.runtime.pictures.images import read_picture
+from nystra.runtime.pictures.sheet import comparison_sheet, magnified_difference
 
 SIDE, ZOOM, FACTOR = 56, 3, 10.0
 

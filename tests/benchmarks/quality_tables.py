@@ -21,9 +21,9 @@ from quality_measure import (
 from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.attention.plan import parse_landmarks
 from nystra.models import LoadedModel
-from nystra.runtime.images import read_picture
-from nystra.runtime.json_text import json_number
-from nystra.runtime.pairs import paired_pictures
+from nystra.runtime.files.json_text import json_number
+from nystra.runtime.pictures.images import read_picture
+from nystra.runtime.pictures.pairs import paired_pictures
 
 Row = dict[str, Any]
 Models = Mapping[str, LoadedModel]

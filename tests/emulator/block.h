@@ -22,7 +22,7 @@
 
 namespace emu {
 
-constexpr size_t kRedZone = 32;      // poisoned bytes between two shared arrays
+constexpr size_t kRedZone = 32;       // poisoned bytes between two shared arrays
 constexpr size_t kSharedArrays = 64;  // of a block at most
 constexpr int kWarp = 32;
 
@@ -41,8 +41,8 @@ struct Fiber {
   unsigned mask;
   int argument, width;
   uint64_t value, result;
-  size_t shared_arrays;        // taken so far
-  int barriers, warp_syncs;    // passed so far, for the race detector
+  size_t shared_arrays;      // taken so far
+  int barriers, warp_syncs;  // passed so far, for the race detector
 };
 
 struct Emulator {
@@ -101,7 +101,8 @@ inline std::string place(const char* file, int line) {
 
 inline std::string whereabouts(const Fiber& f) {
   if (f.state == Waits::kDone) return "left the kernel";
-  const char* const what = f.state == Waits::kAtBarrier ? "wait at __syncthreads in " : "wait in a warp operation in ";
+  const char* const what =
+      f.state == Waits::kAtBarrier ? "wait at __syncthreads in " : "wait in a warp operation in ";
   return what + place(f.file, f.line);
 }
 
@@ -117,16 +118,11 @@ inline void wait(Waits why, const char* file, int line) {
 inline int source_lane(const Fiber& f, int lane) {
   const int first = lane & ~(f.width - 1), last = first + f.width - 1;
   switch (f.op) {
-    case WarpOp::kIndex:
-      return first + (f.argument & (f.width - 1));
-    case WarpOp::kUp:
-      return lane - f.argument >= first ? lane - f.argument : lane;
-    case WarpOp::kDown:
-      return lane + f.argument <= last ? lane + f.argument : lane;
-    case WarpOp::kXor:
-      return (lane ^ f.argument) <= last ? lane ^ f.argument : lane;
-    default:
-      return lane;
+    case WarpOp::kIndex: return first + (f.argument & (f.width - 1));
+    case WarpOp::kUp: return lane - f.argument >= first ? lane - f.argument : lane;
+    case WarpOp::kDown: return lane + f.argument <= last ? lane + f.argument : lane;
+    case WarpOp::kXor: return (lane ^ f.argument) <= last ? lane ^ f.argument : lane;
+    default: return lane;
   }
 }
 
@@ -137,7 +133,8 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
                                const char* file, int line) {
   const int self = state.current, base = self / kWarp * kWarp, lane = self % kWarp;
   const auto lane_fiber = [&](int i) -> Fiber& { return state.fibers[size_t(base + i)]; };
-  if (!(mask >> lane & 1u)) fail("the mask of a warp operation leaves out its own lane: " + place(file, line));
+  if (!(mask >> lane & 1u))
+    fail("the mask of a warp operation leaves out its own lane: " + place(file, line));
   Fiber& mine = lane_fiber(lane);
   mine.op = op;
   mine.mask = mask;
@@ -153,7 +150,8 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
     if (other.state != Waits::kInWarp)
       complete = false;
     else if (other.mask != mask || other.op != op || other.line != line)
-      fail("lanes of one warp are in different warp operations: " + whereabouts(other) + " and " + place(file, line));
+      fail("lanes of one warp are in different warp operations: " + whereabouts(other) + " and " +
+           place(file, line));
   }
   if (!complete) {
     wait(Waits::kInWarp, file, line);
@@ -171,7 +169,8 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
     if (!(mask >> i & 1u)) continue;
     Fiber& f = lane_fiber(i);
     const int source = source_lane(f, i);
-    if (!(mask >> source & 1u)) fail("a shuffle reads a lane outside its mask: " + place(file, line));
+    if (!(mask >> source & 1u))
+      fail("a shuffle reads a lane outside its mask: " + place(file, line));
     f.result = op == WarpOp::kBallot ? ballot : lane_fiber(source).value;
     f.state = Waits::kReady;
     if (op == WarpOp::kSync) ++f.warp_syncs;  // the others do not order memory accesses
@@ -192,7 +191,8 @@ T shuffle(WarpOp op, unsigned mask, T value, int argument, int width, const char
 // Called after each shared array: checks that it fits and puts a red zone behind it.
 inline void end_of_shared_array(const void* end, unsigned char*& next) {
   Fiber& self = state.fibers[size_t(state.current)];
-  if (++self.shared_arrays > kSharedArrays) fail("more shared arrays than the emulator has red zones for");
+  if (++self.shared_arrays > kSharedArrays)
+    fail("more shared arrays than the emulator has red zones for");
   const size_t used = size_t(next - state.dynamic_shared) - (self.shared_arrays - 1) * kRedZone;
   if (used > state.shared_bytes) fail("the shared arrays need more bytes than the launch gave");
   poison_for_asan(end, size_t(next + kRedZone - static_cast<const unsigned char*>(end)));
@@ -200,7 +200,8 @@ inline void end_of_shared_array(const void* end, unsigned char*& next) {
 }
 
 // NaN in float, half and bfloat16.
-__attribute__((no_sanitize("address", "thread"))) inline void fill_with_nan(unsigned char* first, size_t bytes) {
+__attribute__((no_sanitize("address", "thread"))) inline void fill_with_nan(unsigned char* first,
+                                                                            size_t bytes) {
   for (volatile unsigned char* p = first; p < first + bytes; ++p) *p = 0xff;
 }
 
@@ -225,7 +226,8 @@ inline bool pass_barrier() {
     std::map<std::string, int> places;
     for (const Fiber& f : state.fibers) ++places[whereabouts(f)];
     state.error = "threads of a block wait for each other:";
-    for (const auto& [where, count] : places) state.error += " " + std::to_string(count) + " " + where + ";";
+    for (const auto& [where, count] : places)
+      state.error += " " + std::to_string(count) + " " + where + ";";
     return false;
   }
   for (Fiber& f : state.fibers) {
@@ -235,7 +237,8 @@ inline bool pass_barrier() {
   return true;
 }
 
-// Runs the block blockIdx. Seed 0: threads in their order, 1: backwards, others: shuffled each time.
+// Runs the block blockIdx. Seed 0: threads in their order, 1: backwards, others: shuffled each
+// time.
 inline void run_block() {
   const int threads = int(blockDim.x * blockDim.y * blockDim.z);
   ++state.block;

@@ -14,8 +14,9 @@ constexpr size_t kSharedLimit = 48 * 1024;
 
 inline cudaError_t run(dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body) {
   const size_t threads = size_t(block.x) * block.y * block.z;
-  const bool fits = threads >= 1 && threads <= 1024 && threads % kWarp == 0 && grid.x >= 1 && grid.y >= 1 &&
-                    grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
+  const bool fits = threads >= 1 && threads <= 1024 && threads % kWarp == 0 && grid.x >= 1 &&
+                    grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
+                    grid.z <= 65535;
   if (!fits) return state.last_error = cudaErrorInvalidConfiguration;
   if (shared_bytes > kSharedLimit) return state.last_error = cudaErrorInvalidValue;
   state.shared_bytes = shared_bytes;
@@ -48,8 +49,8 @@ inline cudaError_t refuse_stream() {
 }  // namespace emu
 
 template <class... P, class... A>
-cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
-                   A&&... arguments) {
+cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+                   cudaStream_t stream, A&&... arguments) {
   if (stream != emu::state.stream) return emu::refuse_stream();
   std::tuple<std::decay_t<P>...> values(static_cast<P>(arguments)...);
   return emu::run(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
@@ -75,7 +76,9 @@ inline void __syncwarp(unsigned mask = ~0u, EMU_PLACE) {
 inline unsigned __ballot_sync(unsigned mask, int p, EMU_PLACE) {
   return unsigned(emu::warp_operation(emu::WarpOp::kBallot, mask, p != 0, 0, 32, file, line));
 }
-inline int __any_sync(unsigned mask, int p, EMU_PLACE) { return __ballot_sync(mask, p, file, line) != 0; }
+inline int __any_sync(unsigned mask, int p, EMU_PLACE) {
+  return __ballot_sync(mask, p, file, line) != 0;
+}
 
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32, EMU_PLACE) {

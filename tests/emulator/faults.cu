@@ -5,7 +5,16 @@
 namespace nystra::cuda {
 namespace {
 
-enum Fault { kNone, kNoBarrier, kNoWarpSync, kDivergent, kShuffle, kTooMuch, kUnwritten, kTwoBlocks };
+enum Fault {
+  kNone,
+  kNoBarrier,
+  kNoWarpSync,
+  kDivergent,
+  kShuffle,
+  kTooMuch,
+  kUnwritten,
+  kTwoBlocks
+};
 
 // Every thread gets the sum of its neighbours in the block, by way of shared memory.
 __global__ void kernel(int fault, float* out) {
@@ -38,7 +47,8 @@ __global__ void product_kernel(int fault, const float* a, const float* b, float*
     split(mine[from], left.high[i], left.low[i]);
     if (fault == kNoLow) left.low[i] = 0;
   }
-  uint32_t right[2] = {__float_as_uint(b[in * 8 + group]), __float_as_uint(b[(in + 4) * 8 + group])};
+  uint32_t right[2] = {__float_as_uint(b[in * 8 + group]),
+                       __float_as_uint(b[(in + 4) * 8 + group])};
   if (fault == kExtraBits && lane == 7) right[1] |= 1u;
   float sums[4] = {};
   if (fault != kHalfAWarp || lane < 16) multiply_add(sums, left, right);
@@ -51,15 +61,18 @@ __global__ void product_kernel(int fault, const float* a, const float* b, float*
 }  // namespace
 }  // namespace nystra::cuda
 
-extern "C" __attribute__((visibility("default"))) int emulated_product(int fault, const float* a, const float* b,
-                                                                       float* d) {
+extern "C" __attribute__((visibility("default"))) int emulated_product(int fault, const float* a,
+                                                                       const float* b, float* d) {
   return launch(nystra::cuda::product_kernel, dim3(1), dim3(32), 0, nullptr, fault, a, b, d);
 }
 
-extern "C" __attribute__((visibility("default"))) int emulated_fault(int fault, unsigned seed, float* out) {
+extern "C" __attribute__((visibility("default"))) int emulated_fault(int fault, unsigned seed,
+                                                                     float* out) {
   emu::state.seed = seed;
   emu::watch(0, out, 128 * sizeof(float));
   return launch(nystra::cuda::kernel, dim3(2), dim3(64), 64 * sizeof(float), nullptr, fault, out);
 }
 
-extern "C" __attribute__((visibility("default"))) const char* emulator_error() { return emu::state.error.c_str(); }
+extern "C" __attribute__((visibility("default"))) const char* emulator_error() {
+  return emu::state.error.c_str();
+}

@@ -21,7 +21,8 @@ using nystra::cuda::Limits;
 // Device memory: a block of its own, full of NaN, watched for races where it has a slot.
 class Memory {
  public:
-  Memory(int slot, size_t bytes) : bytes_(bytes), memory_(bytes == 0 ? nullptr : new unsigned char[bytes]) {
+  Memory(int slot, size_t bytes)
+      : bytes_(bytes), memory_(bytes == 0 ? nullptr : new unsigned char[bytes]) {
     if (bytes > 0) std::memset(memory_.get(), 0xff, bytes);
     if (slot >= 0) emu::watch(slot, memory_.get(), bytes);
   }
@@ -57,78 +58,97 @@ EMULATED const char* emulator_error() { return emu::state.error.c_str(); }
 
 EMULATED long emulator_switches() { return emu::state.switches; }
 
-EMULATED int emulated_pinv(const int64_t* sizes, int batch_init, int type_number, const void* a, void* z,
-                           const int64_t* limit_numbers) {
+EMULATED int emulated_pinv(const int64_t* sizes, int batch_init, int type_number, const void* a,
+                           void* z, const int64_t* limit_numbers) {
   const PinvParams params{sizes[0], sizes[1], sizes[2]};
   const Type type{type_number};
   const Limits limits = limits_of(limit_numbers);
   const size_t bytes = size_t(params.matrices * params.size * params.size) * element_bytes(type);
   const Memory in(-1, a, bytes), out(0, bytes);
   const Memory workspace(1, nystra::cuda::pinv_workspace(params, batch_init, limits));
-  const Status status = nystra::cuda::pinv(params, batch_init, type, in.get(), out.get(), workspace.get(), nullptr, limits);
+  const Status status = nystra::cuda::pinv(params, batch_init, type, in.get(), out.get(),
+                                           workspace.get(), nullptr, limits);
   out.copy_to(z);
   return int(status);
 }
 
-EMULATED int emulated_window_softmax(const int64_t* sizes, float scale, int type_number, const void* qkv,
-                                     const void* bias_table, void* result, const int64_t* limit_numbers) {
+EMULATED int emulated_window_softmax(const int64_t* sizes, float scale, int type_number,
+                                     const void* qkv, const void* bias_table, void* result,
+                                     const int64_t* limit_numbers) {
   const WindowShape shape = shape_of(sizes, scale);
   const Type type{type_number};
   const Limits limits = limits_of(limit_numbers);
-  const size_t pixels = size_t(shape.batch * shape.height * shape.width), element = element_bytes(type);
+  const size_t pixels = size_t(shape.batch * shape.height * shape.width),
+               element = element_bytes(type);
   const size_t entries = size_t((2 * shape.window_h - 1) * (2 * shape.window_w - 1) * shape.heads);
   const Memory in(-1, qkv, pixels * size_t(shape.channels()) * element);
   const Memory out(0, pixels * size_t(shape.heads * shape.value_dim) * element);
   const Memory workspace(1, nystra::cuda::window_softmax_workspace(shape, limits));
   const Memory table(-1, bias_table, bias_table == nullptr ? 0 : entries * element);
-  const Status status = nystra::cuda::window_softmax(shape, type, in.get(), table.get(), out.get(), workspace.get(), nullptr, limits);
+  const Status status = nystra::cuda::window_softmax(shape, type, in.get(), table.get(), out.get(),
+                                                     workspace.get(), nullptr, limits);
   out.copy_to(result);
   return int(status);
 }
 
 // form 0: NystraWindowNystrom, 1: NystraWindowNystromformer
-EMULATED int emulated_landmark_windows(int form, const int64_t* sizes, float scale, const int64_t* landmarks,
-                                       float threshold, float guard, int batch_init, int type_number,
-                                       const void* qkv, void* result, const int64_t* limit_numbers) {
+EMULATED int emulated_landmark_windows(int form, const int64_t* sizes, float scale,
+                                       const int64_t* landmarks, float threshold, float guard,
+                                       int batch_init, int type_number, const void* qkv,
+                                       void* result, const int64_t* limit_numbers) {
   using namespace nystra::cuda;
-  const LandmarkParams params{shape_of(sizes, scale), landmarks[0], landmarks[1], landmarks[2], threshold, guard};
+  const LandmarkParams params{shape_of(sizes, scale), landmarks[0], landmarks[1],
+                              landmarks[2],           threshold,    guard};
   const Type type{type_number};
   const Limits limits = limits_of(limit_numbers);
   const WindowShape& shape = params.shape;
-  const size_t pixels = size_t(shape.batch * shape.height * shape.width), element = element_bytes(type);
+  const size_t pixels = size_t(shape.batch * shape.height * shape.width),
+               element = element_bytes(type);
   const Memory in(-1, qkv, pixels * size_t(shape.channels()) * element);
   const Memory out(0, pixels * size_t(shape.heads * shape.value_dim) * element);
-  const auto workspace_bytes = form == 0 ? window_nystrom_workspace : window_nystromformer_workspace;
+  const auto workspace_bytes =
+      form == 0 ? window_nystrom_workspace : window_nystromformer_workspace;
   const Memory workspace(1, workspace_bytes(params, batch_init, limits));
   const auto call = form == 0 ? window_nystrom : window_nystromformer;
-  const Status status = call(params, batch_init, type, in.get(), out.get(), workspace.get(), nullptr, limits);
+  const Status status =
+      call(params, batch_init, type, in.get(), out.get(), workspace.get(), nullptr, limits);
   out.copy_to(result);
   return int(status);
 }
 
 // sizes: batch, channels, height, width, key height, key width. attributes: patch_size, iterations,
 // neighbors, metric, seed. elements: of each input. steps: of query_mask, key_mask and start.
-EMULATED int emulated_patch_match(const int64_t* sizes, const int64_t* attributes, int masked, int type_number,
-                                  const void* const* inputs, const int64_t* elements, const int64_t* steps,
-                                  void* index, void* score, const int64_t* limit_numbers) {
-  const PatchMatchParams params{sizes[1],      sizes[2],      sizes[3],      sizes[4],      sizes[5], attributes[0],
-                                attributes[1], attributes[2], attributes[3], attributes[4], masked != 0, false};
+EMULATED int emulated_patch_match(const int64_t* sizes, const int64_t* attributes, int masked,
+                                  int type_number, const void* const* inputs,
+                                  const int64_t* elements, const int64_t* steps, void* index,
+                                  void* score, const int64_t* limit_numbers) {
+  const PatchMatchParams params{sizes[1],      sizes[2],      sizes[3],      sizes[4],
+                                sizes[5],      attributes[0], attributes[1], attributes[2],
+                                attributes[3], attributes[4], masked != 0,   false};
   const Type type{type_number};
   const Limits limits = limits_of(limit_numbers);
   const size_t element = element_bytes(type);
   const size_t entries = size_t(sizes[0] * params.neighbors * params.height * params.width);
-  const Memory query(-1, inputs[0], size_t(elements[0]) * element), key(-1, inputs[1], size_t(elements[1]) * element);
+  const Memory query(-1, inputs[0], size_t(elements[0]) * element),
+      key(-1, inputs[1], size_t(elements[1]) * element);
   const Memory query_mask(-1, inputs[2], size_t(elements[2]) * element);
   const Memory key_mask(-1, inputs[3], size_t(elements[3]) * element);
   const Memory start(-1, inputs[4], size_t(elements[4]) * sizeof(int32_t));
   const Memory out_index(0, entries * sizeof(int32_t)), out_score(1, entries * element);
   const Memory workspace(2, nystra::cuda::patch_match_workspace(params, sizes[0], limits));
-  const nystra::cuda::PatchMatchMaps maps{sizes[0], query.get(), key.get(), query_mask.get(), key_mask.get(),
-                                          {steps[0], steps[1], steps[2]}, {steps[3], steps[4], steps[5]},
+  const nystra::cuda::PatchMatchMaps maps{sizes[0],
+                                          query.get(),
+                                          key.get(),
+                                          query_mask.get(),
+                                          key_mask.get(),
+                                          {steps[0], steps[1], steps[2]},
+                                          {steps[3], steps[4], steps[5]},
                                           static_cast<const int32_t*>(start.get()),
                                           {steps[6], steps[7], steps[8], steps[9]},
-                                          static_cast<int32_t*>(out_index.get()), out_score.get()};
-  const Status status = nystra::cuda::patch_match(params, type, maps, workspace.get(), nullptr, limits);
+                                          static_cast<int32_t*>(out_index.get()),
+                                          out_score.get()};
+  const Status status =
+      nystra::cuda::patch_match(params, type, maps, workspace.get(), nullptr, limits);
   out_index.copy_to(index);
   out_score.copy_to(score);
   return int(status);

@@ -50,7 +50,8 @@ std::string report(const char* what, const void* first, const void* second) {
     return long(static_cast<const char*>(p) - static_cast<const char*>(info.dli_fbase));
   };
   char text[200];
-  std::snprintf(text, sizeof text, "race: %s, at %#lx and %#lx", what, offset(first), offset(second));
+  std::snprintf(text, sizeof text, "race: %s, at %#lx and %#lx", what, offset(first),
+                offset(second));
   return text;
 }
 
@@ -64,7 +65,8 @@ bool ordered(const Access& then, const Access& now) {
 // Notes an access. Returns what is wrong with it, or null, and where the other one was.
 const char* check(Cell& c, const Access& now, bool write, const void** other) {
   *other = c.writer.place;
-  if (c.writer.in_launch() && !ordered(c.writer, now)) return write ? "two writes" : "a write, then a read";
+  if (c.writer.in_launch() && !ordered(c.writer, now))
+    return write ? "two writes" : "a write, then a read";
   *other = c.reader.place;
   const bool same_epoch =
       c.reader.in_launch() && c.reader.block == now.block && c.reader.barriers == now.barriers;
@@ -72,13 +74,15 @@ const char* check(Cell& c, const Access& now, bool write, const void** other) {
     const bool by_others = c.several_warps || c.reader.thread / kWarp != now.thread / kWarp ||
                            (c.reader.warp_syncs >= now.warp_syncs &&
                             (c.several_readers || c.reader.thread != now.thread));
-    const bool elsewhere = c.reader.in_launch() && (c.several_blocks || c.reader.block != now.block);
+    const bool elsewhere =
+        c.reader.in_launch() && (c.several_blocks || c.reader.block != now.block);
     if (elsewhere || (same_epoch && by_others)) return "a read, then a write";
     c.writer = now;
     return nullptr;
   }
   c.several_blocks = c.reader.in_launch() && (c.several_blocks || c.reader.block != now.block);
-  c.several_warps = same_epoch && (c.several_warps || c.reader.thread / kWarp != now.thread / kWarp);
+  c.several_warps =
+      same_epoch && (c.several_warps || c.reader.thread / kWarp != now.thread / kWarp);
   c.several_readers = same_epoch && c.reader.warp_syncs == now.warp_syncs &&
                       (c.several_readers || c.reader.thread != now.thread);
   c.reader = now;
@@ -114,7 +118,8 @@ void access(const void* pointer, size_t bytes, bool write, const void* place) {
     const size_t last = (address + bytes - 1 - range->start) / range->grain;
     for (size_t i = first; i <= last && i < range->cells.size() && fault == nullptr; ++i) {
       Cell& c = range->cells[i];
-      if (range == &shared && c.writer.block != now.block && c.reader.block != now.block) c = Cell{};
+      if (range == &shared && c.writer.block != now.block && c.reader.block != now.block)
+        c = Cell{};
       fault = check(c, now, write, &other);
     }
   }
@@ -125,15 +130,18 @@ void access(const void* pointer, size_t bytes, bool write, const void* place) {
 }  // namespace
 
 void watch(int slot, const void* memory, size_t bytes) {
-  global[slot] = Range{reinterpret_cast<size_t>(memory), bytes, kGlobalGrain, std::vector<Cell>(bytes / kGlobalGrain + 1)};
+  global[slot] = Range{reinterpret_cast<size_t>(memory), bytes, kGlobalGrain,
+                       std::vector<Cell>(bytes / kGlobalGrain + 1)};
 }
 
 }  // namespace emu
 
-#define EMU_ACCESS(n)                                                                                  \
-  void __tsan_read##n(void* p) { emu::access(p, n, false, __builtin_return_address(0)); }              \
-  void __tsan_write##n(void* p) { emu::access(p, n, true, __builtin_return_address(0)); }              \
-  void __tsan_unaligned_read##n(void* p) { emu::access(p, n, false, __builtin_return_address(0)); }    \
+#define EMU_ACCESS(n)                                                                     \
+  void __tsan_read##n(void* p) { emu::access(p, n, false, __builtin_return_address(0)); } \
+  void __tsan_write##n(void* p) { emu::access(p, n, true, __builtin_return_address(0)); } \
+  void __tsan_unaligned_read##n(void* p) {                                                \
+    emu::access(p, n, false, __builtin_return_address(0));                                \
+  }                                                                                       \
   void __tsan_unaligned_write##n(void* p) { emu::access(p, n, true, __builtin_return_address(0)); }
 
 extern "C" {

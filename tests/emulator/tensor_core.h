@@ -34,7 +34,8 @@ inline float cut_off(double sum) {
   return rounded;
 }
 
-__attribute__((no_sanitize("thread"))) inline void multiply(const std::array<uint64_t, kWarp>& lanes) {
+__attribute__((no_sanitize("thread"))) inline void multiply(
+    const std::array<uint64_t, kWarp>& lanes) {
   double a[16][8], b[8][8];
   const auto of = [&](int lane) { return reinterpret_cast<Multiplication*>(lanes[size_t(lane)]); };
   for (int lane = 0; lane < kWarp; ++lane) {
@@ -52,8 +53,8 @@ __attribute__((no_sanitize("thread"))) inline void multiply(const std::array<uin
 }
 
 // sums += A B, by all lanes of a warp.
-inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char* file,
-                         int line) {
+inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                         const char* file, int line) {
   Multiplication mine{sums, a, b};
   warp_operation(WarpOp::kMultiply, ~0u, reinterpret_cast<uint64_t>(&mine), 0, kWarp, file, line);
 }

@@ -1,9 +1,9 @@
 // The onnxruntime binding of the CUDA kernels on the host: a custom-op library whose CUDA operators
 // run under the CPU provider on the emulated kernels. tests/ort_cuda_tools.py builds it.
 //
-// Stream and workspace come from here in place of the runtime: a stream of its own that every launch
-// must name, and for each call a workspace of exactly the bytes asked for, full of NaN, between
-// guards. NYSTRA_FAULT plants a fault in what the runtime would give.
+// Stream and workspace come from here in place of the runtime: a stream of its own that every
+// launch must name, and for each call a workspace of exactly the bytes asked for, full of NaN,
+// between guards. NYSTRA_FAULT plants a fault in what the runtime would give.
 #include <cstdlib>
 #include <map>
 #include <stdexcept>
@@ -61,12 +61,14 @@ Status* give_workspace(const KernelContext*, const MemoryInfo* memory, size_t by
 Status* take_workspace(Allocator* allocator, void* memory) {
   auto* const start = static_cast<unsigned char*>(memory);
   const auto found = workspaces.find(start);
-  if (allocator == nullptr || found == workspaces.end()) return failed("a workspace that was not given");
+  if (allocator == nullptr || found == workspaces.end())
+    return failed("a workspace that was not given");
   const Workspace given_here = found->second;
   workspaces.erase(found);
   bool whole = true;
   for (size_t i = 1; i <= kGuard; ++i) whole = whole && *(start - i) == 0xff;
-  for (size_t i = given_here.usable; i < given_here.bytes + kGuard; ++i) whole = whole && start[i] == 0xff;
+  for (size_t i = given_here.usable; i < given_here.bytes + kGuard; ++i)
+    whole = whole && start[i] == 0xff;
   std::free(start - kGuard);
   return whole ? nullptr : failed("a workspace was written beyond its end");
 }
@@ -81,7 +83,8 @@ void release_allocator(Allocator* allocator) {
   runtime.ReleaseAllocator(allocator);
 }
 
-Status* give_output(KernelContext* context, size_t index, const int64_t* sizes, size_t rank, Value** out) {
+Status* give_output(KernelContext* context, size_t index, const int64_t* sizes, size_t rank,
+                    Value** out) {
   std::vector<int64_t> shape(sizes, sizes + rank);
   if (fault("shape")) ++shape.back();
   return runtime.KernelContext_GetOutput(context, index, shape.data(), rank, out);

@@ -97,7 +97,7 @@ class PatchMatch {
     Tensor query, key, query_mask, key_mask, start;
     PatchMatchParams params;
     std::vector<int64_t> query_mask_steps, key_mask_steps, start_steps;  // along every axis
-    std::vector<int64_t> field;  // the shape of the outputs
+    std::vector<int64_t> field;                                          // the shape of the outputs
 
     int64_t batch() const { return field[0]; }
     int64_t entries() const { return field[1] * field[2] * field[3]; }  // of an image

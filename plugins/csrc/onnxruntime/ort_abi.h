@@ -22,9 +22,9 @@ struct MemoryInfo;
 constexpr uint32_t kApiVersion = 17;        // the lowest with all of NYSTRA_ORT_ENTRIES
 constexpr uint32_t kDeviceApiVersion = 18;  // the lowest with NYSTRA_ORT_DEVICE_ENTRIES too
 
-constexpr int kFail = 1, kInvalidArgument = 2;        // codes of a status
+constexpr int kFail = 1, kInvalidArgument = 2;                        // codes of a status
 constexpr int kFloat = 1, kInt32 = 6, kFloat16 = 10, kBfloat16 = 16;  // element types
-constexpr int kRequired = 0;  // characteristic of an input or output
+constexpr int kRequired = 0;       // characteristic of an input or output
 constexpr int kDefaultMemory = 0;  // the provider's own: on a GPU the device's
 
 struct CustomOp;
@@ -54,13 +54,13 @@ struct CustomOp;
      void* user))
 
 // What operators on a GPU use beside them.
-#define NYSTRA_ORT_DEVICE_ENTRIES(X)                                                            \
-  X(76, AllocatorFree, Status*, (Allocator*, void*))                                            \
-  X(77, AllocatorGetInfo, Status*, (const Allocator*, const MemoryInfo** out))                  \
-  X(132, ReleaseAllocator, void, (Allocator*))                                                  \
-  X(193, KernelContext_GetGPUComputeStream, Status*, (const KernelContext*, void** out))        \
-  X(277, KernelContext_GetScratchBuffer, Status*,                                               \
-    (const KernelContext*, const MemoryInfo*, size_t bytes, void** out))                        \
+#define NYSTRA_ORT_DEVICE_ENTRIES(X)                                                     \
+  X(76, AllocatorFree, Status*, (Allocator*, void*))                                     \
+  X(77, AllocatorGetInfo, Status*, (const Allocator*, const MemoryInfo** out))           \
+  X(132, ReleaseAllocator, void, (Allocator*))                                           \
+  X(193, KernelContext_GetGPUComputeStream, Status*, (const KernelContext*, void** out)) \
+  X(277, KernelContext_GetScratchBuffer, Status*,                                        \
+    (const KernelContext*, const MemoryInfo*, size_t bytes, void** out))                 \
   X(278, KernelInfoGetAllocator, Status*, (const KernelInfo*, int memory_type, Allocator** out))
 
 struct Api {

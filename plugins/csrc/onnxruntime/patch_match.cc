@@ -63,8 +63,16 @@ PatchMatch::PatchMatch(const Attributes& a) : params_{} {
 }
 
 PatchMatch::Search PatchMatch::search(const Call& call) const {
-  Search s{call.input(0), call.input(1), call.input(2), call.input(3), call.input(4),
-           params_,       {},            {},            {},            {}};
+  Search s{call.input(0),
+           call.input(1),
+           call.input(2),
+           call.input(3),
+           call.input(4),
+           params_,
+           {},
+           {},
+           {},
+           {}};
   check_map("query", s.query, "(batch, channels, height, width)");
   check_map("key", s.key, "(batch, channels, key height, key width)");
   const int64_t batch = s.query.shape[0];

@@ -29,9 +29,11 @@ const PluginField& find(const Attribute& attribute, const nvinfer1::PluginFieldC
   }
   if (found == nullptr)
     throw Refusal(owner + " is missing; every node of nystra carries all its attributes");
-  const PluginFieldType type = attribute.integer ? PluginFieldType::kINT32 : PluginFieldType::kFLOAT32;
+  const PluginFieldType type =
+      attribute.integer ? PluginFieldType::kINT32 : PluginFieldType::kFLOAT32;
   if (found->type != type || found->length != 1 || found->data == nullptr)
-    throw Refusal(owner + " is no single " + (attribute.integer ? "INT (kINT32)" : "FLOAT (kFLOAT32)"));
+    throw Refusal(owner + " is no single " +
+                  (attribute.integer ? "INT (kINT32)" : "FLOAT (kFLOAT32)"));
   return *found;
 }
 
@@ -49,7 +51,8 @@ void check_known(const AttributeTable& table, const PluginField& field) {
 
 void say(const char* plugin, const char* layer, const char* text) noexcept {
   const bool named = layer != nullptr && *layer != '\0';
-  std::fprintf(stderr, "nystra: %s%s%s%s: %s\n", plugin, named ? " (" : "", named ? layer : "", named ? ")" : "", text);
+  std::fprintf(stderr, "nystra: %s%s%s%s: %s\n", plugin, named ? " (" : "", named ? layer : "",
+               named ? ")" : "", text);
 }
 
 AttributeTable with_revision(AttributeTable table) {
@@ -63,8 +66,9 @@ Attributes::Attributes(const AttributeTable& table, const nvinfer1::PluginFieldC
   int32_t revision = 0;
   std::memcpy(&revision, find(table.back(), *fields).data, sizeof revision);
   if (revision != kRevision)
-    throw Refusal("the node is of revision " + std::to_string(revision) + ", this library of nystra " +
-                  NYSTRA_VERSION + " knows revision " + std::to_string(kRevision) +
+    throw Refusal("the node is of revision " + std::to_string(revision) +
+                  ", this library of nystra " + NYSTRA_VERSION + " knows revision " +
+                  std::to_string(kRevision) +
                   "; use the library of the nystra that exported the model, or one as new as it");
   for (int32_t i = 0; i < fields->nbFields; ++i) check_known(table, fields->fields[i]);
   for (const Attribute& attribute : table) {
@@ -73,8 +77,9 @@ Attributes::Attributes(const AttributeTable& table, const nvinfer1::PluginFieldC
     std::memcpy(attribute.integer ? static_cast<void*>(&value.integer) : &value.number, data, 4);
     const double got = attribute.integer ? value.integer : value.number;
     if (!(got >= attribute.minimum && got <= attribute.maximum))
-      throw Refusal(std::string("attribute ") + attribute.name + " is " + number_text(got) + "; expected " +
-                    number_text(attribute.minimum) + " to " + number_text(attribute.maximum));
+      throw Refusal(std::string("attribute ") + attribute.name + " is " + number_text(got) +
+                    "; expected " + number_text(attribute.minimum) + " to " +
+                    number_text(attribute.maximum));
     values_.push_back(value);
   }
 }

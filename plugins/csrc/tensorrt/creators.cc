@@ -1,7 +1,8 @@
 // The two functions that IPluginRegistry::loadLibrary and trtexec --dynamicPlugins look for.
 #include "operators.h"
 
-extern "C" __attribute__((visibility("default"))) nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count) {
+extern "C" __attribute__((visibility("default"))) nvinfer1::IPluginCreatorInterface* const*
+getCreators(int32_t& count) {
   return nystra::trt::creators_of<nystra::trt::Creator>(count);
 }
 

@@ -9,10 +9,12 @@ void check_cells(const char* what, int64_t window, int64_t shift, int64_t parts)
   for (int64_t i = 0; i < parts && shift > 0; ++i) {
     const int64_t start = i * window / parts, end = ((i + 1) * window + parts - 1) / parts;
     if (start < border && border < end)
-      throw Refusal("with mask 1 the region border at " + std::to_string(border) + " of " + std::to_string(window) +
-                    " " + what + " cuts a landmark's cell (" + std::to_string(parts) +
-                    " cells); expected a border between cells: use mask 0, other landmarks or full attention "
-                    "(NystraWindowSoftmax) here");
+      throw Refusal(
+          "with mask 1 the region border at " + std::to_string(border) + " of " +
+          std::to_string(window) + " " + what + " cuts a landmark's cell (" +
+          std::to_string(parts) +
+          " cells); expected a border between cells: use mask 0, other landmarks or full attention "
+          "(NystraWindowSoftmax) here");
   }
 }
 
@@ -34,8 +36,9 @@ LandmarkParams landmark_attributes(const Attributes& a) {
   p.cols = a.integer("landmark_cols");
   p.iterations = a.integer("iterations");
   if (p.landmarks() > kMaxLandmarks)
-    throw Refusal("attributes landmark_rows and landmark_cols give " + std::to_string(p.rows) + " x " +
-                  std::to_string(p.cols) + " landmarks; expected at most " + std::to_string(kMaxLandmarks));
+    throw Refusal("attributes landmark_rows and landmark_cols give " + std::to_string(p.rows) +
+                  " x " + std::to_string(p.cols) + " landmarks; expected at most " +
+                  std::to_string(kMaxLandmarks));
   if (p.shape.mask) {
     check_cells("rows", p.shape.window_h, p.shape.shift_h, p.rows);
     check_cells("columns", p.shape.window_w, p.shape.shift_w, p.cols);

@@ -11,10 +11,11 @@ constexpr int64_t kMaxPixels = 1 << 24;  // of a map: fewer
 // Checks that a map has rank 4 and fewer pixels than the kernel can name.
 void check_map(const char* name, const Dims& map, const char* axes) {
   if (map.nbDims != 4)
-    throw Refusal(std::string("input ") + name + " is " + shape_text(map) + "; expected rank 4: " + axes);
+    throw Refusal(std::string("input ") + name + " is " + shape_text(map) +
+                  "; expected rank 4: " + axes);
   if (map.d[2] > 0 && map.d[3] > 0 && map.d[2] > (kMaxPixels - 1) / map.d[3])
-    throw Refusal(std::string("input ") + name + " is " + shape_text(map) + "; expected fewer than " +
-                  std::to_string(kMaxPixels) + " pixels a map");
+    throw Refusal(std::string("input ") + name + " is " + shape_text(map) +
+                  "; expected fewer than " + std::to_string(kMaxPixels) + " pixels a map");
 }
 
 // Sizes of which one is not known yet agree.
@@ -23,10 +24,11 @@ bool agree(int64_t a, int64_t b) { return a == -1 || b == -1 || a == b; }
 // Checks that an input broadcasts to `full`.
 void check_broadcast(const char* name, const Dims& given, const Dims& full) {
   bool fits = given.nbDims == full.nbDims;
-  for (int32_t i = 0; fits && i < full.nbDims; ++i) fits = given.d[i] == 1 || agree(given.d[i], full.d[i]);
+  for (int32_t i = 0; fits && i < full.nbDims; ++i)
+    fits = given.d[i] == 1 || agree(given.d[i], full.d[i]);
   if (!fits)
-    throw Refusal(std::string("input ") + name + " is " + shape_text(given) + "; expected " + shape_text(full) +
-                  ", or 1 for any of its sizes");
+    throw Refusal(std::string("input ") + name + " is " + shape_text(given) + "; expected " +
+                  shape_text(full) + ", or 1 for any of its sizes");
 }
 
 // The step in elements from one place to the next along an axis of a map that may broadcast.
@@ -45,7 +47,8 @@ class PatchMatch final : public Operator {
     params_.metric = a.integer("metric");
     params_.seed = a.integer("seed");
     if (params_.patch % 2 == 0)
-      throw Refusal("attribute patch_size is " + std::to_string(params_.patch) + "; expected an odd number");
+      throw Refusal("attribute patch_size is " + std::to_string(params_.patch) +
+                    "; expected an odd number");
   }
 
   void check(const Dims* in) const override {
@@ -53,8 +56,8 @@ class PatchMatch final : public Operator {
     check_map("query", query, "(batch, channels, height, width)");
     check_map("key", key, "(batch, channels, key height, key width)");
     if (!agree(key.d[0], query.d[0]) || !agree(key.d[1], query.d[1]))
-      throw Refusal("input key is " + shape_text(key) + "; expected the batch and channels of query, " +
-                    shape_text(query));
+      throw Refusal("input key is " + shape_text(key) +
+                    "; expected the batch and channels of query, " + shape_text(query));
     check_broadcast("query_mask", in[2], {4, {query.d[0], 1, query.d[2], query.d[3]}});
     check_broadcast("key_mask", in[3], {4, {query.d[0], 1, key.d[2], key.d[3]}});
     check_broadcast("start", in[4], {4, {query.d[0], params_.neighbors, query.d[2], query.d[3]}});
@@ -70,7 +73,9 @@ class PatchMatch final : public Operator {
     }
   }
 
-  size_t workspace(const Dims* in) const override { return cuda::patch_match_workspace(params(in), in[0].d[0]); }
+  size_t workspace(const Dims* in) const override {
+    return cuda::patch_match_workspace(params(in), in[0].d[0]);
+  }
 
   void run(const Call& c) const override {
     const Dims &query_mask = c.shapes[2], &key_mask = c.shapes[3], &start = c.shapes[4];
@@ -111,9 +116,12 @@ const Description& patch_match() {
   static const Description description{
       "NystraPatchMatch", "TTTTI", "IT",
       with_revision({integer_attribute("patch_size", 1, 23), integer_attribute("iterations", 1, 16),
-                     integer_attribute("neighbors", 1, 32), integer_attribute("metric", kL2, kCosine),
+                     integer_attribute("neighbors", 1, 32),
+                     integer_attribute("metric", kL2, kCosine),
                      integer_attribute("seed", 0, 4095)}),
-      [](const Attributes& a) -> std::unique_ptr<const Operator> { return std::make_unique<PatchMatch>(a); }};
+      [](const Attributes& a) -> std::unique_ptr<const Operator> {
+        return std::make_unique<PatchMatch>(a);
+      }};
   return description;
 }
 

@@ -30,7 +30,9 @@ bool is_element(DataType type) {
 }
 
 Type element(DataType type) {
-  return type == DataType::kFLOAT ? Type::kFloat : type == DataType::kHALF ? Type::kHalf : Type::kBfloat16;
+  return type == DataType::kFLOAT  ? Type::kFloat
+         : type == DataType::kHALF ? Type::kHalf
+                                   : Type::kBfloat16;
 }
 
 std::vector<Dims> shapes(const PluginTensorDesc* tensors, int32_t n) {
@@ -39,7 +41,8 @@ std::vector<Dims> shapes(const PluginTensorDesc* tensors, int32_t n) {
   return result;
 }
 
-std::vector<Dims> shapes(const DynamicPluginTensorDesc* tensors, int32_t n, Dims DynamicPluginTensorDesc::*which) {
+std::vector<Dims> shapes(const DynamicPluginTensorDesc* tensors, int32_t n,
+                         Dims DynamicPluginTensorDesc::* which) {
   std::vector<Dims> result;
   for (int32_t i = 0; i < n; ++i) result.push_back(tensors[i].*which);
   return result;
@@ -53,7 +56,9 @@ void require_ok(Status status) {
     case Status::kNoScratch: throw Refusal("the call needs a workspace and got none");
     case Status::kUnsupported: throw Refusal("sizes beyond what the kernel was made for");
     case Status::kLaunch:
-      throw Refusal("CUDA refused to launch the kernel: no device, or none of the architectures this library has");
+      throw Refusal(
+          "CUDA refused to launch the kernel: no device, or none of the architectures this library "
+          "has");
   }
 }
 
@@ -67,7 +72,8 @@ Dims known(const DimsExprs& shape) {
 
 std::string shape_text(const Dims& shape) {
   std::string result = "(";
-  for (int32_t i = 0; i < shape.nbDims; ++i) result += (i == 0 ? "" : ", ") + std::to_string(shape.d[i]);
+  for (int32_t i = 0; i < shape.nbDims; ++i)
+    result += (i == 0 ? "" : ", ") + std::to_string(shape.d[i]);
   return result + ")";
 }
 
@@ -77,11 +83,15 @@ Plugin::Plugin(const Description& description, Attributes attributes)
       operator_(description.make(*attributes_)),
       text_(attributes_->text()) {}
 
-nvinfer1::IPluginCapability* Plugin::getCapabilityInterface(nvinfer1::PluginCapabilityType type) noexcept {
+nvinfer1::IPluginCapability* Plugin::getCapabilityInterface(
+    nvinfer1::PluginCapabilityType type) noexcept {
   switch (type) {
-    case nvinfer1::PluginCapabilityType::kCORE: return static_cast<nvinfer1::IPluginV3OneCore*>(this);
-    case nvinfer1::PluginCapabilityType::kBUILD: return static_cast<nvinfer1::IPluginV3OneBuild*>(this);
-    case nvinfer1::PluginCapabilityType::kRUNTIME: return static_cast<nvinfer1::IPluginV3OneRuntime*>(this);
+    case nvinfer1::PluginCapabilityType::kCORE:
+      return static_cast<nvinfer1::IPluginV3OneCore*>(this);
+    case nvinfer1::PluginCapabilityType::kBUILD:
+      return static_cast<nvinfer1::IPluginV3OneBuild*>(this);
+    case nvinfer1::PluginCapabilityType::kRUNTIME:
+      return static_cast<nvinfer1::IPluginV3OneRuntime*>(this);
   }
   return nullptr;
 }
@@ -94,8 +104,8 @@ nvinfer1::IPluginV3* Plugin::clone() noexcept {
 void Plugin::check_counts(int32_t inputs, int32_t outputs) const {
   const int32_t in = count(description_.inputs), out = count(description_.outputs);
   if (inputs != in || outputs != out)
-    throw Refusal(std::to_string(inputs) + " inputs and " + std::to_string(outputs) + " outputs; expected " +
-                  std::to_string(in) + " and " + std::to_string(out));
+    throw Refusal(std::to_string(inputs) + " inputs and " + std::to_string(outputs) +
+                  " outputs; expected " + std::to_string(in) + " and " + std::to_string(out));
 }
 
 int32_t Plugin::getNbOutputs() const noexcept { return count(description_.outputs); }
@@ -107,16 +117,19 @@ int32_t Plugin::getOutputDataTypes(DataType* out, int32_t outputs, const DataTyp
     for (int32_t i = 0; i < inputs; ++i) {
       const bool index = description_.inputs[i] == 'I';
       if (index ? in[i] != DataType::kINT32 : !is_element(in[i]) || in[i] != in[0])
-        throw Refusal("input " + std::to_string(i) + " is of type number " + std::to_string(int(in[i])) +
-                      "; expected " + (index ? "int32" : "float, half or bfloat16, as input 0"));
+        throw Refusal("input " + std::to_string(i) + " is of type number " +
+                      std::to_string(int(in[i])) + "; expected " +
+                      (index ? "int32" : "float, half or bfloat16, as input 0"));
     }
-    for (int32_t i = 0; i < outputs; ++i) out[i] = description_.outputs[i] == 'I' ? DataType::kINT32 : in[0];
+    for (int32_t i = 0; i < outputs; ++i)
+      out[i] = description_.outputs[i] == 'I' ? DataType::kINT32 : in[0];
     return 0;
   });
 }
 
-int32_t Plugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t, DimsExprs* out,
-                                int32_t outputs, nvinfer1::IExprBuilder& builder) noexcept {
+int32_t Plugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t,
+                                DimsExprs* out, int32_t outputs,
+                                nvinfer1::IExprBuilder& builder) noexcept {
   return guarded<int32_t>(description_.name, "", -1, [&] {
     check_counts(inputs, outputs);
     std::vector<Dims> given;
@@ -127,19 +140,20 @@ int32_t Plugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsE
   });
 }
 
-bool Plugin::supportsFormatCombination(int32_t place, const DynamicPluginTensorDesc* tensors, int32_t inputs,
-                                       int32_t outputs) noexcept {
+bool Plugin::supportsFormatCombination(int32_t place, const DynamicPluginTensorDesc* tensors,
+                                       int32_t inputs, int32_t outputs) noexcept {
   if (inputs != count(description_.inputs) || outputs != count(description_.outputs)) return false;
   if (place < 0 || place >= inputs + outputs) return false;
   const PluginTensorDesc& tensor = tensors[place].desc;
   if (tensor.format != nvinfer1::TensorFormat::kLINEAR) return false;
-  const char kind = place < inputs ? description_.inputs[place] : description_.outputs[place - inputs];
+  const char kind =
+      place < inputs ? description_.inputs[place] : description_.outputs[place - inputs];
   if (kind == 'I') return tensor.type == DataType::kINT32;
   return is_element(tensor.type) && tensor.type == tensors[0].desc.type;
 }
 
-int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t inputs, const DynamicPluginTensorDesc*,
-                                int32_t outputs) noexcept {
+int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t inputs,
+                                const DynamicPluginTensorDesc*, int32_t outputs) noexcept {
   return guarded<int32_t>(description_.name, "", -1, [&] {
     check_counts(inputs, outputs);
     operator_->check(shapes(in, inputs, &DynamicPluginTensorDesc::opt).data());
@@ -147,8 +161,8 @@ int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t input
   });
 }
 
-size_t Plugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t inputs, const DynamicPluginTensorDesc*,
-                                int32_t) const noexcept {
+size_t Plugin::getWorkspaceSize(const DynamicPluginTensorDesc* in, int32_t inputs,
+                                const DynamicPluginTensorDesc*, int32_t) const noexcept {
   return guarded<size_t>(description_.name, "", 0, [&] {
     return operator_->workspace(shapes(in, inputs, &DynamicPluginTensorDesc::max).data());
   });
@@ -163,8 +177,9 @@ int32_t Plugin::onShapeChange(const PluginTensorDesc* in, int32_t inputs, const 
   });
 }
 
-int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc*, const void* const* inputs,
-                        void* const* outputs, void* workspace, cudaStream_t stream) noexcept {
+int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc*,
+                        const void* const* inputs, void* const* outputs, void* workspace,
+                        cudaStream_t stream) noexcept {
   return guarded<int32_t>(description_.name, "", -1, [&] {
     const std::vector<Dims> given = shapes(in, count(description_.inputs));
     operator_->check(given.data());
@@ -183,12 +198,14 @@ const nvinfer1::PluginFieldCollection* Plugin::getFieldsToSerialize() noexcept {
 
 Creator::Creator(const Description& description) : description_(description) {
   for (const Attribute& one : description.attributes)
-    fields_.emplace_back(one.name, nullptr,
-                         one.integer ? nvinfer1::PluginFieldType::kINT32 : nvinfer1::PluginFieldType::kFLOAT32, 1);
+    fields_.emplace_back(
+        one.name, nullptr,
+        one.integer ? nvinfer1::PluginFieldType::kINT32 : nvinfer1::PluginFieldType::kFLOAT32, 1);
   collection_ = {static_cast<int32_t>(fields_.size()), fields_.data()};
 }
 
-nvinfer1::IPluginV3* Creator::createPlugin(const char* layer, const nvinfer1::PluginFieldCollection* fields,
+nvinfer1::IPluginV3* Creator::createPlugin(const char* layer,
+                                           const nvinfer1::PluginFieldCollection* fields,
                                            nvinfer1::TensorRTPhase) noexcept {
   return guarded<nvinfer1::IPluginV3*>(description_.name, layer, nullptr, [&] {
     return new Plugin(description_, Attributes(description_.attributes, fields));

@@ -72,14 +72,15 @@ struct Description {
 };
 
 class Plugin : public nvinfer1::IPluginV3,
-                     public nvinfer1::IPluginV3OneCore,
-                     public nvinfer1::IPluginV3OneBuild,
-                     public nvinfer1::IPluginV3OneRuntime {
+               public nvinfer1::IPluginV3OneCore,
+               public nvinfer1::IPluginV3OneBuild,
+               public nvinfer1::IPluginV3OneRuntime {
  public:
   // Throws Refusal where the operator refuses the attributes.
   Plugin(const Description& description, Attributes attributes);
 
-  nvinfer1::IPluginCapability* getCapabilityInterface(nvinfer1::PluginCapabilityType type) noexcept override;
+  nvinfer1::IPluginCapability* getCapabilityInterface(
+      nvinfer1::PluginCapabilityType type) noexcept override;
   nvinfer1::IPluginV3* clone() noexcept override;
 
   const char* getPluginName() const noexcept override { return description_.name; }
@@ -89,22 +90,27 @@ class Plugin : public nvinfer1::IPluginV3,
   int32_t getNbOutputs() const noexcept override;
   int32_t getOutputDataTypes(nvinfer1::DataType* out, int32_t outputs, const nvinfer1::DataType* in,
                              int32_t inputs) const noexcept override;
-  int32_t getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t, DimsExprs* out,
-                          int32_t outputs, nvinfer1::IExprBuilder& builder) noexcept override;
-  bool supportsFormatCombination(int32_t place, const nvinfer1::DynamicPluginTensorDesc* tensors, int32_t inputs,
-                                 int32_t outputs) noexcept override;
+  int32_t getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsExprs*, int32_t,
+                          DimsExprs* out, int32_t outputs,
+                          nvinfer1::IExprBuilder& builder) noexcept override;
+  bool supportsFormatCombination(int32_t place, const nvinfer1::DynamicPluginTensorDesc* tensors,
+                                 int32_t inputs, int32_t outputs) noexcept override;
   int32_t configurePlugin(const nvinfer1::DynamicPluginTensorDesc* in, int32_t inputs,
-                          const nvinfer1::DynamicPluginTensorDesc* out, int32_t outputs) noexcept override;
+                          const nvinfer1::DynamicPluginTensorDesc* out,
+                          int32_t outputs) noexcept override;
   size_t getWorkspaceSize(const nvinfer1::DynamicPluginTensorDesc* in, int32_t inputs,
-                          const nvinfer1::DynamicPluginTensorDesc* out, int32_t outputs) const noexcept override;
+                          const nvinfer1::DynamicPluginTensorDesc* out,
+                          int32_t outputs) const noexcept override;
   const char* getTimingCacheID() noexcept override { return text_.c_str(); }
 
-  int32_t onShapeChange(const nvinfer1::PluginTensorDesc* in, int32_t inputs, const nvinfer1::PluginTensorDesc* out,
-                        int32_t outputs) noexcept override;
+  int32_t onShapeChange(const nvinfer1::PluginTensorDesc* in, int32_t inputs,
+                        const nvinfer1::PluginTensorDesc* out, int32_t outputs) noexcept override;
   int32_t enqueue(const nvinfer1::PluginTensorDesc* in, const nvinfer1::PluginTensorDesc* out,
                   const void* const* inputs, void* const* outputs, void* workspace,
                   cudaStream_t stream) noexcept override;
-  nvinfer1::IPluginV3* attachToContext(nvinfer1::IPluginResourceContext*) noexcept override { return clone(); }
+  nvinfer1::IPluginV3* attachToContext(nvinfer1::IPluginResourceContext*) noexcept override {
+    return clone();
+  }
   const nvinfer1::PluginFieldCollection* getFieldsToSerialize() noexcept override;
 
  private:
@@ -127,7 +133,8 @@ class Creator : public nvinfer1::IPluginCreatorV3One {
   // Any other namespace, and the parser takes the function body in silence.
   const char* getPluginNamespace() const noexcept override { return ""; }
   const nvinfer1::PluginFieldCollection* getFieldNames() noexcept override { return &collection_; }
-  nvinfer1::IPluginV3* createPlugin(const char* layer, const nvinfer1::PluginFieldCollection* fields,
+  nvinfer1::IPluginV3* createPlugin(const char* layer,
+                                    const nvinfer1::PluginFieldCollection* fields,
                                     nvinfer1::TensorRTPhase phase) noexcept override;
 
  private:

@@ -13,8 +13,8 @@ extern "C" nvinfer1::IPluginCreatorInterface* const* getCreators(int32_t& count)
 
 namespace nystra::trt {
 
-// The head of IPluginRegistry's function table, entry for entry. Not in an anonymous namespace: there
-// the compiler knows that nothing derives from it, and calls the pure functions.
+// The head of IPluginRegistry's function table, entry for entry. Not in an anonymous namespace:
+// there the compiler knows that nothing derives from it, and calls the pure functions.
 class __attribute__((visibility("default"))) Registry {
  public:
 #if NYSTRA_TENSORRT_MAJOR == 10
@@ -35,7 +35,8 @@ class __attribute__((visibility("default"))) Registry {
   virtual void set_parent_search_enabled(bool) = 0;
   virtual void* load_library(const char*) noexcept = 0;
   virtual void deregister_library(void*) noexcept = 0;
-  virtual bool register_creator(nvinfer1::IPluginCreatorInterface&, const char* name_space) noexcept = 0;
+  virtual bool register_creator(nvinfer1::IPluginCreatorInterface&,
+                                const char* name_space) noexcept = 0;
 };
 
 namespace {
@@ -47,18 +48,21 @@ constexpr const char* kLibrary = NYSTRA_LIBRARY(NYSTRA_TENSORRT_MAJOR);
 __attribute__((constructor)) void register_plugins() {
   void* const library = dlopen(kLibrary, RTLD_LAZY);
   using Find = Registry* (*)();
-  const auto find = library == nullptr ? nullptr : reinterpret_cast<Find>(dlsym(library, "getPluginRegistry"));
+  const auto find =
+      library == nullptr ? nullptr : reinterpret_cast<Find>(dlsym(library, "getPluginRegistry"));
   Registry* const registry = find == nullptr ? nullptr : find();
   if (registry == nullptr) {
-    std::fprintf(stderr, "nystra: no plugin registry in %s, so no plugins of nystra: %s\n", kLibrary,
-                 library == nullptr ? dlerror() : "it is not TensorRT");
+    std::fprintf(stderr, "nystra: no plugin registry in %s, so no plugins of nystra: %s\n",
+                 kLibrary, library == nullptr ? dlerror() : "it is not TensorRT");
     return;
   }
   int32_t count = 0;
   nvinfer1::IPluginCreatorInterface* const* const creators = getCreators(count);
   for (int32_t i = 0; i < count; ++i) {
     if (!registry->register_creator(*creators[i], ""))
-      std::fprintf(stderr, "nystra: %s refused to register a plugin; was libnystra_trt.so loaded before?\n", kLibrary);
+      std::fprintf(stderr,
+                   "nystra: %s refused to register a plugin; was libnystra_trt.so loaded before?\n",
+                   kLibrary);
   }
 }
 

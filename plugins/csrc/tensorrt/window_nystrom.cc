@@ -7,9 +7,12 @@ namespace nystra::trt {
 namespace {
 
 const LandmarkWindows::Kernels kKernels = {
-    [](const LandmarkParams& p, bool batch_init) { return cuda::window_nystrom_workspace(p, batch_init); },
+    [](const LandmarkParams& p, bool batch_init) {
+      return cuda::window_nystrom_workspace(p, batch_init);
+    },
     [](const LandmarkParams& p, bool batch_init, const Call& c) {
-      return cuda::window_nystrom(p, batch_init, c.type, c.inputs[0], c.outputs[0], c.workspace, c.stream);
+      return cuda::window_nystrom(p, batch_init, c.type, c.inputs[0], c.outputs[0], c.workspace,
+                                  c.stream);
     }};
 
 std::unique_ptr<const Operator> make(const Attributes& a) {

@@ -7,9 +7,12 @@ namespace nystra::trt {
 namespace {
 
 const LandmarkWindows::Kernels kKernels = {
-    [](const LandmarkParams& p, bool batch_init) { return cuda::window_nystromformer_workspace(p, batch_init); },
+    [](const LandmarkParams& p, bool batch_init) {
+      return cuda::window_nystromformer_workspace(p, batch_init);
+    },
     [](const LandmarkParams& p, bool batch_init, const Call& c) {
-      return cuda::window_nystromformer(p, batch_init, c.type, c.inputs[0], c.outputs[0], c.workspace, c.stream);
+      return cuda::window_nystromformer(p, batch_init, c.type, c.inputs[0], c.outputs[0],
+                                        c.workspace, c.stream);
     }};
 
 std::unique_ptr<const Operator> make(const Attributes& a) {
@@ -20,7 +23,8 @@ std::unique_ptr<const Operator> make(const Attributes& a) {
 }  // namespace
 
 const Description& window_nystromformer() {
-  static const Description description{"NystraWindowNystromformer", "T", "T", with_revision(landmark_table()), make};
+  static const Description description{"NystraWindowNystromformer", "T", "T",
+                                       with_revision(landmark_table()), make};
   return description;
 }
 

@@ -8,7 +8,8 @@ namespace {
 
 class WindowSoftmax final : public Operator {
  public:
-  explicit WindowSoftmax(const Attributes& a) : shape_(window_attributes(a)), bias_(a.integer("bias") != 0) {}
+  explicit WindowSoftmax(const Attributes& a)
+      : shape_(window_attributes(a)), bias_(a.integer("bias") != 0) {}
 
   void check(const Dims* in) const override {
     check_map(shape_, in[0]);
@@ -18,20 +19,22 @@ class WindowSoftmax final : public Operator {
     bool fits = table.nbDims == 2;
     for (int32_t i = 0; fits && i < 2; ++i) fits = table.d[i] == -1 || table.d[i] == expected.d[i];
     if (!fits)
-      throw Refusal("input bias_table is " + shape_text(table) + "; expected " + shape_text(expected) +
-                    " = ((2 window_h - 1) (2 window_w - 1), heads)");
+      throw Refusal("input bias_table is " + shape_text(table) + "; expected " +
+                    shape_text(expected) + " = ((2 window_h - 1) (2 window_w - 1), heads)");
   }
 
   void output_shapes(const DimsExprs* in, const Sizes& sizes, DimsExprs* out) const override {
     window_output(shape_, in[0], sizes, &out[0]);
   }
 
-  size_t workspace(const Dims* in) const override { return cuda::window_softmax_workspace(with_map(shape_, in[0])); }
+  size_t workspace(const Dims* in) const override {
+    return cuda::window_softmax_workspace(with_map(shape_, in[0]));
+  }
 
   void run(const Call& c) const override {
     const void* const table = bias_ ? c.inputs[1] : nullptr;
-    require_ok(cuda::window_softmax(with_map(shape_, c.shapes[0]), c.type, c.inputs[0], table, c.outputs[0],
-                                    c.workspace, c.stream));
+    require_ok(cuda::window_softmax(with_map(shape_, c.shapes[0]), c.type, c.inputs[0], table,
+                                    c.outputs[0], c.workspace, c.stream));
   }
 
  private:
@@ -48,9 +51,10 @@ AttributeTable table() {
 }  // namespace
 
 const Description& window_softmax() {
-  static const Description description{
-      "NystraWindowSoftmax", "TT", "T", table(),
-      [](const Attributes& a) -> std::unique_ptr<const Operator> { return std::make_unique<WindowSoftmax>(a); }};
+  static const Description description{"NystraWindowSoftmax", "TT", "T", table(),
+                                       [](const Attributes& a) -> std::unique_ptr<const Operator> {
+                                         return std::make_unique<WindowSoftmax>(a);
+                                       }};
   return description;
 }
 

@@ -19,6 +19,7 @@ void check_map(const WindowShape& shape, const Dims& qkv);
 WindowShape with_map(WindowShape shape, const Dims& qkv);
 
 // (B, H, W, h e).
-void window_output(const WindowShape& shape, const DimsExprs& qkv, const Sizes& sizes, DimsExprs* out);
+void window_output(const WindowShape& shape, const DimsExprs& qkv, const Sizes& sizes,
+                   DimsExprs* out);
 
 }  // namespace nystra::trt

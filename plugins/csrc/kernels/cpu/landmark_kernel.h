@@ -68,8 +68,8 @@ Status landmark_attention(const LandmarkParams& params, Type type, const void* q
   if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
   for (int64_t task = first; task < last; ++task) {
     if (type == Type::kFloat)
-      attend<Buffers>(params, static_cast<const float*>(qkv), given, static_cast<float*>(out),
-                      task, scratch);
+      attend<Buffers>(params, static_cast<const float*>(qkv), given, static_cast<float*>(out), task,
+                      scratch);
     else
       attend<Buffers>(params, static_cast<const Half*>(qkv), given, static_cast<Half*>(out), task,
                       scratch);

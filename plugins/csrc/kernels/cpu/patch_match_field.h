@@ -97,8 +97,8 @@ class Search {
     const int64_t keys = p_.key_height * p_.key_width, allowed = *m_.allowed_count;
     if (allowed == 0) return;
     for (int64_t j = 0; j < p_.neighbors; ++j) {
-      const int32_t given = maps.start[j * maps.start_steps[0] + y * maps.start_steps[1] +
-                                       x * maps.start_steps[2]];
+      const int32_t given =
+          maps.start[j * maps.start_steps[0] + y * maps.start_steps[1] + x * maps.start_steps[2]];
       if (given >= 0 && given < keys) offer(given, row, c);
     }
     for (int64_t j = 0; j < p_.neighbors; ++j) {
@@ -204,8 +204,7 @@ class Search {
       const float* const ahead = i < next.count ? next.corner[i] : key.corner;
       float score = sum_(patch_row_, query, key, -row.scores[row.k - 1], ahead);
       if (p_.metric == kL2) score = -score;
-      if (p_.metric == kCosine)
-        score /= m_.query.norms[y * p_.width + x] * m_.key.norms[c.key[i]];
+      if (p_.metric == kCosine) score /= m_.query.norms[y * p_.width + x] * m_.key.norms[c.key[i]];
       row.insert(score == score ? score : -INFINITY, c.key[i], number);
     }
   }

@@ -26,7 +26,8 @@ class Scratch {
 #if defined(__SANITIZE_ADDRESS__)
     if (taken != nullptr) {
       __asan_unpoison_memory_region(taken, size_t(floats) * sizeof(float));
-      __asan_poison_memory_region(taken + floats, size_t(base_ + used_ - taken - floats) * sizeof(float));
+      __asan_poison_memory_region(taken + floats,
+                                  size_t(base_ + used_ - taken - floats) * sizeof(float));
     }
 #endif
     return taken;

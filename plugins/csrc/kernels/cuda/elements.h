@@ -65,42 +65,45 @@ __device__ __forceinline__ void with_width(int width, const F& f) {
 }
 
 // Whether accesses of `width` elements divide both counts and suit the pointers.
-inline bool width_fits(int64_t width, int64_t count, int64_t other_count, const void* a, const void* b, int64_t size) {
+inline bool width_fits(int64_t width, int64_t count, int64_t other_count, const void* a,
+                       const void* b, int64_t size) {
   return count % width == 0 && other_count % width == 0 &&
          reinterpret_cast<uintptr_t>(a) % uintptr_t(width * size) == 0 &&
          reinterpret_cast<uintptr_t>(b) % uintptr_t(width * size) == 0;
 }
 
 // The widest of 4, 2 and 1 elements that fits.
-inline int common_width(int64_t count, int64_t other_count, const void* a, const void* b, int64_t size) {
-  return width_fits(4, count, other_count, a, b, size) ? 4 : width_fits(2, count, other_count, a, b, size) ? 2 : 1;
+inline int common_width(int64_t count, int64_t other_count, const void* a, const void* b,
+                        int64_t size) {
+  return width_fits(4, count, other_count, a, b, size)   ? 4
+         : width_fits(2, count, other_count, a, b, size) ? 2
+                                                         : 1;
 }
 
 // Calls f(a null pointer of the element type) and returns what it returns.
 template <class F>
 auto with_type(Type type, const F& f) {
   switch (type) {
-    case Type::kHalf:
-      return f(static_cast<__half*>(nullptr));
-    case Type::kBfloat16:
-      return f(static_cast<__nv_bfloat16*>(nullptr));
-    default:
-      return f(static_cast<float*>(nullptr));
+    case Type::kHalf: return f(static_cast<__half*>(nullptr));
+    case Type::kBfloat16: return f(static_cast<__nv_bfloat16*>(nullptr));
+    default: return f(static_cast<float*>(nullptr));
   }
 }
 
 // The same for half and bfloat16 alone.
 template <class F>
 auto with_half_type(Type type, const F& f) {
-  return type == Type::kHalf ? f(static_cast<__half*>(nullptr)) : f(static_cast<__nv_bfloat16*>(nullptr));
+  return type == Type::kHalf ? f(static_cast<__half*>(nullptr))
+                             : f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
 // tile[i * step + c] = channel c of token i, `channels` of them and zeros up to a multiple of 4,
 // for i < rows (zeros from `count` on). Done by `threads` threads, of which this is `thread`.
 // map: the first channel of pixel 0; pixels: of the tokens.
 template <int kWidth, class T>
-__device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels, int rows, int count,
-                                      int channels, float* tile, int step, int thread, int threads) {
+__device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels,
+                                      int rows, int count, int channels, float* tile, int step,
+                                      int thread, int threads) {
   const int groups = round_up(channels, 4) / kWidth;
   int shift = 0;  // 1 << shift threads for a token
   while ((1 << shift) < groups && shift < 5) ++shift;

@@ -58,16 +58,19 @@ struct PatchMatchMaps {
   int64_t batch;
   const void *query, *key;
   const void *query_mask, *key_mask;
-  int64_t query_mask_steps[3], key_mask_steps[3];  // from image to image, row to row, column to column
+  int64_t query_mask_steps[3],
+      key_mask_steps[3];  // from image to image, row to row, column to column
   const int32_t* start;
-  int64_t start_steps[4];  // from image to image, neighbour to neighbour, row to row, column to column
+  int64_t
+      start_steps[4];  // from image to image, neighbour to neighbour, row to row, column to column
   int32_t* index;
   void* score;
 };
 
 // k approximate nearest patches; params.same_map is not read. Maps have fewer than 2^24 pixels.
-size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, const Limits& limits = {});
-Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps, void* workspace,
-                   Stream stream, const Limits& limits = {});
+size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch,
+                             const Limits& limits = {});
+Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps,
+                   void* workspace, Stream stream, const Limits& limits = {});
 
 }  // namespace nystra::cuda

@@ -33,7 +33,8 @@ struct LandmarkPlan {
     job.threshold = params.threshold * kLog2E;
     job.guard = params.guard;
     job.tensor = tensor;
-    const int d = s.head_dim < kChunk ? s.head_dim : kChunk, e = s.value_dim < kChunk ? s.value_dim : kChunk;
+    const int d = s.head_dim < kChunk ? s.head_dim : kChunk,
+              e = s.value_dim < kChunk ? s.value_dim : kChunk;
     job.tile_step = row_step(d > e ? d : e);
     // Shared memory alone, with two warps at least if there is work for them; else the workspace.
     const int fewest = s.tokens > kTokens && limits.warps > 1 ? 2 : 1;
@@ -41,7 +42,8 @@ struct LandmarkPlan {
     while (warps > fewest && bytes(warps, true).small > limits.shared_bytes) warps /= 2;
     in_shared = bytes(warps, true).small <= limits.shared_bytes && job.tasks <= 0x7fffffff;
     if (!in_shared)
-      for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;) warps /= 2;
+      for (warps = int(limits.warps); warps > 1 && bytes(warps, false).small > limits.shared_bytes;)
+        warps /= 2;
     const Bytes used = bytes(warps, in_shared);
     shared_bytes = used.small;
     job.block_bytes = used.big;
@@ -74,23 +76,26 @@ inline bool tensor_cores_allowed(const Limits& limits) {
 }
 
 // Whether the passes can run on tensor cores: words of two elements of 16 bits, a landmark a row.
-inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const void* qkv, const void* out) {
+inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const void* qkv,
+                               const void* out) {
   const WindowShape& s = params.shape;
-  return type != Type::kFloat && params.landmarks() <= kTensorLandmarks && s.head_dim <= kTensorChannels &&
-         s.value_dim <= kTensorChannels && width_fits(2, s.head_dim, s.value_dim, qkv, out, 2);
+  return type != Type::kFloat && params.landmarks() <= kTensorLandmarks &&
+         s.head_dim <= kTensorChannels && s.value_dim <= kTensorChannels &&
+         width_fits(2, s.head_dim, s.value_dim, qkv, out, 2);
 }
 
 // Kernels::run<T, Way> is the kernel.
 template <class Kernels>
-Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type, const void* qkv, void* out,
-                        void* workspace, Stream stream, const Limits& limits) {
+Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type, const void* qkv,
+                        void* out, void* workspace, Stream stream, const Limits& limits) {
   if (params.shape.windows() == 0) return Status::kOk;
   if (params.landmarks() < 1 || params.landmarks() > kMaxLandmarks || !countable(params.shape))
     return Status::kUnsupported;
   LandmarkPlan plan(params, limits);
   if (tensor_cores_allowed(limits) && suits_tensor_cores(params, type, qkv, out) &&
       with_half_type(type, [](auto* element) {
-        return architecture_of(Kernels::template run<std::remove_pointer_t<decltype(element)>, Way::kTensor>()) >= 80;
+        return architecture_of(Kernels::template run<std::remove_pointer_t<decltype(element)>,
+                                                     Way::kTensor>()) >= 80;
       })) {
     const LandmarkPlan other(params, limits, true);
     if (other.in_shared) plan = other;  // it needs no more of the workspace
@@ -105,25 +110,30 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
     const int64_t d = params.shape.head_dim, e = params.shape.value_dim;
     job.width = common_width(d, e, qkv, out, sizeof(T));
     job.wide = width_fits(8, d, e, qkv, out, sizeof(T));
-    auto kernel = plan.in_shared ? Kernels::template run<T, Way::kShared>() : Kernels::template run<T, Way::kWorkspace>();
+    auto kernel = plan.in_shared ? Kernels::template run<T, Way::kShared>()
+                                 : Kernels::template run<T, Way::kWorkspace>();
     if constexpr (sizeof(T) == 2)
       if (job.tensor) kernel = Kernels::template run<T, Way::kTensor>();
-    return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)), dim3(unsigned(plan.warps * kWarp)),
-                  size_t(plan.shared_bytes), queue, job, static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;
+    return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)),
+                  dim3(unsigned(plan.warps * kWarp)), size_t(plan.shared_bytes), queue, job,
+                  static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;
   };
   if (batch_init) {
     job.maxima = static_cast<unsigned*>(workspace);
     job.only_maxima = true;
-    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess) return Status::kLaunch;
+    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
+      return Status::kLaunch;
     if (!with_type(type, run)) return Status::kLaunch;
     job.only_maxima = false;
   }
   return with_type(type, run) ? Status::kOk : Status::kLaunch;
 }
 
-// Calls run(task, buffers) for each task of this block: one, or where blocks share a workspace several.
+// Calls run(task, buffers) for each task of this block: one, or where blocks share a workspace
+// several.
 template <Way kWay, class F>
-__device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char* memory, const F& run) {
+__device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char* memory,
+                                          const F& run) {
   const int warps = int(blockDim.x) / kWarp;
   SharedMemory shared(memory);
   if constexpr (kWay == Way::kTensor && !kTensorCores) {

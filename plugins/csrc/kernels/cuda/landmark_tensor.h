@@ -3,12 +3,16 @@
 // For half and bfloat16, to 16 landmarks and 32 channels each of q, k and v, both counts even. A
 // warp takes 32 tokens at a time from memory into registers, in the places where the instruction
 // wants them; the order of channels and tokens inside a product is free, so each lane reads whole
-// words of a few tokens, and the weights never leave the registers. group = lane / 4, in = lane % 4:
-//   q, k     channels 8 in ... 8 in + 7 of a token; number 2 s and 2 s + 1 of them are columns (rows)
+// words of a few tokens, and the weights never leave the registers. group = lane / 4, in = lane %
+// 4:
+//   q, k     channels 8 in ... 8 in + 7 of a token; number 2 s and 2 s + 1 of them are columns
+//   (rows)
 //            in and in + 4 of step s
-//   v        channels 4 group ... 4 group + 3 of tokens 2 in and 2 in + 1 of eight; channel number c
+//   v        channels 4 group ... 4 group + 3 of tokens 2 in and 2 in + 1 of eight; channel number
+//   c
 //            of them is column `group` of part c
-//   output   channels 8 in ... 8 in + 7 of a token; columns 2 in and 2 in + 1 of part c are channels
+//   output   channels 8 in ... 8 in + 7 of a token; columns 2 in and 2 in + 1 of part c are
+//   channels
 //            8 in + 2 c and one more
 #pragma once
 
@@ -34,7 +38,9 @@ struct TensorTile {
   unsigned right, below;  // bits of a token's region, where the window is cut
 
   __device__ int64_t pixel(int token) const { return __shfl_sync(kAllLanes, own_pixel, token); }
-  __device__ int region(int token) const { return int(2 * (below >> token & 1u) + (right >> token & 1u)); }
+  __device__ int region(int token) const {
+    return int(2 * (below >> token & 1u) + (right >> token & 1u));
+  }
 };
 
 template <int kWords>
@@ -44,14 +50,16 @@ struct alignas(4 * kWords) Words {
 
 // Channels first ... first + 2 kWords - 1 of a token, zeros beyond the last.
 template <bool kWide, int kWords, class T>
-__device__ __forceinline__ void load_words(const T* token, int first, int channels, uint32_t (&words)[kWords]) {
+__device__ __forceinline__ void load_words(const T* token, int first, int channels,
+                                           uint32_t (&words)[kWords]) {
   Words<kWords> found = {};
   if constexpr (kWide) {
     if (first < channels) found = *reinterpret_cast<const Words<kWords>*>(token + first);
   } else {
 #pragma unroll
     for (int i = 0; i < kWords; ++i)
-      if (first + 2 * i < channels) found.w[i] = reinterpret_cast<const Words<1>*>(token + first + 2 * i)->w[0];
+      if (first + 2 * i < channels)
+        found.w[i] = reinterpret_cast<const Words<1>*>(token + first + 2 * i)->w[0];
   }
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[i] = found.w[i];
@@ -67,46 +75,54 @@ __device__ __forceinline__ void with_wide(bool wide, const F& f) {
 }
 
 // An entry of a small matrix in shared memory, 0 outside of it.
-__device__ __forceinline__ float entry_of(const float* matrix, int step, int rows, int columns, int row, int column) {
+__device__ __forceinline__ float entry_of(const float* matrix, int step, int rows, int columns,
+                                          int row, int column) {
   return row < rows && column < columns ? matrix[row * step + column] : 0.0f;
 }
 
 // Landmarks on the left of a product with tokens: rows group and group + 8, step s.
 __device__ __forceinline__ Split<4> left_landmarks(const LandmarkJob& job, const float* landmarks,
-                                                   const LandmarkBuffers& b, const TensorLane& at, int s) {
+                                                   const LandmarkBuffers& b, const TensorLane& at,
+                                                   int s) {
   Split<4> a;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    split(entry_of(landmarks, b.d_step, job.m, job.shape.head_dim, at.group + i % 2 * 8, 8 * at.in + 2 * s + i / 2),
+    split(entry_of(landmarks, b.d_step, job.m, job.shape.head_dim, at.group + i % 2 * 8,
+                   8 * at.in + 2 * s + i / 2),
           a.high[i], a.low[i]);
   return a;
 }
 
 // Landmarks on the right: column `group` of a part of 8 landmarks, step s.
 __device__ __forceinline__ Split<2> right_landmarks(const LandmarkJob& job, const float* landmarks,
-                                                    const LandmarkBuffers& b, const TensorLane& at, int part, int s) {
+                                                    const LandmarkBuffers& b, const TensorLane& at,
+                                                    int part, int s) {
   Split<2> right;
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    split(entry_of(landmarks, b.d_step, job.m, job.shape.head_dim, 8 * part + at.group, 8 * at.in + 2 * s + i),
+    split(entry_of(landmarks, b.d_step, job.m, job.shape.head_dim, 8 * part + at.group,
+                   8 * at.in + 2 * s + i),
           right.high[i], right.low[i]);
   return right;
 }
 
 // A column of a matrix with a row for each landmark, on the right of as_left(weights): rows 2 in
 // and 2 in + 1 of a part of 8.
-__device__ __forceinline__ Split<2> right_column(const LandmarkJob& job, const float* matrix, int step, int columns,
-                                                 const TensorLane& at, int part, int column) {
+__device__ __forceinline__ Split<2> right_column(const LandmarkJob& job, const float* matrix,
+                                                 int step, int columns, const TensorLane& at,
+                                                 int part, int column) {
   Split<2> right;
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    split(entry_of(matrix, step, job.m, columns, 8 * part + 2 * at.in + i, column), right.high[i], right.low[i]);
+    split(entry_of(matrix, step, job.m, columns, 8 * part + 2 * at.in + i, column), right.high[i],
+          right.low[i]);
   return right;
 }
 
 // Column `group` of a part of the output's channels, for a part of 8 landmarks.
-__device__ __forceinline__ Split<2> right_output(const LandmarkJob& job, const float* matrix, const LandmarkBuffers& b,
-                                                 const TensorLane& at, int landmarks, int part) {
+__device__ __forceinline__ Split<2> right_output(const LandmarkJob& job, const float* matrix,
+                                                 const LandmarkBuffers& b, const TensorLane& at,
+                                                 int landmarks, int part) {
   return right_column(job, matrix, b.e_step, job.shape.value_dim, at, landmarks,
                       at.group / 2 * 8 + 2 * part + at.group % 2);
 }
@@ -115,7 +131,8 @@ __device__ __forceinline__ Split<2> right_output(const LandmarkJob& job, const f
 // a Split<4>, in one access. The memory was that of the pseudoinverse.
 class Fragments {
  public:
-  __device__ Fragments(const LandmarkBuffers& b, int lane) : mine_(reinterpret_cast<Four*>(b.scores) + lane) {}
+  __device__ Fragments(const LandmarkBuffers& b, int lane)
+      : mine_(reinterpret_cast<Four*>(b.scores) + lane) {}
 
   __device__ void put(int number, const Split<2>& s) const {
     mine_[number * kWarp] = {{s.high[0], s.high[1], s.low[0], s.low[1]}};
@@ -140,11 +157,13 @@ class Fragments {
 
 // Where they begin: keys (part of landmarks, step), the product (part of landmarks, part of
 // channels), the inverse (part, part).
-constexpr int kOfKeys = 0, kOfProduct = kColumnParts * kSteps, kOfInverse = kOfProduct + kColumnParts * kChannelParts;
-static_assert(kOfInverse + kColumnParts * kColumnParts == kFragments, "the shared memory is for these");
+constexpr int kOfKeys = 0, kOfProduct = kColumnParts * kSteps,
+              kOfInverse = kOfProduct + kColumnParts * kChannelParts;
+static_assert(kOfInverse + kColumnParts * kColumnParts == kFragments,
+              "the shared memory is for these");
 
-__device__ __forceinline__ void make_fragments(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w,
-                                               bool with_inverse) {
+__device__ __forceinline__ void make_fragments(const LandmarkJob& job, const LandmarkBuffers& b,
+                                               const WarpBuffers& w, bool with_inverse) {
   const TensorLane at(w.lane);
   const Fragments all(b, w.lane);
   for (int i = w.warp; i < (with_inverse ? kFragments : kOfInverse); i += w.warps) {
@@ -152,7 +171,8 @@ __device__ __forceinline__ void make_fragments(const LandmarkJob& job, const Lan
     if (product < 0)
       all.put(i, right_landmarks(job, b.keys, b, at, i / kSteps, i % kSteps));
     else if (inverse < 0)
-      all.put(i, right_output(job, b.product, b, at, product / kChannelParts, product % kChannelParts));
+      all.put(
+          i, right_output(job, b.product, b, at, product / kChannelParts, product % kChannelParts));
     else
       all.put(i, right_column(job, b.inverse, b.m_step, job.m, at, inverse / kColumnParts,
                               8 * (inverse % kColumnParts) + at.group));
@@ -162,11 +182,12 @@ __device__ __forceinline__ void make_fragments(const LandmarkJob& job, const Lan
 
 // Calls f(tile) for each tile of the warp.
 template <class F>
-__device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const Place& place, const WarpBuffers& w,
-                                                 const F& f) {
+__device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const Place& place,
+                                                 const WarpBuffers& w, const F& f) {
   const int tokens = job.shape.tokens;
   for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) {
-    const int token = min(first + w.lane, tokens - 1), y = token / place.window_w, x = token % place.window_w;
+    const int token = min(first + w.lane, tokens - 1), y = token / place.window_w,
+              x = token % place.window_w;
     TensorTile tile{min(kTokens, tokens - first), place.pixel(y, x), 0, 0};
     if (place.cut) {
       const int region = place.region(y, x);
@@ -179,14 +200,17 @@ __device__ __forceinline__ void for_tensor_tiles(const LandmarkJob& job, const P
 
 // values = weights V of the warp's tokens. weigh(tile, s, sums) makes weights of logits: s[t] are
 // those of the landmarks (rows) with tokens 8 t ... 8 t + 7 of the tile (columns), sums[c] the
-// values of the landmarks in channels of part c so far. A token beyond the tile's count has weight 0.
+// values of the landmarks in channels of part c so far. A token beyond the tile's count has weight
+// 0.
 template <class T, class F>
-__device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
-                                            const LandmarkBuffers& b, const WarpBuffers& w, const F& weigh) {
+__device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place& place,
+                                            const Head<T>& head, const LandmarkBuffers& b,
+                                            const WarpBuffers& w, const F& weigh) {
   const TensorLane at(w.lane);
   const int64_t channels = job.shape.channels;
   const Fragments queries(b, w.lane);
-  for (int s = w.warp; s < kSteps; s += w.warps) queries.put_left(s, left_landmarks(job, b.queries, b, at, s));
+  for (int s = w.warp; s < kSteps; s += w.warps)
+    queries.put_left(s, left_landmarks(job, b.queries, b, at, s));
   for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
   __syncthreads();
   float sums[kChannelParts][4] = {};
@@ -195,14 +219,14 @@ __device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place&
     with_wide(job.wide, [&](auto wide) {
 #pragma unroll
       for (int t = 0; t < kFold; ++t)
-        load_words<decltype(wide)::value>(head.k + tile.pixel(8 * t + at.group) * channels, 8 * at.in,
-                                          job.shape.head_dim, keys[t]);
+        load_words<decltype(wide)::value>(head.k + tile.pixel(8 * t + at.group) * channels,
+                                          8 * at.in, job.shape.head_dim, keys[t]);
 #pragma unroll
       for (int t = 0; t < kFold; ++t)
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          load_words<decltype(wide)::value>(head.v + tile.pixel(8 * t + 2 * at.in + i) * channels, 4 * at.group,
-                                            job.shape.value_dim, values[t][i]);
+          load_words<decltype(wide)::value>(head.v + tile.pixel(8 * t + 2 * at.in + i) * channels,
+                                            4 * at.group, job.shape.value_dim, values[t][i]);
     });
     float s[kFold][4] = {};
 #pragma unroll
@@ -231,33 +255,38 @@ __device__ __forceinline__ void tensor_keys(const LandmarkJob& job, const Place&
   for (int i = 0; i < 4; ++i) {
     const int row = at.group + i / 2 * 8, column = 4 * (2 * at.in + i % 2);
     const float part[4] = {sums[0][i], sums[1][i], sums[2][i], sums[3][i]};
-    if (row < b.m4 && column < round_up(job.shape.value_dim, 4)) store4(w.values + row * b.e_step + column, part);
+    if (row < b.m4 && column < round_up(job.shape.value_dim, 4))
+      store4(w.values + row * b.e_step + column, part);
   }
 }
 
 // The queries of a tile: of tokens group and group + 8 of each 16.
 template <class T>
-__device__ __forceinline__ void load_queries(const LandmarkJob& job, const Head<T>& head, const TensorTile& tile,
-                                             const TensorLane& at, uint32_t (&queries)[kFold][kSteps]) {
+__device__ __forceinline__ void load_queries(const LandmarkJob& job, const Head<T>& head,
+                                             const TensorTile& tile, const TensorLane& at,
+                                             uint32_t (&queries)[kFold][kSteps]) {
   with_wide(job.wide, [&](auto wide) {
 #pragma unroll
     for (int i = 0; i < kFold; ++i)
-      load_words<decltype(wide)::value>(head.q + tile.pixel(8 * i + at.group) * job.shape.channels, 8 * at.in,
-                                        job.shape.head_dim, queries[i]);
+      load_words<decltype(wide)::value>(head.q + tile.pixel(8 * i + at.group) * job.shape.channels,
+                                        8 * at.in, job.shape.head_dim, queries[i]);
   });
 }
 
 // s[part] = logits of 16 tokens (rows) with 8 landmarks (columns). rows: two of load_queries.
 template <class T>
-__device__ __forceinline__ void score_queries(const uint32_t (&low)[kSteps], const uint32_t (&high)[kSteps],
-                                              const Fragments& fragments, float (&s)[kColumnParts][4]) {
+__device__ __forceinline__ void score_queries(const uint32_t (&low)[kSteps],
+                                              const uint32_t (&high)[kSteps],
+                                              const Fragments& fragments,
+                                              float (&s)[kColumnParts][4]) {
   __syncwarp();  // the instruction takes a warp that is together
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const uint32_t left[4] = {first_of<T>(low[step]), first_of<T>(high[step]), second_of<T>(low[step]),
-                              second_of<T>(high[step])};
+    const uint32_t left[4] = {first_of<T>(low[step]), first_of<T>(high[step]),
+                              second_of<T>(low[step]), second_of<T>(high[step])};
 #pragma unroll
-    for (int part = 0; part < kColumnParts; ++part) multiply_add(s[part], left, fragments.get(kOfKeys + part * kSteps + step));
+    for (int part = 0; part < kColumnParts; ++part)
+      multiply_add(s[part], left, fragments.get(kOfKeys + part * kSteps + step));
   }
 }
 
@@ -282,9 +311,10 @@ class ColumnRegions {
 // Writes 8 channels of a token of the tile, if it has that one: row `second` of the sums. All lanes
 // of the warp come here together.
 template <class T>
-__device__ __forceinline__ void write_channels(const LandmarkJob& job, const TensorTile& tile, int token, int head,
-                                               const TensorLane& at, int second,
-                                               const float (&sums)[kChannelParts][4], T* out) {
+__device__ __forceinline__ void write_channels(const LandmarkJob& job, const TensorTile& tile,
+                                               int token, int head, const TensorLane& at,
+                                               int second, const float (&sums)[kChannelParts][4],
+                                               T* out) {
   T* const to = out + tile.pixel(token) * job.shape.out_channels + head * job.shape.value_dim;
   if (token >= tile.count) return;
   const int first = 8 * at.in, channels = job.shape.value_dim;

@@ -25,9 +25,9 @@ struct LandmarkJob {
   int rows, cols, m, iterations;
   float scale, threshold;  // times log2(e)
   float guard;
-  int width;        // of vector accesses
-  bool wide;        // 8 elements in one access are fine
-  bool tensor;      // the passes run on tensor cores
+  int width;    // of vector accesses
+  bool wide;    // 8 elements in one access are fine
+  bool tensor;  // the passes run on tensor cores
   int tile_step;
   unsigned* maxima;  // of the batch, or null
   bool only_maxima;  // merge the maxima of the tasks, and no more
@@ -35,7 +35,9 @@ struct LandmarkJob {
   int64_t block_bytes;  // of the workspace
 };
 
-__host__ __device__ inline int padded_landmarks(const LandmarkJob& job) { return round_up(job.m, 4); }
+__host__ __device__ inline int padded_landmarks(const LandmarkJob& job) {
+  return round_up(job.m, 4);
+}
 
 struct LandmarkBuffers {
   int m4, d_step, e_step, m_step;
@@ -43,15 +45,15 @@ struct LandmarkBuffers {
   float* product;         // (m4, e_step) Z G_U V; takes the place of `queries`
   float* inverse;         // (m4, m_step) Z
   float* values;          // (warps, m4, e_step) G_U V of each warp's tokens; the first: of all
-  float* scores;          // (warps, kTokens, m_step) tokens against landmarks; on tensor cores only what
-                          // shares memory with them
-  float* tiles;           // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels; so
-  float* rows;            // (warps, 3, m4) what a form keeps of each landmark
-  float* combined;        // (m4) for the form
-  float* factors;         // (warps, kTokens); so
-  int* pixels;            // (warps, kTokens); so
-  int* regions;           // (m4) of landmarks
-  PinvBuffers pinv;       // its matrices beside `inverse` share memory with the scores
+  float* scores;     // (warps, kTokens, m_step) tokens against landmarks; on tensor cores only what
+                     // shares memory with them
+  float* tiles;      // (warps, kTokens, tile_step) q, k or v of a tile, a chunk of channels; so
+  float* rows;       // (warps, 3, m4) what a form keeps of each landmark
+  float* combined;   // (m4) for the form
+  float* factors;    // (warps, kTokens); so
+  int* pixels;       // (warps, kTokens); so
+  int* regions;      // (m4) of landmarks
+  PinvBuffers pinv;  // its matrices beside `inverse` share memory with the scores
 
   template <class Big, class Small>
   __host__ __device__ LandmarkBuffers(const LandmarkJob& job, int warps, Big& big, Small& small)
@@ -76,10 +78,13 @@ struct LandmarkBuffers {
     pixels = small.template take<int>(tokens);
     regions = small.template take<int>(m4);
     float* matrices[4];
-    const int rows_apart = job.tensor ? m4 : kTokens, fit = m4 <= rows_apart ? score_rows / rows_apart : 0;
+    const int rows_apart = job.tensor ? m4 : kTokens,
+              fit = m4 <= rows_apart ? score_rows / rows_apart : 0;
     for (int i = 0; i < 4; ++i)
-      matrices[i] = i < fit ? scores + i * rows_apart * m_step : big.template take<float>(m4 * m_step);
-    pinv = {matrices[0], inverse, matrices[1], matrices[2], matrices[3], rows, rows + m4, rows + 2 * m4};
+      matrices[i] =
+          i < fit ? scores + i * rows_apart * m_step : big.template take<float>(m4 * m_step);
+    pinv = {matrices[0], inverse, matrices[1], matrices[2],
+            matrices[3], rows,    rows + m4,   rows + 2 * m4};
   }
 };
 
@@ -103,12 +108,14 @@ struct WarpBuffers {
 
 // Start and end of cell i of n places in `parts` cells.
 __device__ __forceinline__ int cell_start(int i, int n, int parts) { return i * n / parts; }
-__device__ __forceinline__ int cell_end(int i, int n, int parts) { return ((i + 1) * n + parts - 1) / parts; }
+__device__ __forceinline__ int cell_end(int i, int n, int parts) {
+  return ((i + 1) * n + parts - 1) / parts;
+}
 
 // One landmark's mean over its cell, by a warp: out[c] for all channels and zeros to d_step.
 template <int kWidth, class T>
-__device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place, const T* map, int landmark,
-                                     float factor, float* out, int d_step, int lane) {
+__device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place, const T* map,
+                                     int landmark, float factor, float* out, int d_step, int lane) {
   const Windows& s = job.shape;
   const int row = landmark / job.cols, col = landmark % job.cols;
   const int y0 = cell_start(row, s.window_h, job.rows), y1 = cell_end(row, s.window_h, job.rows);
@@ -133,7 +140,8 @@ __device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place,
     }
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      for (int other = lanes; other < kWarp; other *= 2) sum[j] += __shfl_xor_sync(kAllLanes, sum[j], other);
+      for (int other = lanes; other < kWarp; other *= 2)
+        sum[j] += __shfl_xor_sync(kAllLanes, sum[j], other);
       sum[j] *= mean;
     }
     if (lane < lanes && c < d_step) store<kWidth>(out + c, sum);
@@ -149,8 +157,8 @@ __device__ void find_landmarks(const LandmarkJob& job, const Place& place, const
     float* const out = (i % 2 ? b.keys : b.queries) + landmark * b.d_step;
     if (landmark < job.m) {
       with_width(job.width, [&](auto width) {
-        pool<decltype(width)::value>(job, place, i % 2 ? head.k : head.q, landmark, i % 2 ? 1.0f : job.scale, out,
-                                     b.d_step, w.lane);
+        pool<decltype(width)::value>(job, place, i % 2 ? head.k : head.q, landmark,
+                                     i % 2 ? 1.0f : job.scale, out, b.d_step, w.lane);
       });
     } else {
       for (int c = w.lane; c < b.d_step; c += kWarp) out[c] = 0.0f;
@@ -164,7 +172,8 @@ __device__ void find_landmarks(const LandmarkJob& job, const Place& place, const
 
 // pinv.a = finish(q_m . k_m, row, column), 0 in the padding. Ends with a barrier.
 template <class F>
-__device__ __forceinline__ void fill_core(const LandmarkJob& job, const LandmarkBuffers& b, const F& finish) {
+__device__ __forceinline__ void fill_core(const LandmarkJob& job, const LandmarkBuffers& b,
+                                          const F& finish) {
   const int across = b.m4 / 4;
   for (int unit = int(threadIdx.x); unit < across * across; unit += int(blockDim.x)) {
     const int row = unit / across * 4, column = unit % across * 4;
@@ -175,7 +184,8 @@ __device__ __forceinline__ void fill_core(const LandmarkJob& job, const Landmark
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        r.v[i][j] = row + i < job.m && column + j < job.m ? finish(r.v[i][j], row + i, column + j) : 0.0f;
+        r.v[i][j] =
+            row + i < job.m && column + j < job.m ? finish(r.v[i][j], row + i, column + j) : 0.0f;
       store4(b.pinv.a + (row + i) * b.m_step + column, r.v[i]);
     }
   }
@@ -183,7 +193,8 @@ __device__ __forceinline__ void fill_core(const LandmarkJob& job, const Landmark
 }
 
 // inverse = Z of pinv.a and a barrier; or the batch's maxima merged: then false, without one.
-__device__ __forceinline__ bool invert_core(const LandmarkJob& job, const Place& place, LandmarkBuffers& b) {
+__device__ __forceinline__ bool invert_core(const LandmarkJob& job, const Place& place,
+                                            LandmarkBuffers& b) {
   const BlockGroup group;
   PinvBuffers p = b.pinv;
   absolute_sums(group, p, job.m);
@@ -202,20 +213,20 @@ __device__ __forceinline__ bool invert_core(const LandmarkJob& job, const Place&
 
 // A tile of the warp's tokens, a chunk of their channels.
 template <class T>
-__device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map, int count, int channels,
-                                           const WarpBuffers& w) {
+__device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map, int count,
+                                           int channels, const WarpBuffers& w) {
   __syncwarp();  // the tile is free
   with_width(job.width, [&](auto width) {
-    stage<decltype(width)::value>(map, job.shape.channels, w.pixels, kTokens, count, channels, w.tile,
-                                  job.tile_step, w.lane, kWarp);
+    stage<decltype(width)::value>(map, job.shape.channels, w.pixels, kTokens, count, channels,
+                                  w.tile, job.tile_step, w.lane, kWarp);
   });
   __syncwarp();
 }
 
 // Calls f(first, count) for each tile of the warp, the pixels of its tokens filled in.
 template <class F>
-__device__ __forceinline__ void for_tiles(const LandmarkJob& job, const Place& place, const WarpBuffers& w,
-                                          const F& f) {
+__device__ __forceinline__ void for_tiles(const LandmarkJob& job, const Place& place,
+                                          const WarpBuffers& w, const F& f) {
   const int tokens = job.shape.tokens;
   for (int first = w.warp * kTokens; first < tokens; first += w.warps * kTokens) {
     const int count = min(kTokens, tokens - first);
@@ -227,8 +238,9 @@ __device__ __forceinline__ void for_tiles(const LandmarkJob& job, const Place& p
 
 // scores[t, j] = finish(logit, t, j) of tokens (a map of q or k) and landmarks, 0 for j >= m.
 template <class T, class F>
-__device__ __forceinline__ void score(const LandmarkJob& job, const T* map, const float* landmarks, int count,
-                                      const LandmarkBuffers& b, const WarpBuffers& w, const F& finish) {
+__device__ __forceinline__ void score(const LandmarkJob& job, const T* map, const float* landmarks,
+                                      int count, const LandmarkBuffers& b, const WarpBuffers& w,
+                                      const F& finish) {
   const int channels = job.shape.head_dim;
   for (int c = 0; c < channels; c += kChunk) {
     const int n = min(kChunk, channels - c);
@@ -238,13 +250,14 @@ __device__ __forceinline__ void score(const LandmarkJob& job, const T* map, cons
       float* const out = w.scores + t * b.m_step + j0;
       Result<4> r = zero_result<4>();
       if (c > 0) load_rows(r, out, 8 * b.m_step);
-      add_rows_by_rows(r, w.tile + t * job.tile_step, 8 * job.tile_step, landmarks + j0 * b.d_step + c, b.d_step,
-                       round_up(n, 4));
+      add_rows_by_rows(r, w.tile + t * job.tile_step, 8 * job.tile_step,
+                       landmarks + j0 * b.d_step + c, b.d_step, round_up(n, 4));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (c + kChunk >= channels) {
 #pragma unroll
-          for (int j = 0; j < 4; ++j) r.v[i][j] = j0 + j < job.m ? finish(r.v[i][j], t + 8 * i, j0 + j) : 0.0f;
+          for (int j = 0; j < 4; ++j)
+            r.v[i][j] = j0 + j < job.m ? finish(r.v[i][j], t + 8 * i, j0 + j) : 0.0f;
         }
         store4(out + 8 * i * b.m_step, r.v[i]);
       }
@@ -255,8 +268,9 @@ __device__ __forceinline__ void score(const LandmarkJob& job, const T* map, cons
 
 // values = corrections (of each landmark) values + scores^T v, over the warp's tile.
 template <class T, class F>
-__device__ __forceinline__ void add_values(const LandmarkJob& job, const T* map, int count, const LandmarkBuffers& b,
-                                           const WarpBuffers& w, const F& correction) {
+__device__ __forceinline__ void add_values(const LandmarkJob& job, const T* map, int count,
+                                           const LandmarkBuffers& b, const WarpBuffers& w,
+                                           const F& correction) {
   const int channels = job.shape.value_dim;
   for (int c = 0; c < channels; c += kChunk) {
     const int n = min(kChunk, channels - c), across = round_up(n, 4) / 4;
@@ -281,12 +295,13 @@ __device__ __forceinline__ void add_values(const LandmarkJob& job, const T* map,
 
 // values of the first warp = sum over the warps of share(warp, j) times values, 0 for j >= m.
 template <class F>
-__device__ __forceinline__ void merge_values(const LandmarkJob& job, const LandmarkBuffers& b, int warps,
-                                             const F& share) {
+__device__ __forceinline__ void merge_values(const LandmarkJob& job, const LandmarkBuffers& b,
+                                             int warps, const F& share) {
   for (int e = int(threadIdx.x); e < b.m4 * b.e_step; e += int(blockDim.x)) {
     const int j = e / b.e_step;
     float sum = 0.0f;
-    for (int i = 0; i < warps && j < job.m; ++i) sum += share(i, j) * b.values[i * b.m4 * b.e_step + e];
+    for (int i = 0; i < warps && j < job.m; ++i)
+      sum += share(i, j) * b.values[i * b.m4 * b.e_step + e];
     b.values[e] = sum;
   }
 }
@@ -306,7 +321,8 @@ __device__ __forceinline__ void apply_inverse(const LandmarkJob& job, const Land
 // Calls finish(t, c, (scores matrix)[t, c ... c + 3]) for the channels of a tile's tokens.
 template <class F>
 __device__ __forceinline__ void for_outputs(const LandmarkJob& job, int count, const float* matrix,
-                                            const LandmarkBuffers& b, const WarpBuffers& w, const F& finish) {
+                                            const LandmarkBuffers& b, const WarpBuffers& w,
+                                            const F& finish) {
   const int across = round_up(job.shape.value_dim, 4) / 4;
   for (int unit = w.lane; unit < 8 * across; unit += kWarp) {
     const int t = unit / across, c = unit % across * 4;
@@ -320,7 +336,8 @@ __device__ __forceinline__ void for_outputs(const LandmarkJob& job, int count, c
 
 // Where a token's output begins.
 template <class T>
-__device__ __forceinline__ T* output(const LandmarkJob& job, const WarpBuffers& w, T* out, int head, int t) {
+__device__ __forceinline__ T* output(const LandmarkJob& job, const WarpBuffers& w, T* out, int head,
+                                     int t) {
   return out + w.pixels[t] * job.shape.out_channels + head * job.shape.value_dim;
 }
 

@@ -26,13 +26,15 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   if (row.searches) {
     const int64_t keys = row.keys();
     const int width = s.key.width, count = s.count[row.image];
-    const int32_t* const given = start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
+    const int32_t* const given =
+        start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
     for (int i = 0; i < s.neighbors; ++i) {
       const int key = given[i * neighbour_step];
       if (key >= 0 && key < keys) row.offer(key / width, key % width);
     }
     for (int i = 0; i < s.neighbors; ++i) {
-      const int low = int(int64_t(i) * count / s.neighbors), high = int(int64_t(i + 1) * count / s.neighbors);
+      const int low = int(int64_t(i) * count / s.neighbors),
+                high = int(int64_t(i + 1) * count / s.neighbors);
       if (high <= low) continue;
       const int place = low + draw(row.y, row.x, i, s.seed) % (high - low);
       const int key = s.list == nullptr ? place : s.list[row.image * keys + place];
@@ -44,7 +46,8 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
 
 // The neighbours' entries, `step` pixels away, shifted back.
 template <bool kSquares>
-__global__ void __launch_bounds__(kSearchThreads, 4) patch_match_propagate_kernel(Search s, int step) {
+__global__ void __launch_bounds__(kSearchThreads, 4)
+    patch_match_propagate_kernel(Search s, int step) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
   Row<kSquares> row(s, shared);
@@ -71,7 +74,8 @@ __device__ __forceinline__ int draw_near(int centre, int radius, int size, int n
 
 // Draws around the entries of the row before the pass, from windows half as large each.
 template <bool kSquares>
-__global__ void __launch_bounds__(kSearchThreads, 4) patch_match_random_kernel(Search s, int iteration, int levels) {
+__global__ void __launch_bounds__(kSearchThreads, 4)
+    patch_match_random_kernel(Search s, int iteration, int levels) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
   Row<kSquares> row(s, shared);
@@ -82,8 +86,10 @@ __global__ void __launch_bounds__(kSearchThreads, 4) patch_match_random_kernel(S
     if (centre < 0) centre = row.entry(0, row.y, row.x);
     if (centre < 0) break;
     const int n = s.neighbors + 2 * (iteration * levels + level);
-    const int v = draw_near(centre / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
-    const int u = draw_near(centre % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
+    const int v =
+        draw_near(centre / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
+    const int u =
+        draw_near(centre % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
     row.offer(v, u);
   }
   row.store_row();
@@ -133,7 +139,8 @@ class Queue {
   explicit Queue(cudaStream_t stream) : stream_(stream) {}
 
   template <class... P, class... A>
-  void run(void (*kernel)(P...), int64_t blocks, int threads, int64_t shared, const A&... arguments) {
+  void run(void (*kernel)(P...), int64_t blocks, int threads, int64_t shared,
+           const A&... arguments) {
     if (!ok_) return;
     const dim3 grid(static_cast<unsigned>(blocks)), block(static_cast<unsigned>(threads));
     ok_ = launch(kernel, grid, block, size_t(shared), stream_, arguments...) == cudaSuccess;
@@ -155,18 +162,22 @@ class Queue {
 template <class T>
 void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays& a, Queue& queue) {
   const int batch = int(maps.batch), keys = int(p.key_height * p.key_width);
-  const auto padded = [&](const PaddedMap& map) { return int64_t(map.padded_height()) * map.padded_width() * batch; };
+  const auto padded = [&](const PaddedMap& map) {
+    return int64_t(map.padded_height()) * map.padded_width() * batch;
+  };
   const auto steps = [](const int64_t* s) { return Steps{s[0], s[1], s[2]}; };
-  queue.for_each(patch_match_pad_kernel<T>, padded(a.query), a.query, batch, static_cast<const T*>(maps.query));
-  queue.for_each(patch_match_pad_kernel<T>, padded(a.key), a.key, batch, static_cast<const T*>(maps.key));
+  queue.for_each(patch_match_pad_kernel<T>, padded(a.query), a.query, batch,
+                 static_cast<const T*>(maps.query));
+  queue.for_each(patch_match_pad_kernel<T>, padded(a.key), a.key, batch,
+                 static_cast<const T*>(maps.key));
   const int64_t pixels = batch * p.height * p.width, all_keys = int64_t(batch) * keys;
   queue.for_each(patch_match_flag_kernel<T>, pixels, static_cast<const T*>(maps.query_mask),
                  steps(maps.query_mask_steps), batch, a.query.height, a.query.width, a.searching);
   queue.for_each(patch_match_flag_kernel<T>, all_keys, static_cast<const T*>(maps.key_mask),
                  steps(maps.key_mask_steps), batch, a.key.height, a.key.width, a.allowed);
   if (p.masked)
-    queue.run(patch_match_list_kernel, batch, kListThreads, kListThreads / kWarp * int64_t(sizeof(int)), a.allowed,
-              keys, a.list, a.count);
+    queue.run(patch_match_list_kernel, batch, kListThreads,
+              kListThreads / kWarp * int64_t(sizeof(int)), a.allowed, keys, a.list, a.count);
   else
     queue.for_each(patch_match_count_kernel, batch, a.allowed, keys, batch, a.count);
   if (p.metric == kCosine) {
@@ -180,9 +191,22 @@ template <bool kSquares>
 Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays& a, Queue& queue) {
   const auto tiles = [](int n) { return (n + kTile - 1) / kTile; };
   const bool cosine = p.metric == kCosine;
-  Search s{a.query, a.key, int(maps.batch), int(p.neighbors), int(p.patch), int(p.seed),
-           tiles(a.query.height), tiles(a.query.width), a.searching, a.allowed, p.masked ? a.list : nullptr,
-           a.count, cosine ? a.query_norms : nullptr, cosine ? a.key_norms : nullptr, a.fields[1], a.fields[0]};
+  Search s{a.query,
+           a.key,
+           int(maps.batch),
+           int(p.neighbors),
+           int(p.patch),
+           int(p.seed),
+           tiles(a.query.height),
+           tiles(a.query.width),
+           a.searching,
+           a.allowed,
+           p.masked ? a.list : nullptr,
+           a.count,
+           cosine ? a.query_norms : nullptr,
+           cosine ? a.key_norms : nullptr,
+           a.fields[1],
+           a.fields[0]};
   const int64_t blocks = int64_t(s.tiles_down) * s.tiles_across * s.batch;
   Counter shared;
   shared.take<int>(kPixels * s.neighbors);
@@ -194,7 +218,8 @@ Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
     s.from = written;
   };
   const int64_t* const starts = maps.start_steps;
-  pass(patch_match_start_kernel<kSquares>, maps.start, Steps{starts[0], starts[2], starts[3]}, starts[1]);
+  pass(patch_match_start_kernel<kSquares>, maps.start, Steps{starts[0], starts[2], starts[3]},
+       starts[1]);
   int levels = 0;
   for (int radius = max(a.key.height, a.key.width); radius >= 1; radius /= 2) ++levels;
   for (int iteration = 0; iteration < int(p.iterations); ++iteration) {
@@ -208,11 +233,12 @@ constexpr int64_t kMostPixels = 1 << 24;  // of a map: fewer
 
 bool supported(const PatchMatchParams& p, int64_t batch) {
   const auto countable = [](int64_t height, int64_t width) {
-    return height > 0 && width > 0 && height < kMostPixels && width < kMostPixels && height * width < kMostPixels;
+    return height > 0 && width > 0 && height < kMostPixels && width < kMostPixels &&
+           height * width < kMostPixels;
   };
   return countable(p.height, p.width) && countable(p.key_height, p.key_width) && p.channels >= 0 &&
-         p.channels < 1 << 20 && p.neighbors >= 1 && p.neighbors <= 32 && p.patch % 2 == 1 && p.patch <= 23 &&
-         batch * p.height * p.width <= 0x7fffffff;
+         p.channels < 1 << 20 && p.neighbors >= 1 && p.neighbors <= 32 && p.patch % 2 == 1 &&
+         p.patch <= 23 && batch * p.height * p.width <= 0x7fffffff;
 }
 
 }  // namespace
@@ -224,8 +250,8 @@ size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, cons
   return size_t(counter.bytes());
 }
 
-Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps, void* workspace,
-                   Stream stream, const Limits&) {
+Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps,
+                   void* workspace, Stream stream, const Limits&) {
   if (maps.batch * params.height * params.width == 0) return Status::kOk;
   if (!supported(params, maps.batch)) return Status::kUnsupported;
   if (workspace == nullptr) return Status::kNoScratch;
@@ -238,7 +264,8 @@ Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMa
     const Field field = params.metric == kL2 ? search<true>(params, maps, arrays, queue)
                                              : search<false>(params, maps, arrays, queue);
     const int64_t entries = maps.batch * params.neighbors * params.height * params.width;
-    queue.for_each(patch_match_finish_kernel<T>, entries, field, entries, maps.index, static_cast<T*>(maps.score));
+    queue.for_each(patch_match_finish_kernel<T>, entries, field, entries, maps.index,
+                   static_cast<T*>(maps.score));
   });
   return queue.ok() ? Status::kOk : Status::kLaunch;
 }

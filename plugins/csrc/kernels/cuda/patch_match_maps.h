@@ -28,7 +28,8 @@ struct PaddedMap {
 
 // A thread does a pixel of the padded map.
 template <class T>
-__global__ void __launch_bounds__(kMapThreads) patch_match_pad_kernel(PaddedMap map, int batch, const T* source) {
+__global__ void __launch_bounds__(kMapThreads)
+    patch_match_pad_kernel(PaddedMap map, int batch, const T* source) {
   const int64_t pixels = int64_t(map.padded_height()) * map.padded_width();
   const int64_t at = int64_t(blockIdx.x) * kMapThreads + threadIdx.x;
   if (at >= pixels * batch) return;
@@ -41,7 +42,8 @@ __global__ void __launch_bounds__(kMapThreads) patch_match_pad_kernel(PaddedMap 
   for (int c = 0; c < map.step; c += 4) {
     float values[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) values[i] = c + i < map.channels ? to_float(from[(c + i) * plane]) : 0.0f;
+    for (int i = 0; i < 4; ++i)
+      values[i] = c + i < map.channels ? to_float(from[(c + i) * plane]) : 0.0f;
     store<4>(to + c, values);
   }
 }
@@ -53,12 +55,14 @@ struct Steps {
 // flags = 1 where a mask is above 0 (NaN is not).
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
-    patch_match_flag_kernel(const T* mask, Steps steps, int batch, int height, int width, uint8_t* flags) {
+    patch_match_flag_kernel(const T* mask, Steps steps, int batch, int height, int width,
+                            uint8_t* flags) {
   const int64_t pixels = int64_t(height) * width;
   const int64_t at = int64_t(blockIdx.x) * kMapThreads + threadIdx.x;
   if (at >= pixels * batch) return;
   const int pixel = int(at % pixels);
-  const T value = mask[at / pixels * steps.image + pixel / width * steps.row + pixel % width * steps.column];
+  const T value =
+      mask[at / pixels * steps.image + pixel / width * steps.row + pixel % width * steps.column];
   flags[at] = to_float(value) > 0.0f ? 1 : 0;
 }
 
@@ -98,7 +102,8 @@ __global__ void __launch_bounds__(kMapThreads)
 }
 
 // Norms of patches, at least 1e-6.
-__global__ void __launch_bounds__(kMapThreads) patch_match_norm_kernel(PaddedMap map, int batch, float* norms) {
+__global__ void __launch_bounds__(kMapThreads)
+    patch_match_norm_kernel(PaddedMap map, int batch, float* norms) {
   const int64_t pixels = int64_t(map.height) * map.width;
   const int64_t at = int64_t(blockIdx.x) * kMapThreads + threadIdx.x;
   if (at >= pixels * batch) return;

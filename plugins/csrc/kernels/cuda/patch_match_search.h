@@ -8,14 +8,14 @@
 namespace nystra::cuda {
 namespace {
 
-constexpr int kLanes = 8;                    // of a pixel
-constexpr int kTile = 4;                     // pixels along each side of a block's tile
-constexpr int kPixels = kTile * kTile;       // of a block
+constexpr int kLanes = 8;               // of a pixel
+constexpr int kTile = 4;                // pixels along each side of a block's tile
+constexpr int kPixels = kTile * kTile;  // of a block
 constexpr int kSearchThreads = kPixels * kLanes;
-constexpr int kNone = 0x7fffffff;            // an empty entry, after every key; -1 in a field
+constexpr int kNone = 0x7fffffff;  // an empty entry, after every key; -1 in a field
 
 struct Field {
-  int* index;    // (B, k, H, W)
+  int* index;  // (B, k, H, W)
   float* score;
 };
 
@@ -23,10 +23,10 @@ struct Search {
   PaddedMap query, key;
   int batch, neighbors, patch, seed;
   int tiles_down, tiles_across;
-  const uint8_t *searching, *allowed;       // (B, H, W), (B, Hk, Wk)
-  const int *list, *count;                  // (B, Hk Wk) or null: all; (B)
-  const float *query_norms, *key_norms;     // of the cosine, else null
-  Field from, to;                           // of the pass
+  const uint8_t *searching, *allowed;    // (B, H, W), (B, Hk, Wk)
+  const int *list, *count;               // (B, Hk Wk) or null: all; (B)
+  const float *query_norms, *key_norms;  // of the cosine, else null
+  Field from, to;                        // of the pass
 };
 
 // Entry i of the fixed table of random numbers.
@@ -42,7 +42,8 @@ __device__ __forceinline__ uint32_t table_entry(uint32_t i) {
 
 // Draw number n of pixel (y, x).
 __device__ __forceinline__ int draw(int y, int x, int n, int seed) {
-  const uint32_t u = table_entry((uint32_t(x) + 619u * (uint32_t(n) % 4096u) + 811u * uint32_t(seed)) % 4096u);
+  const uint32_t u =
+      table_entry((uint32_t(x) + 619u * (uint32_t(n) % 4096u) + 811u * uint32_t(seed)) % 4096u);
   const uint32_t v = table_entry((uint32_t(y) + u) % 4096u);
   return int((u + v) % (1u << 30));
 }
@@ -61,7 +62,8 @@ class Row {
     lanes_ = 0xffu << (thread % kWarp / kLanes * kLanes);
     index_ = shared.take<int>(kPixels * s_.neighbors) + group * s_.neighbors;
     score_ = shared.take<float>(kPixels * s_.neighbors) + group * s_.neighbors;
-    const int tile = int(blockIdx.x), across = tile % s_.tiles_across, rest = tile / s_.tiles_across;
+    const int tile = int(blockIdx.x), across = tile % s_.tiles_across,
+              rest = tile / s_.tiles_across;
     y = rest % s_.tiles_down * kTile + group / kTile;
     x = across * kTile + group % kTile;
     image = rest / s_.tiles_down;
@@ -82,7 +84,8 @@ class Row {
 
   // Entry i of the field before the pass, of this pixel or another one of the image.
   __device__ int entry(int i, int row, int column) const {
-    return s_.from.index[(int64_t(image) * s_.neighbors + i) * pixels() + int64_t(row) * s_.query.width + column];
+    return s_.from.index[(int64_t(image) * s_.neighbors + i) * pixels() +
+                         int64_t(row) * s_.query.width + column];
   }
 
   __device__ void load_row() {

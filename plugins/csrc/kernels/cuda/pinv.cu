@@ -42,7 +42,8 @@ struct Layout : PinvBuffers {
 
   __device__ PinvBuffers of(int matrix) const {
     const int far = matrix * pinv_floats(size), near = matrix * size;
-    return {a + far, z + far, x + far, u + far, t + far, row_sums + near, col_sums + near, divisors + near};
+    return {a + far, z + far,         x + far,         u + far,
+            t + far, row_sums + near, col_sums + near, divisors + near};
   }
 };
 
@@ -139,17 +140,23 @@ size_t pinv_workspace(const PinvParams& params, bool batch_init, const Limits& l
   return size_t((batch_init ? kMaximaBytes : 0) + plan.blocks * plan.block_bytes);
 }
 
-Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a, void* z, void* workspace,
-            Stream stream, const Limits& limits) {
+Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a, void* z,
+            void* workspace, Stream stream, const Limits& limits) {
   if (params.matrices == 0) return Status::kOk;
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
-  if (workspace == nullptr && pinv_workspace(params, batch_init, limits) > 0) return Status::kNoScratch;
+  if (workspace == nullptr && pinv_workspace(params, batch_init, limits) > 0)
+    return Status::kNoScratch;
   const Plan plan(params, limits);
   if (plan.by_warps && plan.blocks * limits.warps < params.matrices) return Status::kUnsupported;
   const auto queue = static_cast<cudaStream_t>(stream);
   auto* const bytes = static_cast<unsigned char*>(workspace);
-  Job job{params.matrices, int(params.size), int(params.iterations), nullptr, false,
-          bytes + (batch_init ? kMaximaBytes : 0), plan.block_bytes};
+  Job job{params.matrices,
+          int(params.size),
+          int(params.iterations),
+          nullptr,
+          false,
+          bytes + (batch_init ? kMaximaBytes : 0),
+          plan.block_bytes};
   const auto run = [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
     return enqueue(plan, job, static_cast<const T*>(a), static_cast<T*>(z), queue) == cudaSuccess;
@@ -157,7 +164,8 @@ Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a,
   if (batch_init) {
     job.maxima = static_cast<unsigned*>(workspace);
     job.only_maxima = true;
-    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess) return Status::kLaunch;
+    if (cudaMemsetAsync(workspace, 0, 2 * sizeof(float), queue) != cudaSuccess)
+      return Status::kLaunch;
     if (!with_type(type, run)) return Status::kLaunch;
     job.only_maxima = false;
   }

@@ -40,7 +40,8 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
   const cudaError_t error = std::apply(
       [&](auto&... each) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&each))...};
-        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared, stream);
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
+                                shared, stream);
       },
       values);
   if (error != cudaSuccess) cudaGetLastError();
@@ -51,7 +52,8 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
 template <class... P>
 int architecture_of(void (*kernel)(P...)) {
   cudaFuncAttributes found;
-  if (cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(kernel)) == cudaSuccess) return found.ptxVersion;
+  if (cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(kernel)) == cudaSuccess)
+    return found.ptxVersion;
   cudaGetLastError();
   return 0;
 }

@@ -9,14 +9,18 @@ namespace nystra::cuda {
 namespace {
 
 // The distance of padded rows of n floats.
-__host__ __device__ constexpr int row_step(int n) { return round_up(n, 4) / 4 % 2 == 0 ? round_up(n, 4) + 4 : round_up(n, 4); }
+__host__ __device__ constexpr int row_step(int n) {
+  return round_up(n, 4) / 4 % 2 == 0 ? round_up(n, 4) + 4 : round_up(n, 4);
+}
 
 template <int kRows>
 struct Result {
   float v[kRows][4];
 };
 
-__device__ __forceinline__ float4 load4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+__device__ __forceinline__ float4 load4(const float* p) {
+  return *reinterpret_cast<const float4*>(p);
+}
 
 __device__ __forceinline__ void store4(float* p, const float (&v)[4]) {
   *reinterpret_cast<float4*>(p) = make_float4(v[0], v[1], v[2], v[3]);
@@ -43,8 +47,8 @@ __device__ __forceinline__ void load_rows(Result<kRows>& r, const float* p, int 
 }
 
 // r[i][j] += sum over k < n of a[i * a_step + k] b[j * b_step + k]
-__device__ __forceinline__ void add_rows_by_rows(Result<4>& r, const float* a, int a_step, const float* b, int b_step,
-                                                 int n) {
+__device__ __forceinline__ void add_rows_by_rows(Result<4>& r, const float* a, int a_step,
+                                                 const float* b, int b_step, int n) {
   for (int k = 0; k < n; k += 4) {
     float4 x[4], y[4];
 #pragma unroll
@@ -66,8 +70,8 @@ __device__ __forceinline__ void add_rows_by_rows(Result<4>& r, const float* a, i
 
 // r[i][j] += sum over k < n of a[i * a_step + k] b[k * b_step + j]; n a multiple of 4
 template <int kRows>
-__device__ __forceinline__ void add_rows_by_columns(Result<kRows>& r, const float* a, int a_step, const float* b,
-                                                    int b_step, int n) {
+__device__ __forceinline__ void add_rows_by_columns(Result<kRows>& r, const float* a, int a_step,
+                                                    const float* b, int b_step, int n) {
   for (int k = 0; k < n; k += 4) {
     Result<4> y;
     load_rows(y, b + k * b_step, b_step);
@@ -86,8 +90,8 @@ __device__ __forceinline__ void add_rows_by_columns(Result<kRows>& r, const floa
 }
 
 // r[i][j] += sum over k < n of a[k * a_step + i] b[k * b_step + j]; any n
-__device__ __forceinline__ void add_columns_by_columns(Result<4>& r, const float* a, int a_step, const float* b,
-                                                       int b_step, int n) {
+__device__ __forceinline__ void add_columns_by_columns(Result<4>& r, const float* a, int a_step,
+                                                       const float* b, int b_step, int n) {
 #pragma unroll 4
   for (int k = 0; k < n; ++k) {
     const float4 x = load4(a + k * a_step), y = load4(b + k * b_step);

@@ -85,8 +85,9 @@ __device__ void start_value(const Group& group, const PinvBuffers& p, int m, con
 
 // out = scale (diagonal I + linear a + product a b)
 template <int kRows, class Group>
-__device__ __forceinline__ void polynomial(const Group& group, float* out, const float* a, const float* b, int m,
-                                           float scale, float diagonal, float linear, float product) {
+__device__ __forceinline__ void polynomial(const Group& group, float* out, const float* a,
+                                           const float* b, int m, float scale, float diagonal,
+                                           float linear, float product) {
   const int step = row_step(m), size = round_up(m, 4), across = size / 4;
   for (int unit = group.thread(); unit < size / kRows * across; unit += group.threads()) {
     const int row = unit / across * kRows, column = unit % across * 4;

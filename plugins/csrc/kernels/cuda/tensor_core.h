@@ -32,7 +32,8 @@ template <class T>
 __device__ __forceinline__ uint32_t second_of(uint32_t word);
 template <>
 __device__ __forceinline__ uint32_t first_of<__half>(uint32_t word) {
-  return __float_as_uint(__half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu))));
+  return __float_as_uint(
+      __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu))));
 }
 template <>
 __device__ __forceinline__ uint32_t second_of<__half>(uint32_t word) {
@@ -53,14 +54,18 @@ __device__ __forceinline__ uint32_t second_of<__nv_bfloat16>(uint32_t word) {
 //   b: B (in, group), (in + 4, group)
 //   sums: (group, 2 in), (group, 2 in + 1), (group + 8, 2 in), (group + 8, 2 in + 1)
 #ifdef NYSTRA_BLOCK_EMULATOR
-inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], EMU_PLACE) {
+inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                         EMU_PLACE) {
   emu::multiply_add(sums, a, b, file, line);
 }
 #else
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4],
+                                             const uint32_t (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, "
+      "{%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
@@ -70,18 +75,21 @@ __device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&
 #endif
 
 // sums += A B with A or B split.
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a, const uint32_t (&b)[2]) {
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a,
+                                             const uint32_t (&b)[2]) {
   multiply_add(sums, a.low, b);
   multiply_add(sums, a.high, b);
 }
 
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const Split<2>& b) {
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const uint32_t (&a)[4],
+                                             const Split<2>& b) {
   multiply_add(sums, a, b.low);
   multiply_add(sums, a, b.high);
 }
 
 // Both split; the product of what the cuts leave is below 2^-20 of the whole.
-__device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a, const Split<2>& b) {
+__device__ __forceinline__ void multiply_add(float (&sums)[4], const Split<4>& a,
+                                             const Split<2>& b) {
   multiply_add(sums, a.low, b.high);
   multiply_add(sums, a.high, b.low);
   multiply_add(sums, a.high, b.high);

@@ -24,14 +24,16 @@ __device__ __forceinline__ float kernel_form(float x, float threshold) {
 
 // Pass 1: values = G_U V and rows = G_U 1, of the warp's tokens.
 template <class T>
-__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head, const LandmarkBuffers& b,
-                          const WarpBuffers& w) {
+__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+                          const LandmarkBuffers& b, const WarpBuffers& w) {
   for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
   for (int j = w.lane; j < b.m4; j += kWarp) w.rows[j] = 0.0f;
   for_tiles(job, place, w, [&](int first, int count) {
     score(job, head.k, b.queries, count, b, w, [&](float x, int t, int j) {
       const float value = kernel_form(x, job.threshold);
-      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j] ? 0.0f : value;
+      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
+                 ? 0.0f
+                 : value;
     });
     for (int j = w.lane; j < b.m4; j += kWarp) {
       float sum = w.rows[j];
@@ -75,18 +77,24 @@ struct Guarded {
 };
 
 // Of |P| G_U 1, P G_U 1 and G_L 1 of a token.
-__device__ __forceinline__ Guarded guarded(const LandmarkJob& job, float magnitude, float denominator, float total) {
+__device__ __forceinline__ Guarded guarded(const LandmarkJob& job, float magnitude,
+                                           float denominator, float total) {
   if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
   magnitude = magnitude < 1e-30f ? 1e-30f : magnitude;
   const float least = job.guard * magnitude;
   float ratio = 1.0f;
-  if (!(denominator > 2.001f * least)) ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN: a share of 0
-  return {1.0f / fmaxf(denominator, least), ratio >= 1.0f ? 1.0f : ratio > 0.0f ? ratio : 0.0f,
+  if (!(denominator > 2.001f * least))
+    ratio = (denominator / magnitude - job.guard) / job.guard;  // NaN: a share of 0
+  return {1.0f / fmaxf(denominator, least),
+          ratio >= 1.0f  ? 1.0f
+          : ratio > 0.0f ? ratio
+                         : 0.0f,
           total < 1e-30f ? 1e-30f : total};
 }
 
 // Of token `lane` of the warp's tile.
-__device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+__device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const LandmarkBuffers& b,
+                                               const WarpBuffers& w) {
   const int t = w.lane % 8, quarter = w.lane / 8;  // tokens t + 8 i, landmarks 4 quarter + 16 n
   float magnitudes[4] = {}, denominators[4] = {}, totals[4] = {};
   for (int j0 = 4 * quarter; j0 < b.m4; j0 += 16) {
@@ -122,20 +130,22 @@ __device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const Lan
 
 // Pass 2: out = (G_L product) / (G_L combined), guarded.
 template <class T>
-__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
-                             const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
+                             int head, const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   const int channels = job.shape.value_dim;
   for_tiles(job, place, w, [&](int first, int count) {
     score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
       const float value = kernel_form(x * job.scale, job.threshold);
-      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j] ? 0.0f : value;
+      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
+                 ? 0.0f
+                 : value;
     });
     const Guarded mine = guard_token(job, b, w);
     w.factors[w.lane] = mine.factor;
     const bool touched = __any_sync(kAllLanes, w.lane < count && mine.share < 1.0f);
     __syncwarp();
     if (!touched) {
-      for_outputs(job, count, b.product, b, w, [&](int t, int c, float(&v)[4]) {
+      for_outputs(job, count, b.product, b, w, [&](int t, int c, float (&v)[4]) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) v[j] *= w.factors[t];
         write4(output(job, w, out, head, t) + c, 0, channels - c, job.width, v);
@@ -171,8 +181,9 @@ __device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, con
   float rows[2] = {};  // of landmarks group and group + 8
   int regions[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) regions[i] = at.group + 8 * i < job.m ? b.regions[at.group + 8 * i] : 0;
-  tensor_keys(job, place, head, b, w, [&](const TensorTile& tile, float(&s)[kFold][4], auto&) {
+  for (int i = 0; i < 2; ++i)
+    regions[i] = at.group + 8 * i < job.m ? b.regions[at.group + 8 * i] : 0;
+  tensor_keys(job, place, head, b, w, [&](const TensorTile& tile, float (&s)[kFold][4], auto&) {
 #pragma unroll
     for (int t = 0; t < kFold; ++t)
 #pragma unroll
@@ -202,8 +213,9 @@ __device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, con
 
 // Pass 2 on tensor cores.
 template <class T>
-__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
-                                    const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
+                                    int head, const LandmarkBuffers& b, const WarpBuffers& w,
+                                    T* out) {
   const TensorLane at(w.lane);
   const Fragments fragments(b, w.lane);
   const ColumnRegions regions(job, b, at);
@@ -261,15 +273,18 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
 #pragma unroll
       for (int n = 0; n < kColumnParts; ++n)
 #pragma unroll
-        for (int c = 0; c < kChannelParts; ++c) multiply_add(full[c], weights[n], fragments.get(kOfProduct + n * kChannelParts + c));
+        for (int c = 0; c < kChannelParts; ++c)
+          multiply_add(full[c], weights[n], fragments.get(kOfProduct + n * kChannelParts + c));
       Guarded guards[2];
       bool touched = false;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        guards[r] = guarded(job, row_sum(magnitudes[r]), row_sum(denominators[r]), row_sum(totals[r]));
+        guards[r] =
+            guarded(job, row_sum(magnitudes[r]), row_sum(denominators[r]), row_sum(totals[r]));
         touched = touched || (token + 8 * r < tile.count && guards[r].share < 1.0f);
 #pragma unroll
-        for (int c = 0; c < kChannelParts; ++c) full[c][2 * r] *= guards[r].factor, full[c][2 * r + 1] *= guards[r].factor;
+        for (int c = 0; c < kChannelParts; ++c)
+          full[c][2 * r] *= guards[r].factor, full[c][2 * r + 1] *= guards[r].factor;
       }
       if (__any_sync(kAllLanes, touched)) {
 #pragma unroll
@@ -328,12 +343,13 @@ struct Kernels {
 
 }  // namespace
 
-size_t window_nystrom_workspace(const LandmarkParams& params, bool batch_init, const Limits& limits) {
+size_t window_nystrom_workspace(const LandmarkParams& params, bool batch_init,
+                                const Limits& limits) {
   return params.shape.windows() == 0 ? 0 : LandmarkPlan(params, limits).workspace(batch_init);
 }
 
-Status window_nystrom(const LandmarkParams& params, bool batch_init, Type type, const void* qkv, void* out,
-                      void* workspace, Stream stream, const Limits& limits) {
+Status window_nystrom(const LandmarkParams& params, bool batch_init, Type type, const void* qkv,
+                      void* out, void* workspace, Stream stream, const Limits& limits) {
   return launch_landmarks<Kernels>(params, batch_init, type, qkv, out, workspace, stream, limits);
 }
 

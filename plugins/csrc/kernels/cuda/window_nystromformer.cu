@@ -11,7 +11,8 @@ namespace nystra::cuda {
 namespace {
 
 // A = softmax of the logits of landmarks, a row a warp. Ends with a barrier.
-__device__ void normalise_core(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+__device__ void normalise_core(const LandmarkJob& job, const LandmarkBuffers& b,
+                               const WarpBuffers& w) {
   for (int i = w.warp; i < job.m; i += w.warps) {
     float* const row = b.pinv.a + i * b.m_step;
     float most = -INFINITY, total = 0.0f;
@@ -29,14 +30,17 @@ __device__ void normalise_core(const LandmarkJob& job, const LandmarkBuffers& b,
 
 // Pass 1: values = softmax(q_m K) V. A warp's rows: maxima, totals and corrections of landmarks.
 template <class T>
-__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head, const LandmarkBuffers& b,
-                          const WarpBuffers& w) {
-  float *const maxima = w.rows, *const totals = w.rows + b.m4, *const corrections = w.rows + 2 * b.m4;
+__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+                          const LandmarkBuffers& b, const WarpBuffers& w) {
+  float *const maxima = w.rows, *const totals = w.rows + b.m4,
+               *const corrections = w.rows + 2 * b.m4;
   for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
   for (int j = w.lane; j < b.m4; j += kWarp) maxima[j] = -INFINITY, totals[j] = 0.0f;
   for_tiles(job, place, w, [&](int first, int count) {
     score(job, head.k, b.queries, count, b, w, [&](float x, int t, int j) {
-      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j] ? x + kApart : x;
+      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
+                 ? x + kApart
+                 : x;
     });
     for (int j = w.lane; j < b.m4; j += kWarp) {
       float most = maxima[j], total = 0.0f;
@@ -60,11 +64,14 @@ __device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head
 
 // product = Z softmax(q_m K) V, from what the warps summed.
 __device__ void combine(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
-  const auto share_of = [&](int warp, int j, float most) { return exp2f(b.rows[warp * 3 * b.m4 + j] - most); };
+  const auto share_of = [&](int warp, int j, float most) {
+    return exp2f(b.rows[warp * 3 * b.m4 + j] - most);
+  };
   for (int j = int(threadIdx.x); j < b.m4; j += int(blockDim.x)) {
     float most = -INFINITY, total = 0.0f;
     for (int i = 0; i < w.warps; ++i) most = fmaxf(most, b.rows[i * 3 * b.m4 + j]);
-    for (int i = 0; i < w.warps; ++i) total += share_of(i, j, most) * b.rows[(i * 3 + 1) * b.m4 + j];
+    for (int i = 0; i < w.warps; ++i)
+      total += share_of(i, j, most) * b.rows[(i * 3 + 1) * b.m4 + j];
     for (int i = 0; i < w.warps; ++i) b.rows[(i * 3 + 2) * b.m4 + j] = share_of(i, j, most) / total;
   }
   __syncthreads();
@@ -76,12 +83,14 @@ __device__ void combine(const LandmarkJob& job, const LandmarkBuffers& b, const 
 
 // Pass 2: out = softmax(Q k_m) product.
 template <class T>
-__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
-                             const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
+                             int head, const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   for_tiles(job, place, w, [&](int first, int count) {
     score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
       x *= job.scale;
-      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j] ? x + kApart : x;
+      return place.cut && place.region(min(first + t, job.shape.tokens - 1)) != b.regions[j]
+                 ? x + kApart
+                 : x;
     });
     float* const row = w.scores + w.lane * b.m_step;
     float most = -INFINITY, total = 0.0f;
@@ -92,7 +101,7 @@ __device__ void pass_queries(const LandmarkJob& job, const Place& place, const H
     }
     w.factors[w.lane] = 1.0f / total;
     __syncwarp();
-    for_outputs(job, count, b.product, b, w, [&](int t, int c, float(&v)[4]) {
+    for_outputs(job, count, b.product, b, w, [&](int t, int c, float (&v)[4]) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) v[j] *= w.factors[t];
       write4(output(job, w, out, head, t) + c, 0, job.shape.value_dim - c, job.width, v);
@@ -108,47 +117,53 @@ __device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, con
   float maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};  // of landmarks group and group + 8
   int regions[2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) regions[r] = at.group + 8 * r < job.m ? b.regions[at.group + 8 * r] : 0;
-  tensor_keys(job, place, head, b, w, [&](const TensorTile& tile, float(&s)[kFold][4], float(&sums)[kChannelParts][4]) {
+  for (int r = 0; r < 2; ++r)
+    regions[r] = at.group + 8 * r < job.m ? b.regions[at.group + 8 * r] : 0;
+  tensor_keys(job, place, head, b, w,
+              [&](const TensorTile& tile, float (&s)[kFold][4], float (&sums)[kChannelParts][4]) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float most = maxima[r], total = 0.0f;
+                for (int r = 0; r < 2; ++r) {
+                  float most = maxima[r], total = 0.0f;
 #pragma unroll
-      for (int t = 0; t < kFold; ++t)
+                  for (int t = 0; t < kFold; ++t)
 #pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          const int token = 8 * t + 2 * at.in + i % 2;
-          if (place.cut && tile.region(token) != regions[r]) s[t][i] += kApart;
-          if (token < tile.count) most = fmaxf(most, s[t][i]);
-        }
-      most = row_max(most);
+                    for (int i = 2 * r; i < 2 * r + 2; ++i) {
+                      const int token = 8 * t + 2 * at.in + i % 2;
+                      if (place.cut && tile.region(token) != regions[r]) s[t][i] += kApart;
+                      if (token < tile.count) most = fmaxf(most, s[t][i]);
+                    }
+                  most = row_max(most);
 #pragma unroll
-      for (int t = 0; t < kFold; ++t)
+                  for (int t = 0; t < kFold; ++t)
 #pragma unroll
-        for (int i = 2 * r; i < 2 * r + 2; ++i) {
-          s[t][i] = 8 * t + 2 * at.in + i % 2 < tile.count ? exp2f(s[t][i] - most) : 0.0f;
-          total += s[t][i];
-        }
-      const float correction = exp2f(maxima[r] - most);
-      maxima[r] = most;
-      totals[r] = totals[r] * correction + total;
+                    for (int i = 2 * r; i < 2 * r + 2; ++i) {
+                      s[t][i] =
+                          8 * t + 2 * at.in + i % 2 < tile.count ? exp2f(s[t][i] - most) : 0.0f;
+                      total += s[t][i];
+                    }
+                  const float correction = exp2f(maxima[r] - most);
+                  maxima[r] = most;
+                  totals[r] = totals[r] * correction + total;
 #pragma unroll
-      for (int c = 0; c < kChannelParts; ++c) sums[c][2 * r] *= correction, sums[c][2 * r + 1] *= correction;
-    }
-  });
+                  for (int c = 0; c < kChannelParts; ++c)
+                    sums[c][2 * r] *= correction, sums[c][2 * r + 1] *= correction;
+                }
+              });
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float total = row_sum(totals[r]);
     const int landmark = at.group + 8 * r;
-    if (at.in == 0 && landmark < b.m4) w.rows[landmark] = maxima[r], w.rows[b.m4 + landmark] = total;
+    if (at.in == 0 && landmark < b.m4)
+      w.rows[landmark] = maxima[r], w.rows[b.m4 + landmark] = total;
   }
   __syncthreads();
 }
 
 // Pass 2 on tensor cores.
 template <class T>
-__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in, int head,
-                                    const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
+                                    int head, const LandmarkBuffers& b, const WarpBuffers& w,
+                                    T* out) {
   const TensorLane at(w.lane);
   const Fragments fragments(b, w.lane);
   const ColumnRegions regions(job, b, at);
@@ -159,7 +174,8 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
 #pragma unroll
     for (int part = 0; part < 2; ++part) {  // 16 tokens
       const int token = 16 * part + at.group;
-      float s[kColumnParts][4] = {}, sums[kChannelParts][4] = {}, maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};
+      float s[kColumnParts][4] = {}, sums[kChannelParts][4] = {},
+            maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};
       score_queries<T>(queries[2 * part], queries[2 * part + 1], fragments, s);
 #pragma unroll
       for (int n = 0; n < kColumnParts; ++n)
@@ -181,13 +197,15 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
         }
         const Split<4> weights = as_left(s[n]);
 #pragma unroll
-        for (int c = 0; c < kChannelParts; ++c) multiply_add(sums[c], weights, fragments.get(kOfProduct + n * kChannelParts + c));
+        for (int c = 0; c < kChannelParts; ++c)
+          multiply_add(sums[c], weights, fragments.get(kOfProduct + n * kChannelParts + c));
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float factor = 1.0f / row_sum(totals[r]);
 #pragma unroll
-        for (int c = 0; c < kChannelParts; ++c) sums[c][2 * r] *= factor, sums[c][2 * r + 1] *= factor;
+        for (int c = 0; c < kChannelParts; ++c)
+          sums[c][2 * r] *= factor, sums[c][2 * r + 1] *= factor;
         write_channels(job, tile, token + 8 * r, head, at, r, sums, out);
       }
     }
@@ -204,7 +222,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2
     const Head<T> in(job.shape, qkv, head);
     const WarpBuffers w(job, b);
     find_landmarks(job, place, in, b, w);
-    fill_core(job, b, [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
+    fill_core(job, b,
+              [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
     normalise_core(job, b, w);
     if (!invert_core(job, place, b)) return;
     if constexpr (kWay == Way::kTensor)
@@ -228,12 +247,14 @@ struct Kernels {
 
 }  // namespace
 
-size_t window_nystromformer_workspace(const LandmarkParams& params, bool batch_init, const Limits& limits) {
+size_t window_nystromformer_workspace(const LandmarkParams& params, bool batch_init,
+                                      const Limits& limits) {
   return params.shape.windows() == 0 ? 0 : LandmarkPlan(params, limits).workspace(batch_init);
 }
 
-Status window_nystromformer(const LandmarkParams& params, bool batch_init, Type type, const void* qkv, void* out,
-                            void* workspace, Stream stream, const Limits& limits) {
+Status window_nystromformer(const LandmarkParams& params, bool batch_init, Type type,
+                            const void* qkv, void* out, void* workspace, Stream stream,
+                            const Limits& limits) {
   return launch_landmarks<Kernels>(params, batch_init, type, qkv, out, workspace, stream, limits);
 }
 

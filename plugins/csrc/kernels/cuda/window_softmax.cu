@@ -24,10 +24,10 @@ struct Job {
   Windows shape;
   int chunks, parts;  // of the queries; of the value channels
   int64_t blocks;
-  int width;         // of vector accesses
-  int step;          // of tiles of channels
-  bool stage_bias;   // the head's column of the table fits into shared memory
-  float scale;       // times log2(e)
+  int width;        // of vector accesses
+  int step;         // of tiles of channels
+  bool stage_bias;  // the head's column of the table fits into shared memory
+  float scale;      // times log2(e)
 };
 
 struct Layout {
@@ -37,7 +37,8 @@ struct Layout {
   int *query_pixels, *key_pixels;
 
   template <class Memory>
-  __host__ __device__ Layout(const Windows& s, int step, int warps, bool with_bias, Memory& memory) {
+  __host__ __device__ Layout(const Windows& s, int step, int warps, bool with_bias,
+                             Memory& memory) {
     queries = memory.template take<float>(kQueries * warps * step);
     keys = memory.template take<float>(kTokens * step);
     values = memory.template take<float>(kTokens * step);
@@ -50,18 +51,19 @@ struct Layout {
 
 // A tile of channels of a block's tokens, in shared memory.
 template <class T>
-__device__ __forceinline__ void stage_tokens(const Job& job, const T* map, const int* pixels, int rows, int count,
-                                             int channels, float* tile) {
+__device__ __forceinline__ void stage_tokens(const Job& job, const T* map, const int* pixels,
+                                             int rows, int count, int channels, float* tile) {
   with_width(job.width, [&](auto width) {
-    stage<decltype(width)::value>(map, job.shape.channels, pixels, rows, count, channels, tile, job.step,
-                                  int(threadIdx.x), int(blockDim.x));
+    stage<decltype(width)::value>(map, job.shape.channels, pixels, rows, count, channels, tile,
+                                  job.step, int(threadIdx.x), int(blockDim.x));
   });
 }
 
 // Adds bias and mask to the logits of 4 queries with keys first + column + 8 j.
 template <class T>
-__device__ __forceinline__ void bend(const Job& job, const Place& place, const T* table, const float* bias, int head,
-                                     const int (&queries)[4], int first, Result<4>& logits) {
+__device__ __forceinline__ void bend(const Job& job, const Place& place, const T* table,
+                                     const float* bias, int head, const int (&queries)[4],
+                                     int first, Result<4>& logits) {
   const Windows& s = job.shape;
   const int entries_w = 2 * s.window_w - 1, last = s.tokens - 1;
 #pragma unroll
@@ -73,8 +75,9 @@ __device__ __forceinline__ void bend(const Job& job, const Place& place, const T
       const int qy = queries[i] / s.window_w, qx = queries[i] % s.window_w;
       if (table != nullptr) {
         const int entry = (qy - ky + s.window_h - 1) * entries_w + qx - kx + s.window_w - 1;
-        logits.v[i][j] +=
-            job.stage_bias ? bias[entry] : to_float(table[int64_t(entry) * s.heads + head]) * kLog2E;
+        logits.v[i][j] += job.stage_bias
+                              ? bias[entry]
+                              : to_float(table[int64_t(entry) * s.heads + head]) * kLog2E;
       }
       if (place.cut && place.region(qy, qx) != key_region) logits.v[i][j] += kApart;
     }
@@ -83,7 +86,8 @@ __device__ __forceinline__ void bend(const Job& job, const Place& place, const T
 
 template <class T>
 __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
-    window_softmax_kernel(Job job, const T* __restrict__ qkv, const T* __restrict__ table, T* __restrict__ out) {
+    window_softmax_kernel(Job job, const T* __restrict__ qkv, const T* __restrict__ table,
+                          T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
   const Windows& s = job.shape;
@@ -94,7 +98,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
   const int chunk = rest % job.chunks, head = rest / job.chunks % s.heads;
   const Place place(s, rest / job.chunks / s.heads);
   const Head<T> in(s, qkv, head);
-  const int first_query = chunk * kQueries * warps, query_count = min(kQueries * warps, s.tokens - first_query);
+  const int first_query = chunk * kQueries * warps,
+            query_count = min(kQueries * warps, s.tokens - first_query);
   const int first_channel = part * kChunk, channels = min(kChunk, s.value_dim - first_channel);
   const bool bent = table != nullptr || place.cut, one_chunk = s.head_dim <= kChunk;
 
@@ -108,7 +113,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
     for (int i = thread; i < (2 * s.window_h - 1) * (2 * s.window_w - 1); i += threads)
       b.bias[i] = to_float(table[int64_t(i) * s.heads + head]) * kLog2E;
   __syncthreads();
-  if (one_chunk) stage_tokens(job, in.q, b.query_pixels, kQueries * warps, query_count, s.head_dim, b.queries);
+  if (one_chunk)
+    stage_tokens(job, in.q, b.query_pixels, kQueries * warps, query_count, s.head_dim, b.queries);
 
   Result<4> sums[kParts];  // 4 queries; channels 4 column + 32 part ... + 3
 #pragma unroll
@@ -128,10 +134,11 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
       const int n = min(kChunk, s.head_dim - c);
       if (c > 0) __syncthreads();  // the tiles are free
       stage_tokens(job, in.k + c, b.key_pixels, kTokens, count, n, b.keys);
-      if (!one_chunk) stage_tokens(job, in.q + c, b.query_pixels, kQueries * warps, query_count, n, b.queries);
+      if (!one_chunk)
+        stage_tokens(job, in.q + c, b.query_pixels, kQueries * warps, query_count, n, b.queries);
       __syncthreads();
-      add_rows_by_rows(scores, b.queries + row * job.step, job.step, b.keys + column * job.step, 8 * job.step,
-                       round_up(n, 4));
+      add_rows_by_rows(scores, b.queries + row * job.step, job.step, b.keys + column * job.step,
+                       8 * job.step, round_up(n, 4));
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -146,7 +153,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
       for (int j = 0; j < 4; ++j)
         if (column + 8 * j < count) most = fmaxf(most, scores.v[i][j]);
 #pragma unroll
-      for (int lanes = 4; lanes > 0; lanes /= 2) most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, lanes));
+      for (int lanes = 4; lanes > 0; lanes /= 2)
+        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, lanes));
       const float correction = exp2f(maxima[i] - most);
       float total = 0.0f;
 #pragma unroll
@@ -176,7 +184,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
 #pragma unroll
     for (int lanes = 4; lanes > 0; lanes /= 2) total += __shfl_xor_sync(kAllLanes, total, lanes);
     if (row + i >= query_count) continue;
-    T* const token = out + b.query_pixels[row + i] * s.out_channels + head * s.value_dim + first_channel;
+    T* const token =
+        out + b.query_pixels[row + i] * s.out_channels + head * s.value_dim + first_channel;
     const float factor = 1.0f / total;
 #pragma unroll
     for (int p = 0; p < kParts; ++p) {
@@ -205,18 +214,21 @@ Status enqueue(const WindowShape& shape, const T* qkv, const T* table, T* out, c
   job.width = common_width(shape.head_dim, shape.value_dim, qkv, out, sizeof(T));
   job.scale = shape.scale * kLog2E;
   int warps = int(limits.warps);
-  while (warps > 1 && (kQueries * warps / 2 >= s.tokens || layout_bytes(job, warps, false) > limits.shared_bytes))
+  while (warps > 1 && (kQueries * warps / 2 >= s.tokens ||
+                       layout_bytes(job, warps, false) > limits.shared_bytes))
     warps /= 2;
   if (layout_bytes(job, warps, false) > limits.shared_bytes) return Status::kUnsupported;
-  job.stage_bias = table != nullptr && (2 * shape.window_h - 1) * (2 * shape.window_w - 1) < limits.shared_bytes &&
+  job.stage_bias = table != nullptr &&
+                   (2 * shape.window_h - 1) * (2 * shape.window_w - 1) < limits.shared_bytes &&
                    layout_bytes(job, warps, true) <= limits.shared_bytes;
   job.chunks = (s.tokens + kQueries * warps - 1) / (kQueries * warps);
   job.parts = (s.value_dim + kChunk - 1) / kChunk;
   job.blocks = shape.windows() * shape.heads * job.chunks * job.parts;
   if (job.blocks > 0x7fffffff) return Status::kUnsupported;
   const int64_t bytes = layout_bytes(job, warps, job.stage_bias);
-  const cudaError_t error = launch(window_softmax_kernel<T>, dim3(static_cast<unsigned>(job.blocks)), dim3(unsigned(warps * kWarp)),
-                                   size_t(bytes), stream, job, qkv, table, out);
+  const cudaError_t error =
+      launch(window_softmax_kernel<T>, dim3(static_cast<unsigned>(job.blocks)),
+             dim3(unsigned(warps * kWarp)), size_t(bytes), stream, job, qkv, table, out);
   return error == cudaSuccess ? Status::kOk : Status::kLaunch;
 }
 
@@ -224,14 +236,14 @@ Status enqueue(const WindowShape& shape, const T* qkv, const T* table, T* out, c
 
 size_t window_softmax_workspace(const WindowShape&, const Limits&) { return 0; }
 
-Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table, void* out,
-                      void*, Stream stream, const Limits& limits) {
+Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
+                      void* out, void*, Stream stream, const Limits& limits) {
   if (shape.windows() == 0) return Status::kOk;
   if (!countable(shape)) return Status::kUnsupported;
   return with_type(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
-    return enqueue(shape, static_cast<const T*>(qkv), static_cast<const T*>(bias_table), static_cast<T*>(out),
-                   static_cast<cudaStream_t>(stream), limits);
+    return enqueue(shape, static_cast<const T*>(qkv), static_cast<const T*>(bias_table),
+                   static_cast<T*>(out), static_cast<cudaStream_t>(stream), limits);
   });
 }
 

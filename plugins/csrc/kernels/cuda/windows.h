@@ -24,10 +24,21 @@ struct Windows {
 inline bool countable(const WindowShape& s) { return s.batch * s.height * s.width <= 0x7fffffff; }
 
 inline Windows windows(const WindowShape& s) {
-  return Windows{int(s.height),   int(s.width),     int(s.heads),   int(s.head_dim),
-                 int(s.value_dim), int(s.window_h), int(s.window_w), int(s.shift_h),
-                 int(s.shift_w),  int(s.mask),      int(s.tokens()), int(s.height / s.window_h),
-                 int(s.width / s.window_w), s.channels(), s.heads * s.value_dim};
+  return Windows{int(s.height),
+                 int(s.width),
+                 int(s.heads),
+                 int(s.head_dim),
+                 int(s.value_dim),
+                 int(s.window_h),
+                 int(s.window_w),
+                 int(s.shift_h),
+                 int(s.shift_w),
+                 int(s.mask),
+                 int(s.tokens()),
+                 int(s.height / s.window_h),
+                 int(s.width / s.window_w),
+                 s.channels(),
+                 s.heads * s.value_dim};
 }
 
 // A window in the map. Rows and columns from the cuts on belong to other Swin regions.
@@ -77,7 +88,8 @@ struct Head {
 
 // Writes channels c ... c + 3 of an output token, as far as they exist.
 template <class T>
-__device__ __forceinline__ void write4(T* token, int c, int channels, int width, const float (&v)[4]) {
+__device__ __forceinline__ void write4(T* token, int c, int channels, int width,
+                                       const float (&v)[4]) {
   if (width == 4) {
     store<4>(token + c, v);
   } else if (width == 2) {

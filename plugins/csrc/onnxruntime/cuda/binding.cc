@@ -7,12 +7,10 @@ namespace {
 
 void require_ok(nystra::Status status) {
   switch (status) {
-    case nystra::Status::kOk:
-      return;
+    case nystra::Status::kOk: return;
     case nystra::Status::kNoScratch:
       throw std::runtime_error("the kernel needs a workspace and got none");
-    case nystra::Status::kUnsupported:
-      throw Refusal("sizes beyond what the kernel was made for");
+    case nystra::Status::kUnsupported: throw Refusal("sizes beyond what the kernel was made for");
     case nystra::Status::kLaunch:
       throw std::runtime_error(
           "CUDA refused to launch the kernel: no device, a driver older than the CUDA this library "

@@ -11,10 +11,12 @@ using nvinfer1::DynamicPluginTensorDesc;
 using nvinfer1::TensorFormat;
 
 const std::vector<DataType> kElements = {DataType::kFLOAT, DataType::kHALF, DataType::kBF16};
-const std::vector<DataType> kTypes = {DataType::kFLOAT, DataType::kHALF,  DataType::kBF16, DataType::kINT8, DataType::kINT32,
-                                      DataType::kINT64, DataType::kUINT8, DataType::kBOOL, DataType::kFP8};
-const std::vector<TensorFormat> kFormats = {TensorFormat::kLINEAR, TensorFormat::kCHW2, TensorFormat::kHWC8,
-                                            TensorFormat::kCHW4, TensorFormat::kCHW32, TensorFormat::kHWC};
+const std::vector<DataType> kTypes = {DataType::kFLOAT, DataType::kHALF,  DataType::kBF16,
+                                      DataType::kINT8,  DataType::kINT32, DataType::kINT64,
+                                      DataType::kUINT8, DataType::kBOOL,  DataType::kFP8};
+const std::vector<TensorFormat> kFormats = {TensorFormat::kLINEAR, TensorFormat::kCHW2,
+                                            TensorFormat::kHWC8,   TensorFormat::kCHW4,
+                                            TensorFormat::kCHW32,  TensorFormat::kHWC};
 
 DataType type_of(char kind, DataType element) { return kind == 'I' ? DataType::kINT32 : element; }
 
@@ -30,9 +32,11 @@ DynamicPluginTensorDesc described(const Shape& shape, DataType type) {
   return {{d, type, TensorFormat::kLINEAR, 1.0f}, d, d, d};
 }
 
-std::vector<DynamicPluginTensorDesc> described(const std::vector<Shape>& shapes, const std::string& kinds) {
+std::vector<DynamicPluginTensorDesc> described(const std::vector<Shape>& shapes,
+                                               const std::string& kinds) {
   std::vector<DynamicPluginTensorDesc> result;
-  for (size_t i = 0; i < shapes.size(); ++i) result.push_back(described(shapes[i], type_of(kinds[i], DataType::kFLOAT)));
+  for (size_t i = 0; i < shapes.size(); ++i)
+    result.push_back(described(shapes[i], type_of(kinds[i], DataType::kFLOAT)));
   return result;
 }
 
@@ -49,7 +53,9 @@ void check_types(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report& 
       std::vector<DataType> wrong = in;
       wrong[i] = DataType::kINT8;
       bool refused = false;
-      words([&] { refused = plugin.getOutputDataTypes(out.data(), outputs, wrong.data(), inputs) != 0; });
+      words([&] {
+        refused = plugin.getOutputDataTypes(out.data(), outputs, wrong.data(), inputs) != 0;
+      });
       report.check(refused, e.name + ": an int8 input is refused");
     }
   }
@@ -72,9 +78,10 @@ void check_formats(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report
           const bool fits = any ? std::count(kElements.begin(), kElements.end(), type) > 0
                                 : type == type_of(kinds[place], element);
           const bool expected = fits && format == TensorFormat::kLINEAR;
-          report.check(plugin.supportsFormatCombination(int32_t(place), asked.data(), inputs, outputs) == expected,
-                       e.name + ": format " + std::to_string(int(format)) + " of type " + std::to_string(int(type)) +
-                           " at place " + std::to_string(place));
+          report.check(plugin.supportsFormatCombination(int32_t(place), asked.data(), inputs,
+                                                        outputs) == expected,
+                       e.name + ": format " + std::to_string(int(format)) + " of type " +
+                           std::to_string(int(type)) + " at place " + std::to_string(place));
         }
       }
     }
@@ -100,7 +107,8 @@ void check_shapes(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report&
       for (size_t j = 0; open && j < shape.size(); ++j) shape[j] = e.dynamic[i][j] ? -1 : shape[j];
       in.push_back(builder.shape(shape));
     }
-    bool right = plugin.getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0, out.data(), int32_t(out.size()), builder) == 0;
+    bool right = plugin.getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0, out.data(),
+                                        int32_t(out.size()), builder) == 0;
     for (size_t i = 0; right && i < out.size(); ++i) {
       Shape expected = e.output_shapes[i];
       for (int32_t j = 0; open && j < in[0].nbDims; ++j) {
@@ -110,7 +118,8 @@ void check_shapes(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report&
       }
       right = right && same(out[i], expected);
     }
-    report.check(right, e.name + (open ? ": output shapes of open sizes" : ": output shapes of known sizes"));
+    report.check(right, e.name + (open ? ": output shapes of open sizes"
+                                       : ": output shapes of known sizes"));
   }
 }
 
@@ -120,15 +129,18 @@ void check_bad_shapes(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Rep
     SizeBuilder builder;
     std::vector<nvinfer1::DimsExprs> in, out(e.outputs.size());
     for (const Shape& shape : row.shapes) in.push_back(builder.shape(shape));
-    const std::vector<DynamicPluginTensorDesc> given = described(row.shapes, e.inputs), outs = described(e.output_shapes, e.outputs);
+    const std::vector<DynamicPluginTensorDesc> given = described(row.shapes, e.inputs),
+                                               outs = described(e.output_shapes, e.outputs);
     bool refused = false;
     std::string said = words([&] {
-      refused = plugin.getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0, out.data(), int32_t(out.size()), builder) != 0;
+      refused = plugin.getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0, out.data(),
+                                       int32_t(out.size()), builder) != 0;
     });
     report.check(refused && said.find(row.expected) != std::string::npos,
                  e.name + ": getOutputShapes says \"" + row.expected + "\"; it said: " + said);
     said = words([&] {
-      refused = plugin.configurePlugin(given.data(), int32_t(given.size()), outs.data(), int32_t(outs.size())) != 0;
+      refused = plugin.configurePlugin(given.data(), int32_t(given.size()), outs.data(),
+                                       int32_t(outs.size())) != 0;
     });
     report.check(refused && said.find(row.expected) != std::string::npos,
                  e.name + ": configurePlugin says \"" + row.expected + "\"; it said: " + said);
@@ -143,7 +155,8 @@ void check_workspace(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Repo
     std::vector<Shape> shapes = e.shapes;
     shapes[0][0] = batch;
     const std::vector<DynamicPluginTensorDesc> in = described(shapes, e.inputs);
-    const size_t bytes = plugin.getWorkspaceSize(in.data(), int32_t(in.size()), out.data(), int32_t(out.size()));
+    const size_t bytes =
+        plugin.getWorkspaceSize(in.data(), int32_t(in.size()), out.data(), int32_t(out.size()));
     report.check(bytes >= before, e.name + ": the workspace grows with the shape");
     before = bytes;
   }
@@ -157,7 +170,8 @@ void check_build(nvinfer1::IPluginCreatorV3One& creator, const Example& e, Repor
   if (plugin == nullptr) return;  // reported by check_creator
   nvinfer1::IPluginV3OneCore* const named = core(*plugin);
   nvinfer1::IPluginV3OneBuild* const built = build(*plugin);
-  report.check(named != nullptr && built != nullptr && runtime(*plugin) != nullptr, e.name + ": all three capabilities");
+  report.check(named != nullptr && built != nullptr && runtime(*plugin) != nullptr,
+               e.name + ": all three capabilities");
   if (named == nullptr || built == nullptr) return;
   report.check(named->getPluginName() == e.name && std::string(named->getPluginVersion()) == "1" &&
                    std::string(named->getPluginNamespace()).empty(),
@@ -167,9 +181,11 @@ void check_build(nvinfer1::IPluginCreatorV3One& creator, const Example& e, Repor
   check_formats(*built, e, report);
   check_shapes(*built, e, report);
   check_bad_shapes(*built, e, report);
-  const std::vector<DynamicPluginTensorDesc> in = described(e.shapes, e.inputs), out = described(e.output_shapes, e.outputs);
-  report.check(built->configurePlugin(in.data(), int32_t(in.size()), out.data(), int32_t(out.size())) == 0,
-               e.name + ": configurePlugin takes a good shape");
+  const std::vector<DynamicPluginTensorDesc> in = described(e.shapes, e.inputs),
+                                             out = described(e.output_shapes, e.outputs);
+  report.check(
+      built->configurePlugin(in.data(), int32_t(in.size()), out.data(), int32_t(out.size())) == 0,
+      e.name + ": configurePlugin takes a good shape");
   check_workspace(*built, e, report);
 }
 

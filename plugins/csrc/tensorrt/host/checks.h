@@ -26,6 +26,7 @@ void check_build(nvinfer1::IPluginCreatorV3One& creator, const Example& example,
 void check_lives(nvinfer1::IPluginCreatorV3One& creator, const Example& example, Report& report);
 
 // Changes of shape at run time, and that enqueue fails cleanly where there is no device.
-void check_runtime(nvinfer1::IPluginCreatorV3One& creator, const Example& example, bool device, Report& report);
+void check_runtime(nvinfer1::IPluginCreatorV3One& creator, const Example& example, bool device,
+                   Report& report);
 
 }  // namespace nystra::host

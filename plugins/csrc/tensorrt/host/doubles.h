@@ -51,7 +51,8 @@ class SizeBuilder final : public nvinfer1::IExprBuilder {
    public:
     explicit Impl(SizeBuilder& owner) : owner_(owner) {}
     const nvinfer1::IDimensionExpr* constant(int64_t value) override { return owner_.size(value); }
-    const nvinfer1::IDimensionExpr* operation(nvinfer1::DimensionOperation, const nvinfer1::IDimensionExpr&,
+    const nvinfer1::IDimensionExpr* operation(nvinfer1::DimensionOperation,
+                                              const nvinfer1::IDimensionExpr&,
                                               const nvinfer1::IDimensionExpr&) override {
       return owner_.size(-1);
     }

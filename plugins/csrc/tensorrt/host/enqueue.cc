@@ -17,7 +17,8 @@ using nvinfer1::PluginTensorDesc;
 constexpr size_t kGuard = 256;  // bytes on either side of a buffer
 
 void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
 }
 
 struct Case {
@@ -27,7 +28,9 @@ struct Case {
   std::vector<PluginTensorDesc> in, out;
 };
 
-size_t element_bytes(DataType type) { return type == DataType::kFLOAT || type == DataType::kINT32 ? 4 : 2; }
+size_t element_bytes(DataType type) {
+  return type == DataType::kFLOAT || type == DataType::kINT32 ? 4 : 2;
+}
 
 size_t bytes(const PluginTensorDesc& tensor) {
   size_t n = element_bytes(tensor.type);
@@ -69,7 +72,9 @@ std::vector<Case> read_cases(const std::string& path) {
       Case one;
       std::string type;
       line >> one.name >> one.op >> type;
-      one.type = type == "float16" ? DataType::kHALF : type == "bfloat16" ? DataType::kBF16 : DataType::kFLOAT;
+      one.type = type == "float16"    ? DataType::kHALF
+                 : type == "bfloat16" ? DataType::kBF16
+                                      : DataType::kFLOAT;
       cases.push_back(one);
     } else if (cases.empty()) {
       throw std::runtime_error(path + " does not begin with a case");
@@ -104,16 +109,20 @@ class Buffer {
   void* get() const { return static_cast<char*>(memory_) + kGuard; }
 
   void copy_from(const std::vector<char>& data) {
-    if (data.size() != size_) throw std::runtime_error("an input file has another size than its shape");
-    check(cudaMemcpy(get(), data.data(), size_, cudaMemcpyHostToDevice), "cudaMemcpy to the device");
+    if (data.size() != size_)
+      throw std::runtime_error("an input file has another size than its shape");
+    check(cudaMemcpy(get(), data.data(), size_, cudaMemcpyHostToDevice),
+          "cudaMemcpy to the device");
   }
 
   // The bytes; throws where a guard was written to.
   std::vector<char> contents() const {
     std::vector<char> all(size_ + 2 * kGuard);
-    check(cudaMemcpy(all.data(), memory_, all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy from the device");
+    check(cudaMemcpy(all.data(), memory_, all.size(), cudaMemcpyDeviceToHost),
+          "cudaMemcpy from the device");
     for (size_t i = 0; i < kGuard; ++i)
-      if (all[i] != '\xFF' || all[all.size() - 1 - i] != '\xFF') throw std::runtime_error("bytes around a buffer were written");
+      if (all[i] != '\xFF' || all[all.size() - 1 - i] != '\xFF')
+        throw std::runtime_error("bytes around a buffer were written");
     return {all.begin() + kGuard, all.end() - kGuard};
   }
 
@@ -122,7 +131,8 @@ class Buffer {
   void* memory_ = nullptr;
 };
 
-std::vector<nvinfer1::DynamicPluginTensorDesc> dynamic(const std::vector<PluginTensorDesc>& tensors) {
+std::vector<nvinfer1::DynamicPluginTensorDesc> dynamic(
+    const std::vector<PluginTensorDesc>& tensors) {
   std::vector<nvinfer1::DynamicPluginTensorDesc> result;
   for (const PluginTensorDesc& one : tensors) result.push_back({one, one.dims, one.dims, one.dims});
   return result;
@@ -132,7 +142,8 @@ std::vector<nvinfer1::DynamicPluginTensorDesc> dynamic(const std::vector<PluginT
 void run(nvinfer1::IPluginV3OneRuntime& plugin, const Case& c, const std::vector<const void*>& in,
          const std::vector<void*>& out, void* workspace, cudaStream_t stream, bool captured) {
   if (captured) check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
-  const int32_t status = plugin.enqueue(c.in.data(), c.out.data(), in.data(), out.data(), workspace, stream);
+  const int32_t status =
+      plugin.enqueue(c.in.data(), c.out.data(), in.data(), out.data(), workspace, stream);
   if (captured) {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t ready = nullptr;
@@ -147,7 +158,8 @@ void run(nvinfer1::IPluginV3OneRuntime& plugin, const Case& c, const std::vector
   check(cudaStreamSynchronize(stream), "the kernel");
 }
 
-void run_case(const Library& library, const Case& c, const std::string& folder, const std::string& out_folder) {
+void run_case(const Library& library, const Case& c, const std::string& folder,
+              const std::string& out_folder) {
   nvinfer1::IPluginCreatorV3One* const creator = library.creator(c.op);
   if (creator == nullptr) throw std::runtime_error("the library has no " + c.op);
   PluginPointer plugin;
@@ -155,7 +167,8 @@ void run_case(const Library& library, const Case& c, const std::string& folder, 
   const std::string said = words([&] {
     plugin = create(*creator, c.fields);
     if (plugin != nullptr)
-      shapes = runtime(*plugin)->onShapeChange(c.in.data(), int32_t(c.in.size()), c.out.data(), int32_t(c.out.size()));
+      shapes = runtime(*plugin)->onShapeChange(c.in.data(), int32_t(c.in.size()), c.out.data(),
+                                               int32_t(c.out.size()));
   });
   if (shapes != 0) return write(out_folder + "/" + c.name + ".refused", {said.begin(), said.end()});
 
@@ -172,8 +185,9 @@ void run_case(const Library& library, const Case& c, const std::string& folder, 
     out.push_back(buffers.back()->get());
   }
   const auto in_dynamic = dynamic(c.in), out_dynamic = dynamic(c.out);
-  const size_t needed = build(*plugin)->getWorkspaceSize(in_dynamic.data(), int32_t(in_dynamic.size()),
-                                                         out_dynamic.data(), int32_t(out_dynamic.size()));
+  const size_t needed =
+      build(*plugin)->getWorkspaceSize(in_dynamic.data(), int32_t(in_dynamic.size()),
+                                       out_dynamic.data(), int32_t(out_dynamic.size()));
   Buffer workspace(needed);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
@@ -208,7 +222,8 @@ bool device(std::string* words) {
   }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-  *words = std::string(properties.name) + ", sm_" + std::to_string(10 * properties.major + properties.minor);
+  *words = std::string(properties.name) + ", sm_" +
+           std::to_string(10 * properties.major + properties.minor);
   return true;
 }
 

@@ -6,7 +6,8 @@
 namespace nystra::host {
 namespace {
 
-const std::vector<std::string> kWindowed = {"NystraWindowSoftmax", "NystraWindowNystrom", "NystraWindowNystromformer"};
+const std::vector<std::string> kWindowed = {"NystraWindowSoftmax", "NystraWindowNystrom",
+                                            "NystraWindowNystromformer"};
 const std::vector<std::string> kLandmarks = {"NystraWindowNystrom", "NystraWindowNystromformer"};
 const std::vector<std::string> kAll = {"NystraPinv", "NystraWindowSoftmax", "NystraWindowNystrom",
                                        "NystraWindowNystromformer", "NystraPatchMatch"};
@@ -17,23 +18,46 @@ Fields with(Fields fields, const Fields& more) {
 }
 
 std::vector<Example> make_examples() {
-  const Fields window = {{"heads", 2},   {"head_dim", 5}, {"value_dim", 3}, {"window_h", 8}, {"window_w", 4},
-                         {"shift_h", 4}, {"shift_w", 2},  {"mask", 1},      {"scale", 0.4f}, {"revision", 1}};
-  const Fields landmarks =
-      with(window, {{"landmark_rows", 2}, {"landmark_cols", 2}, {"iterations", 3}, {"batch_init", 0}});
+  const Fields window = {{"heads", 2},    {"head_dim", 5}, {"value_dim", 3}, {"window_h", 8},
+                         {"window_w", 4}, {"shift_h", 4},  {"shift_w", 2},   {"mask", 1},
+                         {"scale", 0.4f}, {"revision", 1}};
+  const Fields landmarks = with(
+      window, {{"landmark_rows", 2}, {"landmark_cols", 2}, {"iterations", 3}, {"batch_init", 0}});
   const Shape qkv = {2, 16, 8, 26}, out = {2, 16, 8, 6};
   const std::vector<bool> open = {true, true, true, false};
   const Fields search = {{"patch_size", 3}, {"iterations", 2}, {"neighbors", 3},
                          {"metric", 0},     {"seed", 7},       {"revision", 1}};
   const std::vector<bool> all = {true, true, true, true}, map = {true, false, true, true};
-  const Example patch_match = {"NystraPatchMatch", "TTTTI", "IT", search,
-                               {{2, 4, 6, 5}, {2, 4, 7, 3}, {2, 1, 6, 5}, {1, 1, 1, 1}, {1, 1, 1, 1}},
-                               {map, map, all, all, all},
-                               {{2, 3, 6, 5}, {2, 3, 6, 5}}};
+  const Example patch_match = {
+      "NystraPatchMatch",
+      "TTTTI",
+      "IT",
+      search,
+      {{2, 4, 6, 5}, {2, 4, 7, 3}, {2, 1, 6, 5}, {1, 1, 1, 1}, {1, 1, 1, 1}},
+      {map, map, all, all, all},
+      {{2, 3, 6, 5}, {2, 3, 6, 5}}};
   return {
-      {"NystraPinv", "T", "T", {{"iterations", 3}, {"batch_init", 1}, {"revision", 1}}, {{3, 6, 6}}, {{true, true, true}}, {{3, 6, 6}}},
-      {"NystraWindowSoftmax", "TT", "T", with(window, {{"bias", 1}}), {qkv, {105, 2}}, {open, {false, false}}, {out}},
-      {"NystraWindowNystrom", "T", "T", with(landmarks, {{"threshold", 5.0f}, {"guard", 0.02f}}), {qkv}, {open}, {out}},
+      {"NystraPinv",
+       "T",
+       "T",
+       {{"iterations", 3}, {"batch_init", 1}, {"revision", 1}},
+       {{3, 6, 6}},
+       {{true, true, true}},
+       {{3, 6, 6}}},
+      {"NystraWindowSoftmax",
+       "TT",
+       "T",
+       with(window, {{"bias", 1}}),
+       {qkv, {105, 2}},
+       {open, {false, false}},
+       {out}},
+      {"NystraWindowNystrom",
+       "T",
+       "T",
+       with(landmarks, {{"threshold", 5.0f}, {"guard", 0.02f}}),
+       {qkv},
+       {open},
+       {out}},
       {"NystraWindowNystromformer", "T", "T", landmarks, {qkv}, {open}, {out}},
       patch_match,
   };
@@ -41,13 +65,15 @@ std::vector<Example> make_examples() {
 
 std::vector<BadFields> make_bad_fields() {
   std::vector<BadFields> rows;
-  const auto add = [&](const std::vector<std::string>& names, const Fields& changes, const std::string& expected) {
+  const auto add = [&](const std::vector<std::string>& names, const Fields& changes,
+                       const std::string& expected) {
     for (const std::string& name : names) rows.push_back({name, changes, {}, expected});
   };
   add(kAll, {{"revision", 2}}, "the node is of revision 2, this library of nystra");
   add(kAll, {{"revision", "1"}}, "attribute revision is no single INT (kINT32)");
   add(kAll, {{"bogus", 1}}, "unknown attribute bogus; expected ");
-  for (const std::string& name : kAll) rows.push_back({name, {}, {"revision"}, "attribute revision is missing"});
+  for (const std::string& name : kAll)
+    rows.push_back({name, {}, {"revision"}, "attribute revision is missing"});
   add(kWindowed, {{"heads", 0}}, "attribute heads is 0; expected 1 to 1024");
   add(kWindowed, {{"heads", 2.0f}}, "attribute heads is no single INT");
   add(kWindowed, {{"value_dim", 1025}}, "attribute value_dim is 1025; expected 1 to 1024");
@@ -57,7 +83,8 @@ std::vector<BadFields> make_bad_fields() {
   add(kWindowed, {{"scale", 1}}, "attribute scale is no single FLOAT (kFLOAT32)");
   add(kWindowed, {{"scale", NAN}}, "attribute scale is ");
   add(kWindowed, {{"scale", INFINITY}}, "attribute scale is inf; expected 0 to 1000000");
-  for (const std::string& name : kWindowed) rows.push_back({name, {}, {"head_dim"}, "attribute head_dim is missing"});
+  for (const std::string& name : kWindowed)
+    rows.push_back({name, {}, {"head_dim"}, "attribute head_dim is missing"});
   add(kLandmarks, {{"landmark_rows", 33}}, "33 x 2 landmarks; expected at most 64");
   add(kLandmarks, {{"landmark_cols", 1}}, "cuts a landmark's cell (1 cells)");
   add(kLandmarks, {{"iterations", 9}}, "attribute iterations is 9; expected 1 to 8");
@@ -65,8 +92,10 @@ std::vector<BadFields> make_bad_fields() {
   add({"NystraPinv"}, {{"batch_init", -1}}, "attribute batch_init is -1; expected 0 to 1");
   add({"NystraWindowSoftmax"}, {{"bias", 3}}, "attribute bias is 3; expected 0 to 1");
   add({"NystraWindowNystrom"}, {{"guard", -0.5f}}, "attribute guard is -0.5; expected 0 to 0.5");
-  add({"NystraWindowNystrom"}, {{"threshold", 1e9f}}, "attribute threshold is 1e+09; expected -30 to 30");
-  add({"NystraPatchMatch"}, {{"patch_size", 4}}, "attribute patch_size is 4; expected an odd number");
+  add({"NystraWindowNystrom"}, {{"threshold", 1e9f}},
+      "attribute threshold is 1e+09; expected -30 to 30");
+  add({"NystraPatchMatch"}, {{"patch_size", 4}},
+      "attribute patch_size is 4; expected an odd number");
   add({"NystraPatchMatch"}, {{"patch_size", 25}}, "attribute patch_size is 25; expected 1 to 23");
   add({"NystraPatchMatch"}, {{"iterations", 17}}, "attribute iterations is 17; expected 1 to 16");
   add({"NystraPatchMatch"}, {{"neighbors", 33}}, "attribute neighbors is 33; expected 1 to 32");
@@ -80,7 +109,9 @@ std::vector<BadShapes> make_bad_shapes() {
       {"NystraPinv", {{6}}, "input A is (6); expected square matrices"},
       {"NystraPinv", {{2, 6, 5}}, "input A is (2, 6, 5); expected square matrices"},
       {"NystraPinv", {{1, 129, 129}}, "input A is (1, 129, 129); expected m from 1 to 128"},
-      {"NystraWindowSoftmax", {{2, 16, 8, 26}, {104, 2}}, "input bias_table is (104, 2); expected (105, 2)"},
+      {"NystraWindowSoftmax",
+       {{2, 16, 8, 26}, {104, 2}},
+       "input bias_table is (104, 2); expected (105, 2)"},
       {"NystraWindowSoftmax", {{2, 16, 8, 26}, {1}}, "input bias_table is (1); expected (105, 2)"},
   };
   const std::vector<Shape> good = example("NystraPatchMatch").shapes;
@@ -90,7 +121,8 @@ std::vector<BadShapes> make_bad_shapes() {
     rows.push_back({"NystraPatchMatch", shapes, expected});
   };
   search(0, {4, 6, 5}, "input query is (4, 6, 5); expected rank 4");
-  search(1, {2, 5, 7, 3}, "input key is (2, 5, 7, 3); expected the batch and channels of query, (2, 4, 6, 5)");
+  search(1, {2, 5, 7, 3},
+         "input key is (2, 5, 7, 3); expected the batch and channels of query, (2, 4, 6, 5)");
   search(1, {2, 4, 4096, 4096}, "expected fewer than 16777216 pixels a map");
   search(1, {2, 4, 0, 3}, "input key is (2, 4, 0, 3); expected at least one key");
   search(2, {2, 4, 6, 5}, "input query_mask is (2, 4, 6, 5); expected (2, 1, 6, 5), or 1");

@@ -14,7 +14,7 @@ struct Example {
   std::string name;
   std::string inputs, outputs;  // a letter a tensor: T, or I for int32
   Fields fields;
-  std::vector<Shape> shapes;           // of the inputs
+  std::vector<Shape> shapes;               // of the inputs
   std::vector<std::vector<bool>> dynamic;  // sizes that a network may leave open
   std::vector<Shape> output_shapes;
 };

@@ -21,7 +21,8 @@ FieldCollection::FieldCollection(const Fields& fields) {
       fields_.emplace_back(name.c_str(), real, PluginFieldType::kFLOAT32, 1);
     } else {
       const std::string& text = std::get<std::string>(value);
-      fields_.emplace_back(name.c_str(), text.c_str(), PluginFieldType::kCHAR, int32_t(text.size() + 1));
+      fields_.emplace_back(name.c_str(), text.c_str(), PluginFieldType::kCHAR,
+                           int32_t(text.size() + 1));
     }
   }
   collection_ = {static_cast<int32_t>(fields_.size()), fields_.data()};
@@ -36,7 +37,8 @@ Fields read_fields(const nvinfer1::PluginFieldCollection& collection) {
     } else if (field.type == PluginFieldType::kFLOAT32 && field.length == 1) {
       result[field.name] = *static_cast<const float*>(field.data);
     } else {
-      throw std::runtime_error(std::string("field ") + field.name + " is neither kINT32 nor kFLOAT32");
+      throw std::runtime_error(std::string("field ") + field.name +
+                               " is neither kINT32 nor kFLOAT32");
     }
   }
   return result;
@@ -44,12 +46,14 @@ Fields read_fields(const nvinfer1::PluginFieldCollection& collection) {
 
 Library::Library(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(std::string("cannot open the library: ") + dlerror());
+  if (library == nullptr)
+    throw std::runtime_error(std::string("cannot open the library: ") + dlerror());
   using GetCreators = nvinfer1::IPluginCreatorInterface* const* (*)(int32_t&);
   using SetLoggerFinder = void (*)(nvinfer1::ILoggerFinder*);
   const auto get = reinterpret_cast<GetCreators>(dlsym(library, "getCreators"));
   const auto set = reinterpret_cast<SetLoggerFinder>(dlsym(library, "setLoggerFinder"));
-  if (get == nullptr || set == nullptr) throw std::runtime_error("the library lacks getCreators or setLoggerFinder");
+  if (get == nullptr || set == nullptr)
+    throw std::runtime_error("the library lacks getCreators or setLoggerFinder");
   set(nullptr);
   int32_t count = 0;
   nvinfer1::IPluginCreatorInterface* const* const found = get(count);
@@ -67,15 +71,18 @@ nvinfer1::IPluginCreatorV3One* Library::creator(const std::string& name) const {
 }
 
 nvinfer1::IPluginV3OneCore* core(IPluginV3& plugin) {
-  return static_cast<nvinfer1::IPluginV3OneCore*>(plugin.getCapabilityInterface(PluginCapabilityType::kCORE));
+  return static_cast<nvinfer1::IPluginV3OneCore*>(
+      plugin.getCapabilityInterface(PluginCapabilityType::kCORE));
 }
 
 nvinfer1::IPluginV3OneBuild* build(IPluginV3& plugin) {
-  return static_cast<nvinfer1::IPluginV3OneBuild*>(plugin.getCapabilityInterface(PluginCapabilityType::kBUILD));
+  return static_cast<nvinfer1::IPluginV3OneBuild*>(
+      plugin.getCapabilityInterface(PluginCapabilityType::kBUILD));
 }
 
 nvinfer1::IPluginV3OneRuntime* runtime(IPluginV3& plugin) {
-  return static_cast<nvinfer1::IPluginV3OneRuntime*>(plugin.getCapabilityInterface(PluginCapabilityType::kRUNTIME));
+  return static_cast<nvinfer1::IPluginV3OneRuntime*>(
+      plugin.getCapabilityInterface(PluginCapabilityType::kRUNTIME));
 }
 
 std::string words(const std::function<void()>& work) {

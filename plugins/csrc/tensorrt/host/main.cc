@@ -1,7 +1,8 @@
 // Holds a TensorRT plugin library to what TensorRT asks of it, without TensorRT and without a GPU.
 //
 //   nystra_trt_host LIBRARY                         all checks that need no device
-//   nystra_trt_host LIBRARY --enqueue CASES OUT     the kernels, on a device (exit code 3: none here)
+//   nystra_trt_host LIBRARY --enqueue CASES OUT     the kernels, on a device (exit code 3: none
+//   here)
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -15,7 +16,8 @@ using namespace nystra::host;
 
 int conform(const Library& library, bool device) {
   Report report;
-  report.check(library.creators().size() == examples().size(), "the library has a plugin for every example");
+  report.check(library.creators().size() == examples().size(),
+               "the library has a plugin for every example");
   for (const Example& one : examples()) {
     nvinfer1::IPluginCreatorV3One* const creator = library.creator(one.name);
     report.check(creator != nullptr, one.name + ": the library has it");
@@ -25,7 +27,8 @@ int conform(const Library& library, bool device) {
     check_lives(*creator, one, report);
     check_runtime(*creator, one, device, report);
   }
-  std::printf("%d checks of %zu plugins, %d failed\n", report.checks(), library.creators().size(), report.failures());
+  std::printf("%d checks of %zu plugins, %d failed\n", report.checks(), library.creators().size(),
+              report.failures());
   return report.failures() == 0 ? 0 : 1;
 }
 

@@ -1,0 +1,1 @@
+"""Guided colorization of a grey picture."""

@@ -1,0 +1,1 @@
+"""Inpainting by contextual attention (Yu et al., 2018)."""

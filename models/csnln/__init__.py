@@ -1,0 +1,1 @@
+"""Cross-scale non-local attention (Mei et al., 2020)."""

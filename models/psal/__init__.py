@@ -1,0 +1,1 @@
+"""The PSAL layer: attention to the nearest patches (Cherel et al., 2023)."""

@@ -1,0 +1,1 @@
+"""SwinIR (Liang et al., 2021)."""

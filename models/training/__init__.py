@@ -1,0 +1,1 @@
+"""Training of the small networks that ship with nystra."""

@@ -1,0 +1,1 @@
+"""Whether a model file is right, how good it is, and the gate for CI."""

@@ -1,0 +1,192 @@
+"""The baseline: accepted figures and tolerances, which a model file is held against.
+
+The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
+"tolerance": number}}, "quality": {...}, "speed": {...}}``. The last two say how those figures
+were taken, since they mean nothing otherwise. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..files.json_text import stable_json
+from ..files.writing import atomic_write_bytes
+
+SCHEMA_VERSION = 1
+
+PSNR_CEILING = 100.0
+"""Above so many dB two outputs differ by rounding only, and another CPU rounds otherwise."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A figure that is guarded.
+
+    Attributes:
+        title: For people.
+        unit: For people; empty for a plain number.
+        rule: ``ceiling`` (at most the tolerance), ``drop`` (at least accepted - tolerance),
+            ``growth`` (at most accepted + tolerance), ``growth_share`` and ``drop_share`` (the
+            same with tolerance * accepted).
+        tolerance: Where a baseline is written anew.
+    """
+
+    title: str
+    unit: str
+    rule: str
+    tolerance: float
+
+    def limit(self, accepted: float, tolerance: float) -> float:
+        """Return the worst value that passes."""
+        if self.rule == "ceiling":
+            return tolerance
+        share = abs(accepted) if self.rule.endswith("share") else 1.0
+        step = tolerance * share
+        return accepted + step if self.grows_worse else accepted - step
+
+    def passes(self, measured: float, limit: float) -> bool:
+        """Say whether a value is within its limit; NaN never is."""
+        return measured <= limit if self.grows_worse else measured >= limit
+
+    @property
+    def grows_worse(self) -> bool:
+        """Whether a larger value is a worse one."""
+        return not self.rule.startswith("drop")
+
+
+ITEMS = {
+    "max_abs": Item("largest difference from the references", "", "ceiling", 1e-4),
+    "psnr": Item("lowest PSNR against the references", "dB", "drop", 6.0),
+    "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05),
+    "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001),
+    "nodes": Item("nodes of the graph", "", "growth", 0.0),
+    "bytes": Item("size of the model file", "bytes", "growth_share", 0.02),
+    "speed": Item("times as fast as the other model", "", "drop_share", 0.15),
+}
+"""Everything that can stand in a baseline."""
+
+_SETTINGS: dict[str, dict[str, type]] = {
+    "quality": {"channel": str, "crop_border": int, "pictures": list},
+    "speed": {"against": str, "size": list},
+}
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An accepted figure and how far from it is still fine."""
+
+    accepted: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The accepted figures of a model.
+
+    Attributes:
+        model: Name of the model file, for people.
+        items: Name of `ITEMS` -> the figure.
+        quality: How the quality was taken: ``channel``, ``crop_border``, ``pictures``.
+        speed: How the speed was taken: ``against`` (a file name), ``size`` [height, width].
+    """
+
+    model: str
+    items: Mapping[str, Accepted]
+    quality: Mapping[str, Any] = field(default_factory=dict)
+    speed: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the baseline, at once or not at all.
+
+        Raises:
+            NystraError: The file cannot be written.
+        """
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model,
+            "items": {name: vars(one) for name, one in self.items.items()},
+        }
+        for key in _SETTINGS:
+            if getattr(self, key):
+                document[key] = getattr(self, key)
+        atomic_write_bytes(path, stable_json(document))
+
+
+def read_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        NystraError: The file is missing, not JSON, of another schema version, or holds a key
+            that is unknown or of the wrong type; the message names it.
+    """
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except FileNotFoundError as error:
+        raise NystraError(
+            f"there is no baseline {path}: accept the present figures with --update"
+        ) from error
+    except OSError as error:
+        raise NystraError(f"cannot read the baseline {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise NystraError(f"the baseline {path} is not JSON: {error}") from error
+    where = f"the baseline {path}"
+    if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
+        version = value.get("schema_version") if isinstance(value, dict) else None
+        raise NystraError(
+            f"{where} has the schema_version {version!r}, expected {SCHEMA_VERSION}: name a file "
+            "that nystra check --update wrote"
+        )
+    _only(where, value, {"schema_version", "model", "items", *_SETTINGS}, {"model", "items"})
+    if not isinstance(value["model"], str) or not isinstance(value["items"], dict):
+        raise NystraError(f"{where}: expected model to be text and items to be an object")
+    _only(f"{where}, items", value["items"], set(ITEMS), set())
+    items = {name: _accepted(f"{where}, {name}", one) for name, one in value["items"].items()}
+    settings = {key: _settings(f"{where}, {key}", value.get(key), key) for key in _SETTINGS}
+    for key, name in (("quality", "quality_psnr"), ("speed", "speed")):
+        if name in items and not settings[key]:
+            raise NystraError(f"{where} has the item {name} and no {key!r} that says how it was")
+    return Baseline(value["model"], items, **settings)
+
+
+def _accepted(where: str, value: Any) -> Accepted:
+    if not isinstance(value, dict):
+        raise NystraError(f"{where} is {value!r}, expected accepted and tolerance")
+    both = {"accepted", "tolerance"}
+    _only(where, value, both, both)
+    for key, number in value.items():
+        good = isinstance(number, int | float) and not isinstance(number, bool)
+        if not good or not math.isfinite(number) or (key == "tolerance" and number < 0):
+            raise NystraError(f"{where}: {key} is {number!r}, expected a number, no tolerance < 0")
+    return Accepted(float(value["accepted"]), float(value["tolerance"]))
+
+
+def _settings(where: str, value: Any, key: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise NystraError(f"{where} is {value!r}, expected an object")
+    kinds = _SETTINGS[key]
+    _only(where, value, set(kinds), set(kinds))
+    for name, kind in kinds.items():
+        if not isinstance(value[name], kind):
+            raise NystraError(f"{where}: {name} is {value[name]!r}, expected {kind.__name__}")
+    if key == "speed":
+        size = value["size"]
+        if len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
+            raise NystraError(f"{where}: size is {size!r}, expected [height, width]")
+    return value
+
+
+def _only(where: str, value: Mapping[str, Any], known: set[str], needed: set[str]) -> None:
+    unknown, missing = sorted(set(value) - known), sorted(needed - set(value))
+    if unknown or missing:
+        raise NystraError(
+            f"{where}: unknown keys {unknown}, missing keys {missing}; known are {sorted(known)}"
+        )

@@ -1,0 +1,272 @@
+"""What ``nystra check`` does: measure a model file and hold it against its baseline."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..files.json_text import json_number
+from ..model.onnx_nodes import count_nodes
+from ..model.references import References
+from ..session import Session
+from ..timing.interleaved import interleaved
+from ..timing.worker import example_feeds
+from .baseline import ITEMS, PSNR_CEILING, Accepted, Baseline
+from .quality import QualityReport
+from .validation import (
+    DEFAULT_TOLERANCE,
+    SizeReport,
+    allowed_differences,
+    size_text,
+    validate_against_references,
+)
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+DEFAULT_SIZE = (128, 128)
+
+
+@dataclass
+class Measured:
+    """The figures of a model file.
+
+    Attributes:
+        items: Name of `ITEMS` -> value.
+        findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
+        quality: As in `Baseline`.
+        speed: As in `Baseline`.
+        tolerance: The largest difference the references were recorded with, at any size.
+        sizes: The recorded sizes behind ``max_abs`` and ``psnr``, with their own tolerances.
+    """
+
+    items: dict[str, float] = field(default_factory=dict)
+    findings: dict[str, str] = field(default_factory=dict)
+    quality: dict[str, Any] = field(default_factory=dict)
+    speed: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = DEFAULT_TOLERANCE
+    sizes: tuple[SizeReport, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One item of the gate.
+
+    Attributes:
+        item: Name of `ITEMS`.
+        state: ``passed``, ``failed`` or ``skipped``.
+        measured: The value now, or None.
+        accepted: The baseline's value.
+        limit: The worst value that passes.
+        message: One sentence.
+    """
+
+    item: str
+    state: str
+    measured: float | None
+    accepted: float
+    limit: float
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON takes it."""
+        numbers = {
+            key: None if (value := getattr(self, key)) is None else json_number(value)
+            for key in ("measured", "accepted", "limit")
+        }
+        return {"item": self.item, "state": self.state, "message": self.message, **numbers}
+
+
+def measure_file(session: Session, references: References) -> Measured:
+    """Measure what needs no further input: fidelity, nodes and bytes.
+
+    External weights are counted with the bytes of the model file: every ``<name>.data`` beside.
+
+    Raises:
+        NystraError: The references are another model's.
+    """
+    report = validate_against_references(session, references, math.inf)
+    limits = allowed_differences(references)
+    found = Measured(tolerance=max(largest for largest, _ in limits))
+    found.sizes = tuple(
+        replace(size, tolerance=largest, mean_tolerance=mean)
+        for size, (largest, mean) in zip(report.sizes, limits, strict=True)
+    )
+    found.items["max_abs"] = report.max_abs
+    found.items["psnr"] = report.psnr if math.isnan(report.psnr) else min(report.psnr, PSNR_CEILING)
+    found.items["nodes"] = count_nodes(session.path)
+    weights = session.path.with_name(f"{session.path.name}.data")
+    found.items["bytes"] = session.path.stat().st_size + (
+        weights.stat().st_size if weights.is_file() else 0
+    )
+    broken = [text for size in report.sizes for text in size.findings]
+    if broken:
+        found.findings["max_abs"] = "; ".join(broken)
+    return found
+
+
+def add_quality(found: Measured, report: QualityReport) -> None:
+    """Add the figures against ground truth."""
+    found.items |= {"quality_psnr": min(report.psnr, PSNR_CEILING), "quality_ssim": report.ssim}
+    found.quality = {
+        "channel": report.channel,
+        "crop_border": report.crop_border,
+        "pictures": [picture.name for picture in report.pictures],
+    }
+
+
+def add_speed(
+    found: Measured,
+    session: Session,
+    other: str | os.PathLike[str],
+    size: tuple[int, int] | None = None,
+    *,
+    seconds: float = 10.0,
+    threads: int | None = None,
+    library: str | Path | None = "auto",
+) -> None:
+    """Add how many times as fast the model is as another one, in interleaved runs.
+
+    Args:
+        found: What to add to.
+        session: The model.
+        other: The model file it is compared with, in the same backend.
+        size: (height, width) of the picture; None takes the model's, or `DEFAULT_SIZE`.
+        seconds: As in `interleaved`.
+        threads: As in `Session`, of the other one.
+        library: As in `Session`, of the other one.
+
+    Raises:
+        NystraError: The other model cannot be used.
+    """
+    sessions = {
+        "model": session,
+        "other": Session(other, session.backend, threads, library),
+    }
+    fixed = next((info.fixed_size for info in session.inputs if info.fixed_size), None)
+    height, width = size or fixed or DEFAULT_SIZE
+    feeds = {name: example_feeds(one, height, width) for name, one in sessions.items()}
+    timing = interleaved(
+        {
+            "model": lambda: sessions["model"].run(feeds["model"]),
+            "other": lambda: sessions["other"].run(feeds["other"]),
+        },
+        seconds,
+        warmup=2,
+    )
+    found.items["speed"] = timing.ratios["other", "model"]
+    found.speed = {"against": Path(other).name, "size": [height, width]}
+
+
+def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
+    """Hold figures against a baseline, in the order of `ITEMS`.
+
+    The difference from the references is judged size by size, as ``nystra validate`` does: each
+    size has the tolerance it was recorded with, and where a seeded search takes part the mean may
+    stand in for it, which then also excuses the PSNR of that size. A tolerance of the baseline
+    below the recorded ones holds for all sizes, one above all of them takes their place.
+
+    An item of the baseline that was not measured is skipped, and says what it needs.
+
+    Raises:
+        NystraError: An item was measured that the baseline lacks, or in another way than there.
+    """
+    surplus = [name for name in found.items if name not in baseline.items]
+    if surplus:
+        raise NystraError(
+            f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
+            "--update"
+        )
+    for key in ("quality", "speed"):
+        now, then = getattr(found, key), getattr(baseline, key)
+        if now and now != then:
+            changed = [name for name in now if now[name] != then.get(name)]
+            raise NystraError(
+                f"the {key} was measured with another {', '.join(changed)} than the baseline's: "
+                + "; ".join(f"got {now[n]}, expected {then.get(n)}" for n in changed)
+                + ". Measure alike, or accept with --update"
+            )
+    return [_verdict(name, found, baseline.items[name]) for name in ITEMS if name in baseline.items]
+
+
+def accept(found: Measured, model: str, old: Baseline | None) -> Baseline:
+    """Return a baseline of these figures; tolerances, and items not measured, stay as they were.
+
+    Args:
+        found: The figures.
+        model: Name of the model file.
+        old: What was there before.
+    """
+    before: Mapping[str, Accepted] = {} if old is None else old.items
+    items = dict(before)
+    for name, value in found.items.items():
+        kept = before.get(name)
+        tolerance = ITEMS[name].tolerance if kept is None else kept.tolerance
+        if name == "max_abs" and kept is None:
+            tolerance = found.tolerance
+        items[name] = Accepted(value, tolerance)
+    return Baseline(
+        model,
+        items,
+        found.quality or (old.quality if old else {}),
+        found.speed or (old.speed if old else {}),
+    )
+
+
+def _verdict(name: str, found: Measured, accepted: Accepted) -> Verdict:
+    item = ITEMS[name]
+    limit = item.limit(accepted.accepted, accepted.tolerance)
+    if name not in found.items:
+        needs = "--speed-against" if name == "speed" else "--images and --truth"
+        text = f"{item.title}: not measured, give {needs}"
+        return Verdict(name, SKIPPED, None, accepted.accepted, limit, text)
+    measured = found.items[name]
+    sizes = _size_by_size(name, found, limit)
+    good = item.passes(measured, limit) if sizes is None else not sizes.wrong
+    good = good and name not in found.findings
+    bound = "at most" if item.grows_worse else "at least"
+    unit = f" {item.unit}" if item.unit else ""
+    text = f"{item.title}: {measured:.6g}{unit}, expected {bound} {limit:.6g}{unit}"
+    if item.rule != "ceiling":
+        text += f" (accepted {accepted.accepted:.6g}, tolerance {accepted.tolerance:.6g})"
+    if sizes is not None:
+        text += "".join(f"; {one}" for one in sizes.wrong or sizes.excused)
+    if name in found.findings:
+        text += f"; {found.findings[name]}"
+    return Verdict(name, PASSED if good else FAILED, measured, accepted.accepted, limit, text)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What is to be said of single sizes: those that fail, and those that the mean excuses."""
+
+    wrong: tuple[str, ...]
+    excused: tuple[str, ...]
+
+
+def _size_by_size(name: str, found: Measured, limit: float) -> _Sizes | None:
+    """Judge the recorded sizes; None for an item that has none."""
+    if name not in ("max_abs", "psnr") or not found.sizes:
+        return None
+    wrong: list[str] = []
+    excused: list[str] = []
+    for size in found.sizes:
+        where = size_text(size.shapes)
+        if name == "psnr":
+            good = size.psnr >= limit
+            text = f"at {where} it is {size.psnr:.6g}"
+        else:
+            allowed = limit if limit > found.tolerance else min(limit, size.tolerance)
+            good = size.max_abs <= allowed
+            text = f"at {where} it is {size.max_abs:.3g}, allowed is {allowed:.3g}"
+        if good:
+            continue
+        text += f", the mean {size.mean_abs:.3g}"
+        if size.mean_tolerance is not None:
+            text += f", allowed is {size.mean_tolerance:.3g}"
+        within = size.mean_tolerance is not None and size.mean_abs <= size.mean_tolerance
+        (excused if within else wrong).append(text)
+    return _Sizes(tuple(wrong), tuple(excused))

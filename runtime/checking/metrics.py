@@ -1,0 +1,148 @@
+"""PSNR and SSIM as the super-resolution literature computes them, in float64.
+
+Pictures are (H, W) or (H, W, C) with C 1 or 3, RGB, in 0..peak. Both figures can be taken on
+the Y channel of ITU-R BT.601 in studio swing, as MATLAB's ``rgb2ycbcr`` gives it and BasicSR
+uses it: for R, G, B in 0..1, Y = (16 + 65.481 R + 128.553 G + 24.966 B) / 255, not rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from ..files.json_text import json_number
+
+__all__ = ["json_number", "luma", "psnr", "ssim"]
+
+_LUMA = (65.481, 128.553, 24.966)
+_WINDOW, _SIGMA = 11, 1.5
+_K1, _K2 = 0.01, 0.03
+
+Array = npt.NDArray[Any]
+
+
+def luma(picture: Array, peak: float = 1.0) -> npt.NDArray[np.float64]:
+    """Return the Y channel of a picture.
+
+    Args:
+        picture: (H, W, 3), RGB, in 0..peak; (H, W) and (H, W, 1) are returned as they are.
+        peak: The value of white.
+
+    Returns:
+        (H, W) in float64, in 16/255..235/255 of the peak for a colour picture.
+    """
+    values = np.asarray(picture, dtype=np.float64)
+    if values.ndim == 3 and values.shape[2] == 1:
+        return values[:, :, 0]
+    if values.ndim == 2:
+        return values
+    weights = np.array(_LUMA, dtype=np.float64) / 255.0
+    return np.asarray(values @ weights + 16.0 / 255.0 * peak, dtype=np.float64)
+
+
+def psnr(
+    got: Array,
+    expected: Array,
+    *,
+    crop_border: int = 0,
+    channel: str = "rgb",
+    peak: float = 1.0,
+) -> float:
+    """Return the peak signal-to-noise ratio in dB: 10 log10(peak^2 / mean squared error).
+
+    Args:
+        got: A picture (see the module).
+        expected: The picture it is compared with, of the same shape.
+        crop_border: Pixels left out on every side; by custom the scale.
+        channel: ``rgb`` for all channels together, ``y`` for the Y channel of BT.601.
+        peak: The value of white.
+
+    Returns:
+        Infinity for equal pictures (`json_number` caps it), NaN where a picture holds NaN.
+
+    Raises:
+        NystraError: The shapes differ, nothing is left inside the border, or an unknown channel.
+    """
+    first, second = _prepare(got, expected, crop_border, channel, peak)
+    error = float(np.mean((first - second) ** 2))
+    if math.isnan(error):
+        return math.nan
+    return math.inf if error == 0.0 else 10.0 * math.log10(peak * peak / error)
+
+
+def ssim(
+    got: Array,
+    expected: Array,
+    *,
+    crop_border: int = 0,
+    channel: str = "rgb",
+    peak: float = 1.0,
+) -> float:
+    """Return the structural similarity of Wang et al. 2004, eq. 13, averaged.
+
+    11x11 Gaussian weights of sigma 1.5, K1 = 0.01, K2 = 0.03, the average over the pixels whose
+    whole window lies in the picture and then over the channels: what MATLAB's ``ssim.m`` of the
+    authors and BasicSR compute, and scikit-image with ``gaussian_weights=True, sigma=1.5,
+    use_sample_covariance=False``.
+
+    Args:
+        got: A picture (see the module).
+        expected: The picture it is compared with, of the same shape.
+        crop_border: Pixels left out on every side; by custom the scale.
+        channel: ``rgb`` for the mean over the channels, ``y`` for the Y channel of BT.601.
+        peak: The value of white.
+
+    Raises:
+        NystraError: The shapes differ, fewer than 11 pixels are left, or an unknown channel.
+    """
+    first, second = _prepare(got, expected, crop_border, channel, peak)
+    if min(first.shape[:2]) < _WINDOW:
+        raise NystraError(
+            f"SSIM needs {_WINDOW} pixels in both directions, {first.shape[:2]} are left inside "
+            f"a border of {crop_border}"
+        )
+    c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
+    mean_a, mean_b = _blur(first), _blur(second)
+    variance_a = _blur(first * first) - mean_a * mean_a
+    variance_b = _blur(second * second) - mean_b * mean_b
+    covariance = _blur(first * second) - mean_a * mean_b
+    top = (2.0 * mean_a * mean_b + c1) * (2.0 * covariance + c2)
+    bottom = (mean_a * mean_a + mean_b * mean_b + c1) * (variance_a + variance_b + c2)
+    return float(np.mean(top / bottom))
+
+
+def _prepare(
+    got: Array, expected: Array, crop_border: int, channel: str, peak: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    if got.shape != expected.shape or got.ndim not in (2, 3):
+        raise NystraError(
+            f"got a picture of shape {got.shape}, expected one like {expected.shape}, (H, W) or "
+            "(H, W, C)"
+        )
+    if channel not in ("rgb", "y"):
+        raise NystraError(f"the channel is {channel!r}, expected 'rgb' or 'y'")
+    if crop_border < 0 or 2 * crop_border >= min(got.shape[:2]):
+        raise NystraError(f"a border of {crop_border} pixels leaves nothing of {got.shape[:2]}")
+    pair = []
+    for picture in (got, expected):
+        height, width = picture.shape[:2]
+        inner = picture[crop_border : height - crop_border, crop_border : width - crop_border]
+        values = luma(inner, peak) if channel == "y" else np.asarray(inner, dtype=np.float64)
+        pair.append(values if values.ndim == 3 else values[:, :, None])
+    return pair[0], pair[1]
+
+
+def _blur(picture: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the Gaussian average of (H, W, C) where the whole window fits: (H-10, W-10, C)."""
+    offsets = np.arange(_WINDOW) - _WINDOW // 2
+    weights = np.exp(-0.5 * (offsets / _SIGMA) ** 2)
+    weights /= weights.sum()
+    rows = picture.shape[0] - _WINDOW + 1
+    columns = picture.shape[1] - _WINDOW + 1
+    down = sum(weight * picture[i : i + rows] for i, weight in enumerate(weights))
+    both = sum(weight * down[:, i : i + columns] for i, weight in enumerate(weights))
+    return np.asarray(both, dtype=np.float64)

@@ -1,0 +1,128 @@
+"""The verdicts of the gate as CI systems read them: JUnit, Markdown, GitHub annotations."""
+
+from __future__ import annotations
+
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+from .baseline import ITEMS
+from .gate import FAILED, SKIPPED, Verdict
+
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(model: str, verdicts: Sequence[Verdict], seconds: float = 0.0) -> bytes:
+    """Return the verdicts as JUnit XML in UTF-8: a test suite with a case an item.
+
+    Characters that XML 1.0 cannot hold become U+FFFD.
+
+    Args:
+        model: Name of the model file.
+        verdicts: Of the gate.
+        seconds: That the check took.
+    """
+    counts = {
+        "tests": str(len(verdicts)),
+        "failures": str(sum(one.state == FAILED for one in verdicts)),
+        "errors": "0",
+        "skipped": str(sum(one.state == SKIPPED for one in verdicts)),
+        "time": f"{seconds:.3f}",
+    }
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "nystra check", **counts})
+    for one in verdicts:
+        names = {"classname": _xml(model), "name": one.item, "time": "0.000"}
+        case = ElementTree.SubElement(suite, "testcase", names)
+        if one.state == FAILED:
+            failure = {"message": _xml(one.message), "type": "regression"}
+            ElementTree.SubElement(case, "failure", failure).text = _xml(one.message)
+        elif one.state == SKIPPED:
+            ElementTree.SubElement(case, "skipped", {"message": _xml(one.message)})
+    ElementTree.indent(root)
+    body: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return body + b"\n"
+
+
+def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts as a Markdown section with a table."""
+    failed = sum(one.state == FAILED for one in verdicts)
+    head = "passed" if not failed else f"{failed} of {len(verdicts)} items failed"
+    lines = [
+        f"### nystra check {_cell(model)}: {head}",
+        "",
+        "| item | measured | accepted | limit | verdict |",
+        "| --- | ---: | ---: | ---: | --- |",
+    ]
+    for one in verdicts:
+        measured = "" if one.measured is None else f"{one.measured:.6g}"
+        bound = "≤" if ITEMS[one.item].grows_worse else "≥"
+        state = f"**{one.state}**" if one.state == FAILED else one.state
+        lines.append(
+            f"| {_cell(ITEMS[one.item].title)} | {measured} | {one.accepted:.6g} "
+            f"| {bound} {one.limit:.6g} | {state} |"
+        )
+    lines += ["", *(f"- {_cell(one.message)}" for one in verdicts if one.state == FAILED)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def github_annotations(
+    model: Path, verdicts: Sequence[Verdict], environment: Mapping[str, str]
+) -> list[str]:
+    """Return a GitHub workflow command ``::error ...`` for every item that failed.
+
+    Empty outside of GitHub Actions (``GITHUB_ACTIONS`` is not ``true``). The path is relative to
+    ``GITHUB_WORKSPACE`` where the file lies in it.
+    """
+    if environment.get("GITHUB_ACTIONS") != "true":
+        return []
+    file = str(model)
+    workspace = environment.get("GITHUB_WORKSPACE")
+    if workspace and model.resolve().is_relative_to(Path(workspace).resolve()):
+        file = model.resolve().relative_to(Path(workspace).resolve()).as_posix()
+    return [
+        f"::error file={_property(file)},title={_property(f'nystra check: {one.item}')}::"
+        f"{_data(one.message)}"
+        for one in verdicts
+        if one.state == FAILED
+    ]
+
+
+def append_step_summary(text: str, environment: Mapping[str, str]) -> None:
+    """Append Markdown to the job's summary, where ``GITHUB_STEP_SUMMARY`` names the file.
+
+    Raises:
+        NystraError: The file cannot be written.
+    """
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as stream:
+            stream.write(text + os.linesep)
+    except OSError as error:
+        raise NystraError(
+            f"cannot write the summary {path} that GITHUB_STEP_SUMMARY names: {error.strerror}"
+        ) from error
+
+
+def _data(text: str) -> str:
+    """Escape as the runner's toolkit does for the message of a command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Escape as the runner's toolkit does for a property of a command."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def _cell(text: str) -> str:
+    plain = re.sub(r"\s+", " ", text)
+    return re.sub(r"([\\`*_{}\[\]<>|])", r"\\\1", plain)

@@ -1,0 +1,203 @@
+"""Whether a file is right; how good what it makes is stands in ``quality.py``, apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from ..files.json_text import json_number
+from ..model.references import ReferenceCase, References
+from .sanity import find_problems, max_abs
+
+DEFAULT_TOLERANCE = 1e-4
+"""Largest difference from PyTorch on images in 0..1 that counts as rounding."""
+
+Array = npt.NDArray[Any]
+
+
+class NamedRunner(Protocol):
+    """What runs a model on named arrays, as `Session` does; PyTorch can be wrapped like this."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return output name -> array."""
+
+
+Runner = NamedRunner | Callable[[Array], Array]
+
+
+def size_text(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Return height and width of the first input in words: ``32x48``."""
+    return "x".join(str(side) for side in next(iter(shapes.values()))[2:])
+
+
+@dataclass(frozen=True)
+class SizeReport:
+    """One recorded size, the model's outputs against the references.
+
+    Attributes:
+        shapes: Input name -> shape.
+        max_abs: Largest absolute difference over all outputs.
+        mean_abs: Mean absolute difference.
+        psnr: In dB, peak 1, of all outputs together; infinite if they are equal.
+        tolerance: What `max_abs` may be.
+        mean_tolerance: What `mean_abs` may be where `max_abs` is above its tolerance; None: there
+            is no such way out.
+        findings: What is wrong: NaN, infinity, a flat output, a difference above the tolerance.
+    """
+
+    shapes: dict[str, list[int]]
+    max_abs: float
+    mean_abs: float
+    psnr: float
+    tolerance: float
+    findings: tuple[str, ...]
+    mean_tolerance: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """All sizes of one validation."""
+
+    sizes: tuple[SizeReport, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every size passed."""
+        return all(size.passed for size in self.sizes)
+
+    @property
+    def max_abs(self) -> float:
+        """The largest difference of all sizes; NaN if one is."""
+        return float(np.max([size.max_abs for size in self.sizes]))
+
+    @property
+    def psnr(self) -> float:
+        """The smallest PSNR of all sizes, in dB; NaN if one is."""
+        return float(np.min([size.psnr for size in self.sizes]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON takes it."""
+        sizes = []
+        for size in self.sizes:
+            entry = {**asdict(size), "findings": list(size.findings), "passed": size.passed}
+            for key in ("max_abs", "mean_abs", "psnr"):
+                entry[key] = json_number(entry[key])
+            sizes.append(entry)
+        return {
+            "passed": self.passed,
+            "max_abs": json_number(self.max_abs),
+            "psnr": json_number(self.psnr),
+            "sizes": sizes,
+        }
+
+
+def validate_against_references(
+    runner: Runner,
+    references: References,
+    tolerance: float | Sequence[float] | None = None,
+) -> ValidationReport:
+    """Compare what a model makes with recorded references.
+
+    Args:
+        runner: A `Session`, anything else with its ``run``, or a function of the only input that
+            returns the only output.
+        references: The recorded cases.
+        tolerance: Largest absolute difference, one number or one a case; None takes the recorded
+            ``tolerances`` and ``mean_tolerances``, or `DEFAULT_TOLERANCE`.
+
+    Raises:
+        NystraError: The model has other inputs, outputs or shapes than the references.
+    """
+    limits = allowed_differences(references, tolerance)
+    return ValidationReport(
+        tuple(
+            _one_size(runner, case, *limit)
+            for case, limit in zip(references.cases, limits, strict=True)
+        )
+    )
+
+
+def allowed_differences(
+    references: References, tolerance: float | Sequence[float] | None = None
+) -> list[tuple[float, float | None]]:
+    """Return for each case what the largest difference may be, and the mean where that counts too.
+
+    Args:
+        references: The recorded cases.
+        tolerance: As in `validate_against_references`.
+
+    Raises:
+        NystraError: There is another number of tolerances than of cases, or one is no number.
+    """
+    count = len(references.cases)
+    limits = tolerance if tolerance is not None else references.meta.get("tolerances")
+    means = None if tolerance is not None else references.meta.get("mean_tolerances")
+    if limits is None:
+        limits = DEFAULT_TOLERANCE
+    try:
+        several = [limits] * count if isinstance(limits, int | float) else list(limits)
+        largest = [float(one) for one in several]
+        mean = [None] * count if means is None else [float(one) for one in means]
+    except (TypeError, ValueError) as error:
+        raise NystraError(
+            f"the references hold the tolerances {limits!r} and {means!r}, expected numbers: "
+            "export again"
+        ) from error
+    for numbers in (largest, mean):
+        if len(numbers) != count:
+            raise NystraError(f"got {len(numbers)} tolerances, expected one for {count} cases")
+    return list(zip(largest, mean, strict=True))
+
+
+def _one_size(
+    runner: Runner, case: ReferenceCase, tolerance: float, mean_tolerance: float | None
+) -> SizeReport:
+    feeds = case.feeds()
+    outputs = _run(runner, feeds, tuple(case.outputs))
+    worst, total, square, count = 0.0, 0.0, 0.0, 0
+    findings: list[str] = []
+    for name, expected in case.outputs.items():
+        if name not in outputs:
+            raise NystraError(f"the model gives {sorted(outputs)}, the references hold {name!r}")
+        got = np.asarray(outputs[name])
+        findings += [finding.message for finding in find_problems(got, name, expected)]
+        worst = float(np.maximum(worst, max_abs(got, expected)))
+        difference = got.astype(np.float64) - expected.astype(np.float64)
+        total += float(np.abs(difference).sum())
+        square += float((difference**2).sum())
+        count += got.size
+    mean = total / max(count, 1)
+    if not worst <= tolerance and (mean_tolerance is None or not mean <= mean_tolerance):
+        text = f"the largest difference is {worst:.3g}, allowed is {tolerance:.3g}"
+        if mean_tolerance is not None:
+            text += f", and the mean is {mean:.3g}, allowed is {mean_tolerance:.3g}"
+        findings.append(text)
+    mean_square = square / max(count, 1)
+    return SizeReport(
+        {name: list(array.shape) for name, array in feeds.items()},
+        worst,
+        mean,
+        float("inf") if mean_square == 0.0 else float(-10.0 * np.log10(mean_square)),
+        tolerance,
+        tuple(findings),
+        mean_tolerance,
+    )
+
+
+def _run(runner: Runner, feeds: Mapping[str, Array], names: tuple[str, ...]) -> Mapping[str, Array]:
+    if hasattr(runner, "run"):
+        outputs: Mapping[str, Array] = runner.run(feeds)
+        return outputs
+    if len(feeds) != 1 or len(names) != 1:
+        raise NystraError("a plain function runs models with one input and one output only")
+    return {names[0]: runner(next(iter(feeds.values())))}

@@ -1,0 +1,1 @@
+"""Files and JSON, written so that a failure destroys nothing."""

@@ -1,0 +1,83 @@
+"""Writing files so that a failure leaves nothing half-written and destroys nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``, moved to ``path`` when the block succeeds.
+
+    The temporary name keeps the suffix, since many writers choose a format by it. When the
+    block raises, the temporary file is removed and a file already at ``path`` stays as it was.
+
+    Raises:
+        NystraError: The folder does not exist or cannot be written, or the disk is full.
+    """
+    target = Path(path)
+    check_writable_folder(target.parent)
+    temporary = target.with_name(f".{target.stem[:80]}.{secrets.token_hex(6)}{target.suffix}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(f"cannot write {target}: {reason}. Check the folder and disk.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a whole file at once, or leave what was there.
+
+    Raises:
+        NystraError: The folder does not exist or cannot be written, or the disk is full.
+    """
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def check_writable_folder(folder: Path) -> None:
+    """Raise `NystraError` unless files can be made in the folder."""
+    if not folder.exists():
+        raise NystraError(f"the folder {folder} does not exist: create it or choose another output")
+    if not folder.is_dir():
+        raise NystraError(f"{folder} is a file, expected a folder: choose another output")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NystraError(f"the folder {folder} is not writable: choose another output")
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, or raise `NystraError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(
+            f"cannot create the folder {folder}: {reason}. Choose another."
+        ) from error
+    check_writable_folder(folder)
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        NystraError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with Path(path).open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise NystraError(f"cannot read {path}: {error.strerror or error}") from error
+    return digest.hexdigest()

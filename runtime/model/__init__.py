@@ -1,0 +1,1 @@
+"""What is known of a model file: its head, facts, manifest and recorded references."""

@@ -1,0 +1,110 @@
+"""The manifest: the JSON beside a model file that says what it is and what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..files.json_text import stable_json
+from ..files.writing import atomic_write_bytes, file_sha256
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Manifest:
+    """What stands in ``<stem>.json`` beside ``<stem>.onnx``.
+
+    Attributes:
+        model: Name of the model file.
+        files: Name (beside the manifest) -> SHA-256 of every file of the export.
+        source: The checkpoint: ``name`` and ``sha256``.
+        tools: Tool -> version.
+        command: The command line, one argument an entry.
+        facts: The model's facts, as in its metadata.
+        plan: The attention plan.
+        validation: The figures that were measured.
+        schema_version: Of this layout.
+    """
+
+    model: str
+    files: dict[str, str] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    tools: dict[str, str] = field(default_factory=dict)
+    command: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    validation: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    @staticmethod
+    def path_for(model: str | os.PathLike[str]) -> Path:
+        """Return where the manifest of a model file is: the same stem, ``.json``."""
+        return Path(model).with_suffix(".json")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Manifest:
+        """Read a manifest.
+
+        Raises:
+            NystraError: The file is missing, not a manifest, or of another schema version.
+        """
+        try:
+            value = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise NystraError(f"cannot read the manifest {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise NystraError(f"the manifest {path} is not JSON: {error}") from error
+        version = value.get("schema_version") if isinstance(value, dict) else None
+        if version != SCHEMA_VERSION:
+            raise NystraError(
+                f"the manifest {path} has the schema_version {version!r}, expected "
+                f"{SCHEMA_VERSION}: export again or take the nystra that wrote it"
+            )
+        _check_types(path, value)
+        return cls(**value)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the manifest: the same content gives the same bytes.
+
+        Raises:
+            NystraError: The file cannot be written.
+        """
+        atomic_write_bytes(path, stable_json(asdict(self)))
+
+    def add_file(self, path: str | os.PathLike[str]) -> None:
+        """Record the SHA-256 of a file that lies beside the manifest."""
+        self.files[Path(path).name] = file_sha256(path)
+
+    def problems(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Return a sentence for every recorded file that is missing or changed."""
+        found = []
+        for name, expected in sorted(self.files.items()):
+            path = Path(folder) / name
+            if not path.is_file():
+                found.append(f"{name} is missing")
+            elif (got := file_sha256(path)) != expected:
+                found.append(f"{name} was changed: its SHA-256 is {got}, expected {expected}")
+        return found
+
+
+def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
+    kinds = {item.name: dict for item in fields(Manifest)}
+    expected: dict[str, type] = {**kinds, "model": str, "command": list, "schema_version": int}
+    unknown = sorted(set(value) - set(expected))
+    wrong = sorted(
+        key for key in set(value) - set(unknown) if not isinstance(value[key], expected[key])
+    )
+    if unknown or wrong or "model" not in value:
+        raise NystraError(
+            f"the manifest {path} has unknown keys {unknown}, keys of the wrong type {wrong}; "
+            f"expected some of {sorted(expected)} and always model"
+        )
+    outside = [name for name in value.get("files", {}) if Path(name).name != name]
+    if outside:
+        raise NystraError(f"the manifest {path} names files outside its folder: {outside}")

@@ -1,0 +1,136 @@
+"""Recorded references: inputs and PyTorch's outputs, so that a device can check without it.
+
+The file is an ``.npz`` with the arrays ``size<k>.input.<name>`` (float32, or uint8 for pictures
+stored in 8 bits, to be divided by 255), ``size<k>.output.<name>`` (float32), and ``meta``, the
+UTF-8 bytes of a JSON object. Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from ..files.json_text import stable_json
+from ..files.writing import atomic_write_bytes
+
+Array = npt.NDArray[Any]
+
+_KEY = re.compile(r"size(\d+)\.(input|output)\.(.+)")
+_LIMIT = 2 << 30
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class ReferenceCase:
+    """One recorded run.
+
+    Attributes:
+        inputs: Input name -> array; uint8 stands for value / 255.
+        outputs: Output name -> array in float32.
+    """
+
+    inputs: dict[str, Array]
+    outputs: dict[str, Array]
+
+    def feeds(self) -> dict[str, Array]:
+        """Return the inputs as the model takes them: uint8 as float32 in 0..1."""
+        return {
+            name: array.astype(np.float32) / np.float32(255) if array.dtype == np.uint8 else array
+            for name, array in self.inputs.items()
+        }
+
+
+@dataclass(frozen=True)
+class References:
+    """All recorded runs of a model.
+
+    Attributes:
+        cases: One for each size.
+        meta: What was recorded with them; ``tolerances`` holds one number a case, if present.
+    """
+
+    cases: tuple[ReferenceCase, ...]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+def write_references(
+    path: str | os.PathLike[str], cases: Sequence[ReferenceCase], meta: Mapping[str, Any]
+) -> None:
+    """Write references: the same content gives the same bytes.
+
+    Raises:
+        NystraError: There are no cases, or the file cannot be written.
+    """
+    if not cases:
+        raise NystraError("got no cases to record, expected one or more")
+    arrays: dict[str, Array] = {}
+    for index, case in enumerate(cases):
+        for name, array in case.inputs.items():
+            kept = array if array.dtype == np.uint8 else array.astype(np.float32)
+            arrays[f"size{index}.input.{name}"] = kept
+        for name, array in case.outputs.items():
+            arrays[f"size{index}.output.{name}"] = array.astype(np.float32)
+    arrays["meta"] = np.frombuffer(stable_json(meta), dtype=np.uint8)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as target:
+        for name in sorted(arrays):
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            content = io.BytesIO()
+            array = np.ascontiguousarray(arrays[name])
+            np.lib.format.write_array(content, array, version=(1, 0), allow_pickle=False)
+            target.writestr(entry, content.getvalue())
+    atomic_write_bytes(path, archive.getvalue())
+
+
+def read_references(path: str | os.PathLike[str]) -> References:
+    """Read recorded references.
+
+    Raises:
+        NystraError: The file is missing, damaged, too large (2 GiB) or not one of ours.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > _LIMIT:
+            raise NystraError(f"the references {path} unpack to {size >> 20} MiB: not one of ours")
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        meta = json.loads(arrays.pop("meta").tobytes().decode("utf-8"))
+    except FileNotFoundError as error:
+        raise NystraError(
+            f"there are no recorded references at {path}: export the model again, or validate "
+            "against its checkpoint"
+        ) from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise NystraError(
+            f"the references {Path(path)} are damaged or not nystra's ({error}): export again"
+        ) from error
+    return References(_cases(path, arrays), meta if isinstance(meta, dict) else {})
+
+
+def _cases(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> tuple[ReferenceCase, ...]:
+    found: dict[int, ReferenceCase] = {}
+    for key, array in arrays.items():
+        match = _KEY.fullmatch(key)
+        if match is None or array.dtype.kind not in "fui":
+            raise NystraError(f"the references {path} hold {key!r} ({array.dtype}): not nystra's")
+        case = found.setdefault(int(match[1]), ReferenceCase({}, {}))
+        (case.inputs if match[2] == "input" else case.outputs)[match[3]] = array
+    cases = tuple(found[index] for index in sorted(found))
+    if not cases or not all(case.inputs and case.outputs for case in cases):
+        raise NystraError(f"the references {path} are incomplete: export the model again")
+    return cases

@@ -1,0 +1,1 @@
+"""Pictures in memory and on disk."""

@@ -1,0 +1,211 @@
+"""Which library decodes and encodes what.
+
+Pillow has everything in 8 bits and grey in 16, but drops the lower half of 16-bit colour in
+silence; there pypng (PNG) and tifffile (TIFF) take over.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from . import codec_png, codec_tiff
+from .picture import Picture, quantise
+
+Array = npt.NDArray[Any]
+
+_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+_ORIENTATION = 274
+_STALE_TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 322, 323, 324, 325, 338, 339)
+_STALE_EXIF_TAGS = (0xA002, 0xA003)  # pixel dimensions of the original
+_EXIF_FOLDER = 0x8769
+_limit_lock = threading.Lock()
+
+
+def decode(path: Path, max_pixels: int) -> Picture:
+    """Read a picture file; see `nystra.runtime.images.read_picture`."""
+    try:
+        return _decode(path, max_pixels)
+    except NystraError:
+        raise
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error) as error:
+        from PIL import UnidentifiedImageError
+
+        if isinstance(error, UnidentifiedImageError):
+            raise NystraError(
+                f"{path} is not a picture that is read here: expected PNG, JPEG, TIFF or WebP"
+            ) from error
+        raise NystraError(f"the picture {path} is damaged or truncated: {error}") from error
+    except MemoryError as error:
+        raise NystraError(f"the memory does not suffice to read the picture {path}") from error
+
+
+def _decode(path: Path, max_pixels: int) -> Picture:
+    if codec_tiff.is_tiff(path):
+        with codec_tiff.single_page(path) as page:
+            _check_size(path, (page.imagewidth, page.imagelength), max_pixels)
+            if codec_tiff.is_deep(path, page):
+                picture, orientation = codec_tiff.decode(path, page)
+                return _turned(picture, orientation)
+    return _decode_by_pillow(path, max_pixels)
+
+
+def _decode_by_pillow(path: Path, max_pixels: int) -> Picture:
+    from PIL import Image
+
+    with _no_pixel_limit(), Image.open(path, formats=_FORMATS) as image:
+        _check_size(path, image.size, max_pixels)
+        if image.format in ("PNG", "WEBP") and getattr(image, "n_frames", 1) > 1:
+            raise NystraError(f"{path} is animated, expected a single picture")
+        deep = image.format == "PNG" and codec_png.is_deep_colour(path)
+        image.load()
+        exif = image.getexif()  # after the pixels: a PNG may carry it behind them
+        # Pillow turns TIFF pictures by itself.
+        orientation = 1 if image.format == "TIFF" else int(exif.get(_ORIENTATION, 1))
+        picture = codec_png.decode(path) if deep else _from_pillow(image)
+        # The profile of CMYK and its like is of the colours it had before.
+        keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
+        picture = replace(
+            picture,
+            icc=(image.info.get("icc_profile") or None) if keeps_colours else None,
+            dpi=_dpi(image.info.get("dpi")),
+            exif=None if image.format == "TIFF" else _without_orientation(exif),
+        )
+    return _turned(picture, orientation)
+
+
+def encode(path: Path, kind: str, picture: Picture) -> None:
+    """Write a picture file of a kind; see `nystra.runtime.images.write_picture`."""
+    channels = picture.pixels
+    if picture.alpha is not None:
+        channels = np.concatenate([channels, picture.alpha[:, :, None]], axis=2)
+    values = quantise(channels, picture.bits)
+    if kind == "TIFF":
+        codec_tiff.encode(path, values, picture)
+    elif picture.bits == 16:
+        codec_png.encode(path, values, picture)
+    else:
+        _encode_pillow(path, kind, values, picture)
+
+
+def _encode_pillow(path: Path, kind: str, values: Array, picture: Picture) -> None:
+    from PIL import Image
+
+    by_kind: dict[str, dict[str, Any]] = {
+        "PNG": {},
+        "JPEG": {"quality": 95, "subsampling": 0},
+        "WebP": {"lossless": True, "exact": True},
+    }
+    options = by_kind[kind]
+    if picture.icc:
+        options["icc_profile"] = picture.icc
+    if picture.exif:
+        options["exif"] = picture.exif
+    if picture.dpi and kind != "WebP":
+        options["dpi"] = picture.dpi
+    flat = values[:, :, 0] if values.shape[2] == 1 else values
+    Image.fromarray(np.ascontiguousarray(flat)).save(path, format=kind.upper(), **options)
+
+
+def _from_pillow(image: Any) -> Picture:
+    """Return the pixels of a Pillow image, in 8 bits or as 16-bit grey."""
+    if image.mode.startswith("I;16"):
+        values = np.asarray(image).astype(np.float32) / np.float32(65535)
+        return Picture(values[:, :, None], bits=16)
+    if image.mode in ("I", "F"):
+        raise NystraError(
+            f"{image.filename} has 32 bits a channel, expected 8 or 16: convert it first"
+        )
+    transparent = "transparency" in image.info or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
+    grey = image.mode in ("1", "L", "LA", "La")
+    mode = ("LA" if transparent else "L") if grey else ("RGBA" if transparent else "RGB")
+    if image.mode == "L" and transparent:
+        mode = "RGBA"  # Pillow knows a transparent value only on the way to RGBA
+    if image.mode in ("La", "RGBa"):
+        image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
+    values = np.asarray(image if image.mode == mode else image.convert(mode))
+    scaled = values.astype(np.float32) / np.float32(255)
+    if scaled.ndim == 2:
+        return Picture(scaled[:, :, None])
+    if mode in ("LA", "RGBA"):
+        colours = scaled[:, :, :1] if grey else scaled[:, :, :3]
+        return Picture(np.ascontiguousarray(colours), np.ascontiguousarray(scaled[:, :, -1]))
+    return Picture(scaled)
+
+
+def _check_size(path: Path, size: tuple[int, int], max_pixels: int) -> None:
+    width, height = size
+    if width < 1 or height < 1:
+        raise NystraError(f"the picture {path} is {width}x{height}: it has no pixels")
+    if width * height > max_pixels:
+        raise NystraError(
+            f"the picture {path} says it is {width}x{height}, more than {max_pixels} pixels: cut "
+            "it into parts, or raise NYSTRA_MAX_PIXELS if it is what it says"
+        )
+
+
+@contextmanager
+def _no_pixel_limit() -> Iterator[None]:
+    """Lift Pillow's own limit, which is global, while ours holds."""
+    from PIL import Image
+
+    with _limit_lock:
+        before = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = None
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
+
+
+def _turned(picture: Picture, orientation: int) -> Picture:
+    """Apply an EXIF orientation to a picture and its resolution."""
+    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation)
+    dpi = picture.dpi
+    if dpi is not None and orientation in (5, 6, 7, 8):
+        dpi = (dpi[1], dpi[0])
+    return replace(picture, pixels=_turn(picture.pixels, orientation), alpha=alpha, dpi=dpi)
+
+
+def _turn(array: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:
+    """Apply an EXIF orientation (tag 274, 1 to 8) to (H, W, ...)."""
+    if orientation in (5, 6, 7, 8):
+        array = np.swapaxes(array, 0, 1)
+    if orientation in (3, 4, 7, 8):
+        array = array[::-1]
+    if orientation in (2, 3, 6, 7):
+        array = array[:, ::-1]
+    return np.ascontiguousarray(array)
+
+
+def _dpi(value: Any) -> tuple[float, float] | None:
+    try:
+        across, down = (float(item) for item in value)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    return (across, down) if 0 < across < 1e6 and 0 < down < 1e6 else None
+
+
+def _without_orientation(exif: Any) -> bytes | None:
+    for tag in (_ORIENTATION, *_STALE_TAGS):
+        exif.pop(tag, None)
+    inner = exif.get_ifd(_EXIF_FOLDER)
+    for tag in _STALE_EXIF_TAGS:
+        inner.pop(tag, None)
+    if not dict(exif) and not inner:
+        return None
+    try:
+        data: bytes = exif.tobytes()
+    except (ValueError, TypeError, struct.error):  # odd data that Pillow reads but cannot write
+        return None
+    return data if len(data) < 65_000 else None  # what a JPEG segment holds

@@ -1,0 +1,1 @@
+"""Pictures through a model: whole or in tiles, one or a folder of them."""

@@ -1,0 +1,117 @@
+"""What a model takes besides the picture: the mask of a hole, or a reference picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from ..pictures.images import SUFFIXES, read_picture
+from .restorer import GREY_WEIGHTS, check_mask_size
+
+Array = npt.NDArray[Any]
+
+_BLACK, _WHITE = 0.1, 0.9
+
+
+@dataclass(frozen=True)
+class Companions:
+    """Where masks and references come from.
+
+    Attributes:
+        mask: a picture for all, or a folder of pictures with the names of the inputs; None where
+            the model takes none.
+        reference: the same of the reference.
+    """
+
+    mask: Path | None = None
+    reference: Path | None = None
+
+    def check_exist(self) -> None:
+        """Raise NystraError when a file or folder that was given is not there."""
+        for what, path in (("mask", self.mask), ("reference", self.reference)):
+            if path is not None and not path.exists():
+                raise NystraError(f"there is no {what} or folder at {path}")
+
+    def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
+        """Return the arguments a ``Restorer`` takes for one picture, and warnings.
+
+        Args:
+            picture: its path.
+            size: its height and width in pixels.
+
+        Raises:
+            NystraError: none fits the picture, it cannot be read, or has another size.
+        """
+        arrays: dict[str, Array] = {}
+        warnings: list[str] = []
+        if self.mask is not None:
+            arrays["mask"], warnings = read_mask(find_partner(self.mask, picture, "mask"), size)
+        if self.reference is not None:
+            path = find_partner(self.reference, picture, "reference")
+            arrays["reference"] = read_picture(path).pixels
+        return arrays, warnings
+
+
+def find_partner(given: Path, picture: Path, what: str) -> Path:
+    """Return the file itself, or that of a folder whose name, or else stem, is the picture's.
+
+    Raises:
+        NystraError: there is none, or several have the stem.
+    """
+    if not given.is_dir():
+        return given
+    if (given / picture.name).is_file():
+        return given / picture.name
+    found = sorted(
+        path
+        for path in given.iterdir()
+        if path.stem == picture.stem and path.suffix.lower() in SUFFIXES and path.is_file()
+    )
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found)
+        raise NystraError(
+            f"the folder {given} holds no {what} for {picture.name}: expected "
+            f"{picture.stem}.png or another picture of that name"
+            if not found
+            else f"the folder {given} holds several {what}s for {picture.name}: {names}"
+        )
+    return found[0]
+
+
+def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32], list[str]]:
+    """Read a mask: white is to be filled, black (and what is transparent) stays.
+
+    Args:
+        path: a picture, grey or in colour; the luma of a colour picture counts.
+        size: height and width it must have.
+
+    Returns:
+        (height, width) of 0 and 1 (1 from half-way to white on), and warnings: greys, nothing to
+        fill, nothing to fill from.
+
+    Raises:
+        NystraError: it cannot be read, or has another size.
+    """
+    picture = read_picture(path)
+    level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS
+    check_mask_size(level, size, f"the mask {path}")
+    if picture.alpha is not None:
+        level = level * picture.alpha
+    mask = (level > 0.5).astype(np.float32)
+    grey, filled = float(np.mean((level > _BLACK) & (level < _WHITE))), float(mask.mean())
+    warnings = []
+    if grey > 0:
+        warnings.append(
+            f"the mask {path} is not black and white: {grey:.2%} of it is grey; what is lighter "
+            "than half-way is filled"
+        )
+    if filled == 0:
+        warnings.append(f"the mask {path} is black: nothing is filled (white = fill)")
+    elif filled == 1:
+        warnings.append(f"the mask {path} is white: nothing of the picture is left to fill from")
+    return mask, warnings

@@ -1,0 +1,183 @@
+"""What ``nystra bench`` does: models and backends side by side, in interleaved runs.
+
+Each configuration (model, backend, size) has a child process of its own; the children of one
+size stay alive together and run one at a time, in turns, so that a drift of the machine meets
+all of them alike. Times are taken in the child around the run alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..backends import backend_names
+from ..model.onnx_header import read_onnx_header
+from .child import Child, ChildError
+from .rows import Row
+
+LIBRARY_BACKEND = "ort-cpu-library"
+"""The name under which ``ort-cpu`` runs with the operator library; plain it runs the bodies."""
+
+LEAST_RUNS = 3
+"""Timed runs of a configuration, however long one takes."""
+
+WORKER = f"{__package__}.worker"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What is timed: a model in a backend.
+
+    Attributes:
+        model: The model file.
+        backend: What to call the backend in the report.
+        worker: The module whose process runs it, see `bench_worker`.
+        request: What its ``load`` needs.
+    """
+
+    model: str
+    backend: str
+    worker: str
+    request: Mapping[str, Any] = field(default_factory=dict)
+
+
+def session_configuration(
+    model: str | os.PathLike[str], backend: str, threads: int | None = None
+) -> Configuration:
+    """Return the configuration of a model in one of the runtime's backends.
+
+    Args:
+        model: A model file.
+        backend: A name of the runtime's table, or `LIBRARY_BACKEND`.
+        threads: As in `Session`.
+
+    Raises:
+        NystraError: The name is unknown, or the model is missing or not ONNX.
+    """
+    known = (*backend_names(), LIBRARY_BACKEND)
+    if backend not in known:
+        raise NystraError(f"unknown backend {backend!r}: expected one of {', '.join(known)}")
+    read_onnx_header(model)
+    library = backend == LIBRARY_BACKEND
+    request = {
+        "model": str(Path(model).absolute()),
+        "backend": "ort-cpu" if library else backend,
+        "library": None if backend == "ort-cpu" else "auto",
+        "needs_library": library,
+        "device": not backend.startswith("ort-cpu"),
+        "threads": threads,
+    }
+    return Configuration(str(model), backend, WORKER, request)
+
+
+def bench(
+    configurations: Sequence[Configuration],
+    sizes: Sequence[tuple[int, int]],
+    *,
+    seconds: float = 3.0,
+    runs: int = 100,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Row]:
+    """Time configurations at several sizes.
+
+    Args:
+        configurations: What to time; the ratios are to the first one that runs at a size.
+        sizes: (height, width) of the input picture, in pixels.
+        seconds: A configuration is done when its timed runs took so long,
+        runs: or when it has so many of them; at least `LEAST_RUNS` in any case.
+        progress: Is called with what is going on.
+
+    Returns:
+        A row a size and configuration, size by size. One that cannot run, or whose process dies,
+        is a row with the reason.
+
+    Raises:
+        NystraError: There is nothing to time, or a number is not positive.
+    """
+    if not configurations or not sizes:
+        raise NystraError("got no configurations or no sizes to time, expected one or more")
+    if seconds <= 0 or runs < 1 or any(min(size) < 1 for size in sizes):
+        raise NystraError(
+            f"got {seconds:g} seconds, {runs} runs and the sizes {list(sizes)}, expected numbers "
+            "above 0"
+        )
+    rows = []
+    for size in sizes:
+        rows += _one_size(configurations, size, seconds, runs, progress)
+    return rows
+
+
+@dataclass
+class _Contender:
+    row: Row
+    child: Child
+    least: int = LEAST_RUNS
+
+    def ask(self, what: str, request: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+        """Return the answer; None, and the reason in the row, when there is none."""
+        try:
+            return self.child.ask(what, request)
+        except ChildError as error:
+            self.row.fail(str(error), error.exit_code)
+            return None
+
+    def unfinished(self, seconds: float, runs: int) -> bool:
+        times = self.row.times
+        if self.row.reason is not None:
+            return False
+        return len(times) < self.least or (sum(times) < seconds and len(times) < runs)
+
+
+def _one_size(
+    configurations: Sequence[Configuration],
+    size: tuple[int, int],
+    seconds: float,
+    runs: int,
+    progress: Callable[[str], None],
+) -> list[Row]:
+    with contextlib.ExitStack() as stack:
+        contenders = []
+        for one in configurations:
+            row = Row(one.model, one.backend, size)
+            progress(f"{row.label}: load")
+            child = stack.enter_context(Child(one.worker))
+            contender = _Contender(row, child, min(LEAST_RUNS, runs))
+            contenders.append(contender)
+            _warm_up(contender, one, seconds)
+        progress(f"measure {size[0]}x{size[1]}")
+        turn = 0
+        while active := [c for c in contenders if c.unfinished(seconds, runs)]:
+            turn += 1
+            for contender in active if turn % 2 else reversed(active):
+                answer = contender.ask("run")
+                if answer is not None:
+                    contender.row.times.append(answer["seconds"])
+        for contender in contenders:
+            if contender.row.reason is None:
+                contender.row.memory = contender.ask("memory") or {}
+    rows = [contender.row for contender in contenders]
+    first = next((row for row in rows if row.reason is None), None)
+    for row in rows:
+        if first is not None and row.reason is None:
+            row.compare(first)
+    return rows
+
+
+def _warm_up(contender: _Contender, configuration: Configuration, seconds: float) -> None:
+    notes = contender.ask("load", configuration.request)
+    if notes is None:
+        return
+    contender.row.note = notes.get("library_reason", "")
+    if contender.ask("prepare", {"size": list(contender.row.size)}) is None:
+        return
+    first = contender.ask("run")
+    if first is not None and first["seconds"] < seconds:
+        contender.ask("run")
+    if contender.row.reason is None:
+        # Now, before the next child loads: what a runtime took on the GPU it keeps.
+        contender.row.device_memory = (contender.ask("device") or {}).get("above")

@@ -1,0 +1,82 @@
+"""Timing several things against each other on a machine whose speed drifts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...plugins.errors import NystraError
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What `interleaved` measured.
+
+    Attributes:
+        medians: Name -> median seconds of a call.
+        ratios: (first, second) -> median over the rounds of time(first) / time(second).
+        rounds: How many rounds were timed.
+        seconds: Seconds the timed rounds took in all.
+    """
+
+    medians: dict[str, float]
+    ratios: dict[tuple[str, str], float]
+    rounds: int
+    seconds: float
+
+
+def interleaved(
+    functions: Mapping[str, Callable[[], object]],
+    seconds: float = 10.0,
+    *,
+    warmup: int = 1,
+    minimum: int = 3,
+    maximum: int = 100,
+) -> Timing:
+    """Time several functions in interleaved rounds.
+
+    Each round calls every function once, in turns forwards and backwards, so that a drift of
+    the machine meets all of them alike; ratios are taken within a round.
+
+    Args:
+        functions: Name -> what to call.
+        seconds: After these no further round is begun, warm-up included, if at least one round
+            is done; a round is never cut.
+        warmup: Untimed rounds before.
+        minimum: Rounds that are done even when the time is over, unless it is over threefold.
+        maximum: Most rounds.
+
+    Raises:
+        NystraError: There is nothing to time.
+    """
+    if not functions:
+        raise NystraError("got no functions to time, expected one or more")
+    begin = time.perf_counter()
+    for _ in range(warmup):
+        for function in functions.values():
+            function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    order = list(functions)
+    start = time.perf_counter()
+    rounds = 0
+    while rounds < maximum:
+        for name in order if rounds % 2 == 0 else reversed(order):
+            before = time.perf_counter()
+            functions[name]()
+            times[name].append(time.perf_counter() - before)
+        rounds += 1
+        spent = time.perf_counter() - begin
+        if spent >= (seconds if rounds >= minimum else 3.0 * seconds):
+            break
+    ratios = {
+        (first, second): statistics.median(
+            a / max(b, 1e-12) for a, b in zip(times[first], times[second], strict=True)
+        )
+        for first in functions
+        for second in functions
+        if first != second
+    }
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return Timing(medians, ratios, rounds, time.perf_counter() - start)

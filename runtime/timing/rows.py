@@ -1,0 +1,163 @@
+"""What a benchmark measured: rows, their figures, and what machine it was."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import __version__
+from ..engines.toolkit import find_device
+
+UNAVAILABLE = 3
+"""The exit code of a backend that is missing."""
+
+
+@dataclass
+class Row:
+    """One model in one backend at one size.
+
+    Attributes:
+        model: The model file.
+        backend: Name of the backend.
+        size: (height, width) of the input picture, in pixels.
+        times: Seconds of every timed run, in order.
+        note: What the backend says of itself: which library, and why.
+        reason: Why there are no figures, or None.
+        exit_code: Of the error in `reason`: 3 for a missing backend, 2 for bad input.
+        memory: ``before``, ``peak``, ``above`` in bytes; ``exact``.
+        device_memory: Bytes that the GPU's memory in use grew by, or None; see `DeviceMemory`.
+        ratio: Median over the rounds of this time / the first row's; below 1 this one is faster.
+        ratio_to: The row the ratio is to, as model and backend.
+        pairs: Rounds behind the ratio.
+    """
+
+    model: str
+    backend: str
+    size: tuple[int, int]
+    times: list[float] = field(default_factory=list)
+    note: str = ""
+    reason: str | None = None
+    exit_code: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
+    device_memory: int | None = None
+    ratio: float | None = None
+    ratio_to: str | None = None
+    pairs: int = 0
+
+    @property
+    def label(self) -> str:
+        """Model, backend and size in a few words."""
+        return f"{self.name} {self.size[0]}x{self.size[1]}"
+
+    @property
+    def name(self) -> str:
+        """The model file as it was given, and the backend."""
+        return f"{self.model} {self.backend}"
+
+    def fail(self, reason: str, exit_code: int) -> None:
+        """Note why there are no figures."""
+        missing = exit_code == UNAVAILABLE
+        self.reason = f"not available: {reason}" if missing else f"failed: {reason}"
+        self.exit_code = exit_code
+
+    def compare(self, first: Row) -> None:
+        """Set the ratio to the first row, over the rounds that both took part in."""
+        pairs = list(zip(self.times, first.times, strict=False))
+        self.pairs = len(pairs)
+        self.ratio = statistics.median(own / max(other, 1e-12) for own, other in pairs)
+        self.ratio_to = first.name
+
+    def percentile(self, share: float) -> float:
+        """Return a percentile of the times in seconds, linear between two runs."""
+        return float(np.percentile(self.times, share))
+
+    @property
+    def pictures_per_second(self) -> float:
+        """Runs by the seconds they took."""
+        return len(self.times) / max(sum(self.times), 1e-12)
+
+    @property
+    def megapixels_per_second(self) -> float:
+        """Input pixels by the seconds they took, in millions."""
+        return self.pictures_per_second * self.size[0] * self.size[1] / 1e6
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as JSON takes it; times in seconds, memory in bytes."""
+        document: dict[str, Any] = {
+            "model": self.model,
+            "backend": self.backend,
+            "size": list(self.size),
+            "measured": self.reason is None,
+            "reason": self.reason,
+            "note": self.note,
+        }
+        if self.reason is not None:
+            return document
+        return document | {
+            "runs": len(self.times),
+            "p50": self.percentile(50),
+            "p90": self.percentile(90),
+            "p99": self.percentile(99),
+            "mean": statistics.fmean(self.times),
+            "pictures_per_second": self.pictures_per_second,
+            "megapixels_per_second": self.megapixels_per_second,
+            "memory": self.memory,
+            "device_memory": self.device_memory,
+            "ratio": self.ratio,
+            "ratio_to": self.ratio_to,
+            "pairs": self.pairs,
+        }
+
+
+def describe_machine(threads: int | None = None) -> dict[str, Any]:
+    """Return what the figures of this machine depend on, as JSON takes it.
+
+    Args:
+        threads: That were asked for, or None for the backend's own choice.
+    """
+    device = find_device()
+    return {
+        "gpu": None if isinstance(device, str) else device.name,
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "usable_cores": _usable_cores(),
+        "threads": threads,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "nystra": __version__,
+        "onnxruntime": _version("onnxruntime", "onnxruntime-gpu"),
+        "numpy": np.__version__,
+    }
+
+
+def _usable_cores() -> int | None:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count()
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.lower().startswith(("model name", "hardware")):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(*names: str) -> str | None:
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
