@@ -41,8 +41,6 @@ class Facts:
         fixed_size: the only (height, width) it takes, or None for any.
         tiling: ``supported`` when a picture may be restored in overlapping tiles, ``internal``
             when the network has to see the whole of it.
-        precision: the lowest precision that was measured to be safe: ``fp32``, ``fp16``, ``bf16``;
-            of the network, where a model file says ``nystra.precision`` of itself.
         license: of the weights, ``unknown`` when the checkpoint does not say.
         extra_inputs: what it takes besides the picture, in the order of its arguments.
     """
@@ -57,7 +55,6 @@ class Facts:
     size_multiple: int
     size_minimum: int
     tiling: str
-    precision: str
     license: str
     fixed_size: tuple[int, int] | None = None
     extra_inputs: tuple[ExtraInput, ...] = ()

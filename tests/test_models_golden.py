@@ -10,7 +10,7 @@ import torch
 from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.facts import Facts
-from nystra.models.swinir.checkpoint import swinir_hyper
+from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
 from shared import golden, shared_path
 

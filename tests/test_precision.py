@@ -16,10 +16,12 @@ from nystra.export.graph.precision.cast import lower
 from nystra.export.graph.precision.choice import choose
 from nystra.export.graph.precision.constants import lost
 from nystra.export.graph.precision.lowering import lower_model, precision_label
-from nystra.export.graph.precision.policy import POLICIES, Policy, policy_for
+from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.table import LOW_TYPES
 from nystra.export.graph.precision.twin import rounded_twin
+from nystra.models.architecture import Architecture, PrecisionPolicy
 from nystra.models.registry import ARCHITECTURES
+from nystra.models.swinir import checkpoint as swinir
 from nystra.plugins.errors import ExportError, NystraError, UnsupportedModelError
 from nystra.plugins.operators import OPERATORS
 from nystra.plugins.operators.schema import node_attributes
@@ -215,7 +217,7 @@ def test_values_near_the_limit_stay_float_and_are_reported() -> None:
     model = small(weights=1e3)  # 36 x 1000: fp16 holds it, but with little to spare
     model.graph.node[9].input[0] = "normal"  # the rest of the network sees usual values
     feeds = [{"x": np.full((1, 4, 6, 6), 0.9, np.float32)}]
-    done = lower_model(model, "fp16", Policy(), feeds)
+    done = lower_model(model, "fp16", PrecisionPolicy(), feeds)
     assert done.kept == {"first": "values to 3.2e+04, above 8.2e+03 (1/8 of what fp16 holds)"}
     assert done.largest < 65504 / 8
     assert types(model)["first"] == TensorProto.FLOAT
@@ -239,7 +241,7 @@ def test_nothing_low_is_refused() -> None:
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], **CONV)]
     model = model_of(nodes, [weight("w", 4, 4, 3, 3), weight("b", 4)])
     with pytest.raises(UnsupportedModelError, match=r"no bf16 Conv .* --target tensorrt"):
-        lower_model(model, "bf16", Policy(), [])
+        lower_model(model, "bf16", PrecisionPolicy(), [])
 
 
 def test_a_graph_in_a_node_is_refused() -> None:
@@ -321,7 +323,9 @@ def test_the_twin_shows_an_overflow_that_onnxruntime_hides() -> None:
     assert not np.isfinite(run(twin)).all()
     assert np.isfinite(run(low)).all()  # the check on the file itself would have passed
     feeds = [{"x": np.ones((1, 4, 3, 3), np.float32)}]
-    done = lower_model(model, "fp16", Policy(), feeds)  # the pass measures it and keeps it float
+    done = lower_model(
+        model, "fp16", PrecisionPolicy(), feeds
+    )  # the pass measures it and keeps it float
     assert set(done.kept) == {"large", "normal"} or set(done.kept) == {"large"}
     assert np.isfinite(run(done.twin)).all()
 
@@ -370,15 +374,23 @@ def test_unknown_precisions(precision: str, target: str | None, words: str) -> N
         precision_label(precision, target)
 
 
-def test_policies_are_of_known_architectures() -> None:
-    assert POLICIES.keys() <= {row.name for row in ARCHITECTURES}
-    with pytest.raises(UnsupportedModelError, match="was not measured for hat"):
+def test_every_shipped_architecture_says_what_low_precision_does_to_it() -> None:
+    for row in ARCHITECTURES:
+        assert policy_for(row.name, "fp16").keep == {}
+    with pytest.raises(UnsupportedModelError, match="architecture 'hat' is unknown"):
         policy_for("hat", "fp16")
+
+
+def test_a_precision_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swinir, "ARCHITECTURE", Architecture(swinir.load))
+    with pytest.raises(UnsupportedModelError, match="was not measured for swinir"):
+        policy_for("swinir", "fp16")
 
 
 def test_what_a_policy_keeps_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = choose(small(), "fp16", {"Conv": "because"})
     assert chosen.kept == {"first": "because", "last": "because"}
-    monkeypatch.setitem(POLICIES, "swinir", Policy(refused={"fp16": "it goes black"}))
+    refusing = Architecture(swinir.load, PrecisionPolicy(refused={"fp16": "it goes black"}))
+    monkeypatch.setattr(swinir, "ARCHITECTURE", refusing)
     with pytest.raises(UnsupportedModelError, match="swinir in fp16 is not safe: it goes black"):
         policy_for("swinir", "fp16")

@@ -42,7 +42,6 @@ def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
         "size_multiple": str(facts.size_multiple),
         "size_minimum": str(facts.size_minimum),
         "tiling": facts.tiling,
-        "precision": facts.precision,
     }
     if facts.window is not None:
         own["window"] = json.dumps(list(facts.window))

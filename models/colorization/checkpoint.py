@@ -1,27 +1,27 @@
-"""Recognising the colourisation network, its hyper-parameters and its facts."""
+"""Loading the colourisation network: its hyper-parameters and its facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..building import construct, fill, told
 from ..facts import ExtraInput, Facts
 from .network import Colorization
 
 
-def is_colorization(state: Mapping[str, Tensor]) -> bool:
-    """Tell whether a state dict is the colourisation network's."""
-    return {"embed.weight", "embed_color.weight", "project.weight"} <= state.keys()
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    hyper = told(colorization_hyper(state), request, Colorization) | dict(request.asked)
+    network = construct(Colorization, hyper, request.source)
+    fill(network, state, request.source)
+    return Built(network, colorization_facts(network, hyper, request.license), hyper)
 
 
-def colorization_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
+def colorization_hyper(state: State) -> Hyper:
     """Return what the tensors tell; patch, metric and scale stand in the file's metadata."""
     return {"channels": state["embed.weight"].shape[0]}
 
 
-def colorization_facts(network: Colorization, hyper: dict[str, Any], license_name: str) -> Facts:
+def colorization_facts(network: Colorization, hyper: Hyper, license_name: str) -> Facts:
     """Return what a built network promises."""
     return Facts(
         architecture="colorization",
@@ -34,7 +34,9 @@ def colorization_facts(network: Colorization, hyper: dict[str, Any], license_nam
         size_multiple=1,
         size_minimum=1,
         tiling="internal",
-        precision="fp32",
         license=license_name,
         extra_inputs=(ExtraInput("reference", "reference", 3, same_size=False),),
     )
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy())

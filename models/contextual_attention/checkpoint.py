@@ -1,36 +1,30 @@
-"""Recognising the inpainting generator, its hyper-parameters and its facts."""
+"""Loading the inpainting generator: its hyper-parameters and its facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..building import construct, fill, told
 from ..facts import ExtraInput, Facts
 from .network import MULTIPLE, InpaintingGenerator
 
-_FIRST = "coarse_generator.conv1.conv.weight"
+
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    read = contextual_attention_hyper(state)
+    hyper = told(read, request, InpaintingGenerator) | dict(request.asked)
+    network = construct(InpaintingGenerator, hyper, request.source)
+    fill(network, state, request.source)
+    return Built(network, contextual_attention_facts(network, hyper, request.license), hyper)
 
 
-def is_contextual_attention(state: Mapping[str, Tensor]) -> bool:
-    """Tell whether a state dict is the generator's."""
-    return {
-        _FIRST,
-        "coarse_generator.conv10_atrous.conv.weight",
-        "fine_generator.pmconv10.conv.weight",
-        "fine_generator.allconv17.conv.weight",
-    } <= state.keys()
-
-
-def contextual_attention_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
+def contextual_attention_hyper(state: State) -> Hyper:
     """Return the constructor arguments: the tensors tell all of them."""
-    width, inputs = state[_FIRST].shape[:2]
+    width, inputs = state["coarse_generator.conv1.conv.weight"].shape[:2]
     return {"input_dim": inputs - 2, "ngf": width}
 
 
 def contextual_attention_facts(
-    network: InpaintingGenerator, hyper: dict[str, Any], license_name: str
+    network: InpaintingGenerator, hyper: Hyper, license_name: str
 ) -> Facts:
     """Return what a built network promises."""
     return Facts(
@@ -44,7 +38,9 @@ def contextual_attention_facts(
         size_multiple=MULTIPLE,
         size_minimum=1,
         tiling="internal",
-        precision="fp32",
         license=license_name,
         extra_inputs=(ExtraInput("mask", "mask", 1),),
     )
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy())

@@ -1,31 +1,25 @@
-"""Recognising CSNLN, its hyper-parameters and its facts."""
+"""Loading CSNLN: its hyper-parameters and its facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from torch import Tensor
-
 from ...plugins.errors import UnsupportedModelError
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..building import construct, fill, told
 from ..facts import Facts
 from .network import CSNLN, MEAN
 
-_CELL = "SEM.multi_source_projection."
 _FACTOR_OF_KERNEL = {6: 2, 9: 3}
 
 
-def is_csnln(state: Mapping[str, Tensor]) -> bool:
-    """Tell whether a state dict is CSNLN's."""
-    return {
-        _CELL + "up_attention.conv_match_1.0.weight",
-        _CELL + "down_attention.conv_match1.0.weight",
-        _CELL + "upsample.0.weight",
-        "tail.0.weight",
-    } <= state.keys()
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    hyper = {"rgb_range": 1.0} | told(csnln_hyper(state), request, CSNLN) | dict(request.asked)
+    network = construct(CSNLN, hyper, request.source)
+    fill(network, state, request.source, optional_keys=(".escape_NaN",))
+    return Built(network, csnln_facts(network, hyper, request.license), hyper)
 
 
-def csnln_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
+def csnln_hyper(state: State) -> Hyper:
     """Return the constructor arguments: the tensors tell all of them.
 
     ``rgb_range`` is read off the mean colour, and left out where no mean is subtracted.
@@ -33,7 +27,7 @@ def csnln_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
     Raises:
         UnsupportedModelError: the enlarging convolution is of no published scale.
     """
-    kernel = state[_CELL + "upsample.0.weight"].shape[-1]
+    kernel = state["SEM.multi_source_projection.upsample.0.weight"].shape[-1]
     if kernel not in _FACTOR_OF_KERNEL:
         raise UnsupportedModelError(
             f"a CSNLN whose enlarging convolution has a side of {kernel} is unknown: x2 and x4 "
@@ -42,7 +36,7 @@ def csnln_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
     twice = "SEM.multi_source_projection_2.upsample.0.weight" in state
     colours, joined = state["tail.0.weight"].shape[:2]
     width = state["head.0.0.weight"].shape[0]
-    hyper = {
+    hyper: Hyper = {
         "scale": 4 if twice else _FACTOR_OF_KERNEL[kernel],
         "n_feats": width,
         "depth": joined // width,
@@ -52,7 +46,7 @@ def csnln_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
     return hyper | ({"rgb_range": round(mean / MEAN[0], 4)} if colours == 3 and mean > 0 else {})
 
 
-def csnln_facts(network: CSNLN, hyper: dict[str, Any], license_name: str) -> Facts:
+def csnln_facts(network: CSNLN, hyper: Hyper, license_name: str) -> Facts:
     """Return what a built network promises."""
     return Facts(
         architecture="csnln",
@@ -65,6 +59,8 @@ def csnln_facts(network: CSNLN, hyper: dict[str, Any], license_name: str) -> Fac
         size_multiple=network.multiple,
         size_minimum=1,
         tiling="supported",
-        precision="fp32",
         license=license_name,
     )
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy())

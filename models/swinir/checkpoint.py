@@ -1,101 +1,56 @@
-"""Reading SwinIR's hyper-parameters off a state dict."""
+"""Loading SwinIR, at the window it was trained with or another."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
-from typing import Any
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..building import construct, fill, require, told
+from ..facts import Facts
+from .hyper import swinir_hyper
+from .network import SwinIR
+from .retarget import retarget
 
-from torch import Tensor
-
-from ...plugins.errors import CheckpointError
-
-_BLOCK = re.compile(r"layers\.(\d+)\.residual_group\.blocks\.(\d+)\.")
-_ATTENTION = "layers.{}.residual_group.blocks.{}.attn."
+_REBUILT = (".attn_mask", ".relative_position_index")  # buffers that published files may hold
+_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
 
-def is_swinir(state: Mapping[str, Tensor]) -> bool:
-    """Tell whether a state dict is SwinIR's, in any published or bias-free form."""
-    return {
-        "conv_first.weight",
-        "layers.0.residual_group.blocks.0.attn.qkv.weight",
-        "layers.0.residual_group.blocks.0.mlp.fc1.weight",
-        "norm.weight",
-    } <= state.keys() and ("conv_last.weight" in state or "upsample.0.weight" in state)
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    trained = told(swinir_hyper(state), request, SwinIR)
+    hyper, kept, warning = retarget(trained, request.asked, state)
+    require(hyper, request.source, _FLAGS)
+    # The published window-7 networks are the JPEG ones, which work on the range 0..255.
+    hyper.setdefault("img_range", 255.0 if hyper["window_size"] == 7 else 1.0)
+    if "depths" in hyper:
+        hyper["num_heads"] = _each_group(hyper["num_heads"], len(hyper["depths"]))
+    network = construct(SwinIR, hyper, request.source)
+    fill(network, kept, request.source, _REBUILT)
+    facts = swinir_facts(network, hyper, request.license)
+    return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
 
 
-def swinir_hyper(state: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
-
-    A state dict without position bias cannot tell ``num_heads``; without attention masks it
-    cannot tell ``window_size`` either.
-    """
-    first = state["conv_first.weight"]
-    dim, channels = first.shape[0], first.shape[1]
-    blocks = {(int(m[1]), int(m[2])) for key in state if (m := _BLOCK.match(key))}
-    groups = max(group for group, _ in blocks) + 1
-    hyper: dict[str, Any] = {
-        "embed_dim": dim,
-        "in_chans": channels,
-        "depths": [sum(1 for group, _ in blocks if group == index) for index in range(groups)],
-        "mlp_ratio": state["layers.0.residual_group.blocks.0.mlp.fc1.weight"].shape[0] / dim,
-        "qkv_bias": _ATTENTION.format(0, 0) + "qkv.bias" in state,
-        "patch_norm": "patch_embed.norm.weight" in state,
-        "ape": "absolute_pos_embed" in state,
-        "resi_connection": "3conv" if "conv_after_body.0.weight" in state else "1conv",
-    }
-    hyper |= _head(state, channels)
-    hyper |= _windows(state, groups, blocks)
-    return hyper
+def swinir_facts(network: SwinIR, hyper: Hyper, license_name: str) -> Facts:
+    """Return what a built network promises."""
+    return Facts(
+        architecture="swinir",
+        task="restoration",
+        scale=network.upscale,
+        input_channels=hyper["in_chans"],
+        output_channels=hyper["in_chans"],
+        range=(0.0, 1.0),
+        window=network.window,
+        size_multiple=max(network.window),
+        size_minimum=1,
+        tiling="supported",
+        license=license_name,
+        fixed_size=network.fixed_size,
+    )
 
 
-def _head(state: Mapping[str, Tensor], channels: int) -> dict[str, Any]:
-    if "conv_up1.weight" in state:
-        return {"upsampler": "nearest+conv", "upscale": 4 if "conv_up2.weight" in state else 2}
-    if "conv_before_upsample.0.weight" in state:
-        steps = [key for key in state if re.fullmatch(r"upsample\.\d+\.weight", key)]
-        triples = state["upsample.0.weight"].shape[0] == 9 * state["upsample.0.weight"].shape[1]
-        return {"upsampler": "pixelshuffle", "upscale": 3 if triples else 2 ** len(steps)}
-    if "upsample.0.weight" in state:
-        scale = math.isqrt(state["upsample.0.weight"].shape[0] // channels)
-        return {"upsampler": "pixelshuffledirect", "upscale": scale}
-    return {"upsampler": "", "upscale": 1}
+def _each_group(heads: int | list[int], groups: int) -> list[int]:
+    """Return the heads of every group; one number is of all."""
+    if isinstance(heads, int):
+        return [heads] * groups
+    return list(heads) * groups if len(heads) == 1 else list(heads)
 
 
-def _windows(
-    state: Mapping[str, Tensor], groups: int, blocks: set[tuple[int, int]]
-) -> dict[str, Any]:
-    tables = [
-        state.get(_ATTENTION.format(group, 0) + "relative_position_bias_table")
-        for group in range(groups)
-    ]
-    masks = [
-        value for key, value in state.items() if key.endswith(".attn_mask") and value.dim() == 3
-    ]
-    index = state.get(_ATTENTION.format(0, 0) + "relative_position_index")
-    hyper: dict[str, Any] = {}
-    present = [table for table in tables if table is not None]
-    if present and len(present) < groups:
-        raise CheckpointError(
-            f"{len(present)} of {groups} groups have a relative_position_bias_table: "
-            "either all have one or none"
-        )
-    if present:
-        side = (math.isqrt(present[0].shape[0]) + 1) // 2
-        if (2 * side - 1) ** 2 == present[0].shape[0]:
-            hyper["window_size"] = side
-        hyper["num_heads"] = [table.shape[1] for table in present]
-    else:
-        hyper |= {"position_bias": False, "mask": False}
-        if masks:
-            hyper["window_size"] = math.isqrt(masks[0].shape[-1])
-    if masks and "window_size" in hyper:
-        hyper["img_size"] = math.isqrt(masks[0].shape[0]) * hyper["window_size"]
-    elif index is not None and any(number % 2 for _, number in blocks) and "window_size" in hyper:
-        hyper["img_size"] = hyper["window_size"]  # published buffers, and none of them a mask
-    if "absolute_pos_embed" in state:
-        side = math.isqrt(state["absolute_pos_embed"].shape[1])
-        if side * side == state["absolute_pos_embed"].shape[1]:
-            hyper["img_size"] = side
-    return hyper
+ARCHITECTURE = Architecture(load, PrecisionPolicy())

@@ -23,7 +23,7 @@ from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.bodies import attach_bodies, inline_bodies
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
-from nystra.models.registry import ARCHITECTURES
+from nystra.models.swinir.checkpoint import swinir_facts
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
@@ -113,7 +113,7 @@ def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
 
 def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
     net = network(name)
-    facts = ARCHITECTURES[0].facts(net, {"in_chans": 3}, "none")
+    facts = swinir_facts(net, {"in_chans": 3}, "none")
     parameters = {site.path: SiteParameters(mechanism) for site in find_sites(net)}
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, 2, dynamic=True)

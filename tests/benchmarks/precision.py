@@ -28,7 +28,6 @@ from nystra.export import Plan, SiteParameters
 from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.bodies import attach_bodies
 from nystra.export.graph.precision.lowering import Lowered, lower_model
-from nystra.export.graph.precision.policy import Policy
 from nystra.export.graph.precision.ranges import largest_values
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
@@ -36,6 +35,7 @@ from nystra.export.judge import judged_feeds
 from nystra.export.torch_backend import TorchBackend
 from nystra.export.yardstick import rounded_network
 from nystra.models import load, pretrained_path
+from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
 
@@ -137,7 +137,9 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         name = f"{precision}-tensorrt" if tensorrt else precision
         model = onnx.ModelProto.FromString(base.SerializeToString())
         try:
-            done: Lowered = lower_model(model, precision, Policy(), feeds, tensorrt=tensorrt)
+            done: Lowered = lower_model(
+                model, precision, PrecisionPolicy(), feeds, tensorrt=tensorrt
+            )
         except NystraError as error:
             print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
             continue

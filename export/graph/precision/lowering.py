@@ -15,10 +15,10 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
+from ....models.architecture import PrecisionPolicy
 from ....plugins.errors import NystraError, UnsupportedModelError
 from .cast import lower
 from .choice import choose
-from .policy import Policy
 from .ranges import largest_values, overflowing
 from .table import LOW_TYPES, PRECISIONS
 from .twin import rounded_twin
@@ -75,7 +75,7 @@ def precision_label(precision: str, target: str | None) -> str:
 def lower_model(
     model: onnx.ModelProto,
     precision: str,
-    policy: Policy,
+    policy: PrecisionPolicy,
     feeds: Sequence[Mapping[str, npt.NDArray[Any]]],
     *,
     tensorrt: bool = False,

@@ -1,44 +1,19 @@
-"""What each architecture keeps in float32 beyond `table`, and what is refused.
-
-docs/precision.md has the measurement behind every row.
-"""
+"""What low precision does to an architecture: asked of the folder of its network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
+from ....models.architecture import PrecisionPolicy
+from ....models.registry import row_named
 from ....plugins.errors import UnsupportedModelError
 
 
-@dataclass(frozen=True)
-class Policy:
-    """One row.
-
-    Attributes:
-        keep: operator type -> why its nodes stay float32.
-        refused: precision -> why there is no such file.
-    """
-
-    keep: Mapping[str, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-
-POLICIES: dict[str, Policy] = {
-    "swinir": Policy(),
-    "csnln": Policy(),
-    "contextual_attention": Policy(),
-    "colorization": Policy(),
-}
-
-
-def policy_for(architecture: str, precision: str) -> Policy:
-    """Return the policy of an architecture.
+def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
+    """Return what stays float32 in a file of an architecture.
 
     Raises:
         UnsupportedModelError: the precision was measured not to be safe, or was not measured.
     """
-    policy = POLICIES.get(architecture)
+    policy = row_named(architecture).architecture().precision
     if policy is None:
         raise UnsupportedModelError(
             f"{precision} was not measured for {architecture}: use --precision fp32"

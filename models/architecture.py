@@ -1,0 +1,82 @@
+"""What the folder of a network gives: how it is loaded, and what low precision does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from .facts import Facts
+
+State: TypeAlias = "Mapping[str, Tensor]"
+Hyper: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a load is told besides the tensors.
+
+    Attributes:
+        source: Name of the file, for messages.
+        asked: Hyper-parameters given by the caller: they go before everything else.
+        stored: Hyper-parameters from the file's metadata: they go before the tensors.
+        license: Of the weights, ``unknown`` when the file does not say.
+    """
+
+    source: str
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    stored: Mapping[str, Any] = field(default_factory=dict)
+    license: str = "unknown"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A network with its weights and what it promises.
+
+    Attributes:
+        network: With the weights of the state dict, float32.
+        facts: What it promises.
+        hyper: What it was built with.
+        warnings: What was dropped or assumed, one sentence each.
+        retargeted: The window was changed from the trained one.
+    """
+
+    network: nn.Module
+    facts: Facts
+    hyper: Hyper
+    warnings: tuple[str, ...] = ()
+    retargeted: bool = False
+
+
+@dataclass(frozen=True)
+class PrecisionPolicy:
+    """What of a network stays float32 in a low precision; docs/precision.md has the measurements.
+
+    Attributes:
+        keep: Operator type -> why its nodes stay float32.
+        refused: Precision -> why there is no such file.
+    """
+
+    keep: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is behind a row of the registry.
+
+    Attributes:
+        load: Makes the network of a state dict and a request. How is its own business: it may
+            hand both to another library. It raises ``CheckpointError`` where the tensors do not
+            fit and ``NystraError`` where the hyper-parameters do not.
+        precision: What was measured of low precisions; None where nothing was: fp32 only.
+        recognises: Tells whether a state dict is of this architecture, where the key patterns of
+            the row cannot.
+    """
+
+    load: Callable[[State, Request], Built]
+    precision: PrecisionPolicy | None = None
+    recognises: Callable[[State], bool] | None = None
