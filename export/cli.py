@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from ..plugins.errors import NystraError
@@ -80,7 +81,7 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         extra = _INSTALL.get((error.name or "").partition(".")[0])
         if extra is None:
-            raise
+            return _unexpected(args, error)
         print(
             f"error: this command needs {error.name}, which is not installed: "
             f"pip install '{extra}'",
@@ -91,8 +92,40 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except Exception as error:  # the last: whatever was given, one line and exit code 2
+        return _unexpected(args, error)
+
+
+def _unexpected(args: argparse.Namespace, error: Exception) -> int:
+    """Say in one line what nothing below expected; with ``-v`` after its traceback."""
+    if getattr(args, "verbose", False):
+        traceback.print_exc()
+    print(f"error: {_reason(error)}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return 2
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory: take smaller pictures, tiles or sizes, or a larger machine"
+    if isinstance(error, RecursionError):
+        return "what was given is nested too deeply"
+    words = next(iter(str(error).strip().splitlines()), "")[:300]
+    if isinstance(error, OSError):
+        place = "a file" if error.filename is None else error.filename
+        return f"cannot use {place}: {error.strerror or words}"
+    kind = type(error).__name__
+    return f"what was given led to {kind} ({words}): run it with -v for the traceback"
+
+
+def _drop_output() -> None:
+    """Let nothing be written to stdout any more, not even at exit: it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

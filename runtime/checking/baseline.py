@@ -7,15 +7,14 @@ were taken, since they mean nothing otherwise. Unknown keys are errors.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.strict_json import read_json
 from ..files.json_text import stable_json
 from ..files.writing import atomic_write_bytes
 
@@ -126,16 +125,9 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         NystraError: The file is missing, not JSON, of another schema version, or holds a key
             that is unknown or of the wrong type; the message names it.
     """
-    try:
-        value = json.loads(Path(path).read_bytes())
-    except FileNotFoundError as error:
-        raise NystraError(
-            f"there is no baseline {path}: accept the present figures with --update"
-        ) from error
-    except OSError as error:
-        raise NystraError(f"cannot read the baseline {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise NystraError(f"the baseline {path} is not JSON: {error}") from error
+    if not os.path.lexists(path):
+        raise NystraError(f"there is no baseline {path}: accept the present figures with --update")
+    value = read_json(path, "the baseline")
     where = f"the baseline {path}"
     if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
         version = value.get("schema_version") if isinstance(value, dict) else None

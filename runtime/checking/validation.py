@@ -118,7 +118,22 @@ def validate_against_references(
     Raises:
         NystraError: The model has other inputs, outputs or shapes than the references.
     """
-    limits = allowed_differences(references, tolerance)
+    return compare(runner, references, allowed_differences(references, tolerance))
+
+
+def compare(
+    runner: Runner, references: References, limits: Sequence[tuple[float, float | None]]
+) -> ValidationReport:
+    """Compare as `validate_against_references` does, with the limits of each case given.
+
+    Args:
+        runner: As there.
+        references: The recorded cases.
+        limits: One pair a case, as `allowed_differences` returns them; infinity allows anything.
+
+    Raises:
+        NystraError: As there.
+    """
     return ValidationReport(
         tuple(
             _one_size(runner, case, *limit)
@@ -137,26 +152,37 @@ def allowed_differences(
         tolerance: As in `validate_against_references`.
 
     Raises:
-        NystraError: There is another number of tolerances than of cases, or one is no number.
+        NystraError: There is another number of tolerances than of cases, or one is no number
+            or lets anything pass.
     """
     count = len(references.cases)
     limits = tolerance if tolerance is not None else references.meta.get("tolerances")
     means = None if tolerance is not None else references.meta.get("mean_tolerances")
     if limits is None:
         limits = DEFAULT_TOLERANCE
-    try:
-        several = [limits] * count if isinstance(limits, int | float) else list(limits)
-        largest = [float(one) for one in several]
-        mean = [None] * count if means is None else [float(one) for one in means]
-    except (TypeError, ValueError) as error:
-        raise NystraError(
-            f"the references hold the tolerances {limits!r} and {means!r}, expected numbers: "
-            "export again"
-        ) from error
-    for numbers in (largest, mean):
-        if len(numbers) != count:
-            raise NystraError(f"got {len(numbers)} tolerances, expected one for {count} cases")
+    ceiling = max([1.0, *(_magnitude(case) for case in references.cases)])
+    largest = _tolerances(limits, count, ceiling)
+    mean = [None] * count if means is None else _tolerances(means, count, ceiling)
     return list(zip(largest, mean, strict=True))
+
+
+def _magnitude(case: ReferenceCase) -> float:
+    return max(float(np.abs(output).max(initial=0.0)) for output in case.outputs.values())
+
+
+def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
+    """Return one tolerance a case: numbers that a wrong output can exceed."""
+    numbers = list(value) if isinstance(value, list | tuple) else [value] * count
+    if len(numbers) != count:
+        raise NystraError(f"got {len(numbers)} tolerances, expected one for {count} cases")
+    for number in numbers:
+        real = isinstance(number, int | float) and not isinstance(number, bool)
+        if not real or not 0 <= number < ceiling:
+            raise NystraError(
+                f"a tolerance is {number!r}, expected a number from 0 to below {ceiling:.3g}, the "
+                "largest value an output should have: from there on anything passes"
+            )
+    return [float(number) for number in numbers]
 
 
 def _one_size(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.strict_json import read_json
 from ..files.json_text import stable_json
 from ..files.writing import atomic_write_bytes
 from .profile import Profile
@@ -95,12 +95,7 @@ class EngineRecord:
         Raises:
             NystraError: The file is missing, no record, or of another schema version.
         """
-        try:
-            value = json.loads(Path(path).read_bytes())
-        except OSError as error:
-            raise NystraError(f"cannot read the record {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise NystraError(f"the record {path} is not JSON: {error}") from error
+        value = read_json(path, "the record")
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise NystraError(f"{path} is no record of an engine of this nystra: build it again")
         _check_types(path, value)

@@ -1,4 +1,7 @@
-"""JSON that is the same bytes for the same content, and holds no NaN or infinity."""
+"""Writing JSON: the same bytes for the same content, and no NaN or infinity.
+
+What others wrote is read by `plugins.strict_json`.
+"""
 
 from __future__ import annotations
 

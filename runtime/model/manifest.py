@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.strict_json import read_json
 from ..files.json_text import stable_json
 from ..files.writing import atomic_write_bytes, file_sha256
 
@@ -54,12 +54,7 @@ class Manifest:
         Raises:
             NystraError: The file is missing, not a manifest, or of another schema version.
         """
-        try:
-            value = json.loads(Path(path).read_bytes())
-        except OSError as error:
-            raise NystraError(f"cannot read the manifest {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise NystraError(f"the manifest {path} is not JSON: {error}") from error
+        value = read_json(path, "the manifest")
         version = value.get("schema_version") if isinstance(value, dict) else None
         if version != SCHEMA_VERSION:
             raise NystraError(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.strict_json import parse_json
+
+_LARGEST = 1e9
+"""Of a number in the metadata."""
 
 
 @dataclass(frozen=True)
@@ -148,29 +152,28 @@ def _channels(tensor: TensorInfo | None) -> int | None:
 def _json(metadata: Mapping[str, str], key: str, default: Any) -> Any:
     if key not in metadata:
         return default
-    try:
-        return json.loads(metadata[key])
-    except ValueError as error:
-        raise NystraError(f"the metadata entry {key} is not JSON: {metadata[key]!r}") from error
+    return parse_json(metadata[key], f"the metadata entry {key}")
 
 
 def _integer(metadata: Mapping[str, str], key: str) -> int | None:
     if key not in metadata:
         return None
-    try:
-        value = int(metadata[key])
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise NystraError(f"the metadata entry {key} is {metadata[key]!r}, expected a whole number")
-    return value
+    digits = metadata[key]
+    if not re.fullmatch("[0-9]{1,9}", digits) or int(digits) < 1:
+        raise NystraError(
+            f"the metadata entry {key} is {digits[:80]!r}, expected a whole number from 1 on"
+        )
+    return int(digits)
 
 
 def _number(metadata: Mapping[str, str], key: str) -> float:
     value = _json(metadata, key, 0.0)
-    if isinstance(value, int | float) and value >= 0:
+    if _is_number(value) and 0 <= value <= _LARGEST:
         return float(value)
-    raise NystraError(f"the metadata entry {key} is {metadata[key]!r}, expected a number from 0 on")
+    raise NystraError(
+        f"the metadata entry {key} is {metadata[key][:80]!r}, expected a number from 0 to "
+        f"{_LARGEST:.0e}"
+    )
 
 
 def _range(key: str, value: Any, default: tuple[float, float]) -> tuple[float, float]:
@@ -179,17 +182,23 @@ def _range(key: str, value: Any, default: tuple[float, float]) -> tuple[float, f
     if (
         isinstance(value, list)
         and len(value) == 2
-        and all(isinstance(item, int | float) for item in value)
-        and value[0] < value[1]
+        and all(map(_is_number, value))
+        and -_LARGEST <= value[0] < value[1] <= _LARGEST
     ):
         return float(value[0]), float(value[1])
-    raise NystraError(f"the metadata entry {key} has the range {value!r}, expected [low, high]")
+    raise NystraError(
+        f"the metadata entry {key} has the range {value!r}, expected [low, high]: two "
+        f"numbers, the lower first, none beyond {_LARGEST:.0e}"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _window(metadata: Mapping[str, str]) -> tuple[int, int] | None:
     value = _json(metadata, "nystra.window", None)
-    if isinstance(value, int) and value > 0:
-        return value, value
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(item, int) for item in value):
-        return value[0], value[1]
+    sides = value if isinstance(value, list) else [value, value]
+    if len(sides) == 2 and all(type(side) is int and 0 < side <= _LARGEST for side in sides):
+        return sides[0], sides[1]
     return None

@@ -11,9 +11,9 @@ import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ...plugins.errors import NystraError
+from ...plugins.files import regular_file
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _KNOWN_FIELDS = {1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26}
@@ -44,9 +44,7 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
-    file = Path(path)
-    if file.is_dir():
-        raise NystraError(f"{file} is a folder, expected an ONNX file")
+    file = regular_file(path, "the model")
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size

@@ -8,7 +8,7 @@ UTF-8 bytes of a JSON object. Nothing in it is ever unpickled.
 from __future__ import annotations
 
 import io
-import json
+import math
 import os
 import re
 import zipfile
@@ -22,13 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
+from ...plugins.files import regular_file
+from ...plugins.strict_json import parse_json
 from ..files.json_text import stable_json
 from ..files.writing import atomic_write_bytes
 
 Array = npt.NDArray[Any]
 
-_KEY = re.compile(r"size(\d+)\.(input|output)\.(.+)")
+_KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -102,31 +105,61 @@ def read_references(path: str | os.PathLike[str]) -> References:
     Raises:
         NystraError: The file is missing, damaged, too large (2 GiB) or not one of ours.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > _LIMIT:
-            raise NystraError(f"the references {path} unpack to {size >> 20} MiB: not one of ours")
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        meta = json.loads(arrays.pop("meta").tobytes().decode("utf-8"))
-    except FileNotFoundError as error:
+    if not os.path.lexists(path):
         raise NystraError(
             f"there are no recorded references at {path}: export the model again, or validate "
             "against its checkpoint"
-        ) from error
+        )
+    file = regular_file(path, "the references")
+    try:
+        arrays = _read_arrays(file)
+        meta = parse_json(arrays.pop("meta").tobytes(), f"the meta of the references {file}")
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise NystraError(
-            f"the references {Path(path)} are damaged or not nystra's ({error}): export again"
+            f"the references {file} are damaged or not nystra's ({error}): export again"
         ) from error
     return References(_cases(path, arrays), meta if isinstance(meta, dict) else {})
+
+
+def _read_arrays(file: Path) -> dict[str, Array]:
+    """Return the arrays of an archive by name, each as large as the archive says beforehand."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        size = sum(entry.file_size for entry in entries)
+        if size > _LIMIT:
+            raise ValueError(f"they unpack to {size >> 20} MiB")
+        for entry in entries:
+            if entry.flag_bits & 1 or entry.compress_type not in _COMPRESSIONS:
+                raise ValueError(f"{entry.filename} is encrypted or compressed in an unknown way")
+            if not entry.filename.endswith(".npy"):
+                raise ValueError(f"{entry.filename} is no array")
+        return {
+            entry.filename.removesuffix(".npy"): _array(archive.read(entry)) for entry in entries
+        }
+
+
+def _array(data: bytes) -> Array:
+    """Return the array of a .npy file, whose header is held to the bytes that follow it."""
+    stream = io.BytesIO(data)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("an array is not of version 1.0 of its format")
+    try:
+        shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
+    except Exception as error:  # numpy runs Python's tokenizer on it, which raises at will
+        raise ValueError(f"the header of an array cannot be read: {error}") from error
+    if dtype.kind not in "fui":
+        raise ValueError(f"an array holds {dtype}, expected numbers")
+    body = bytearray(data[stream.tell() :])
+    if math.prod(shape) * dtype.itemsize != len(body):
+        raise ValueError(f"an array of shape {shape} and {dtype} has {len(body)} bytes")
+    return np.frombuffer(body, dtype).reshape(shape, order="F" if by_column else "C")
 
 
 def _cases(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> tuple[ReferenceCase, ...]:
     found: dict[int, ReferenceCase] = {}
     for key, array in arrays.items():
         match = _KEY.fullmatch(key)
-        if match is None or array.dtype.kind not in "fui":
+        if match is None:
             raise NystraError(f"the references {path} hold {key!r} ({array.dtype}): not nystra's")
         case = found.setdefault(int(match[1]), ReferenceCase({}, {}))
         (case.inputs if match[2] == "input" else case.outputs)[match[3]] = array

@@ -1,0 +1,43 @@
+"""Looking at files that others made before anything opens them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from .errors import NystraError
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def regular_file(
+    path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
+) -> Path:
+    """Return the path of an existing regular file, or refuse it before it is opened.
+
+    A pipe or a device may never end, and opening one can already hang.
+
+    Args:
+        path: The file; links are followed.
+        what: What it was given as, for the message: ``the baseline``.
+        error: The class that is raised.
+
+    Raises:
+        NystraError: It does not exist, cannot be looked at, or is no regular file.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as reason:  # ValueError: a NUL byte in the name
+        why = getattr(reason, "strerror", None) or reason
+        raise error(f"cannot read {what} {path}: {why}") from reason
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise error(f"{what} {path} is {kind}, expected a regular file")
+    return Path(path)
