@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .pictures.images import read_picture, write_picture
     from .pictures.picture import Picture
     from .restoring.job import run_pictures
+    from .restoring.stitching import Stitcher
+    from .restoring.tile_plan import TilePlan, plan_tiles
     from .restoring.tiling import run_tiled
     from .session import Session
     from .timing.interleaved import interleaved
@@ -28,8 +30,11 @@ __all__ = [
     "ModelFacts",
     "Picture",
     "Session",
+    "Stitcher",
     "TensorInfo",
+    "TilePlan",
     "interleaved",
+    "plan_tiles",
     "psnr",
     "read_picture",
     "read_references",
@@ -47,8 +52,11 @@ _HOME = {
     "ModelFacts": "model.model_facts",
     "Picture": "pictures.picture",
     "Session": "session",
+    "Stitcher": "restoring.stitching",
     "TensorInfo": "model.model_facts",
+    "TilePlan": "restoring.tile_plan",
     "interleaved": "timing.interleaved",
+    "plan_tiles": "restoring.tile_plan",
     "psnr": "checking.metrics",
     "read_picture": "pictures.images",
     "read_references": "model.references",

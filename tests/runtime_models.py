@@ -17,6 +17,7 @@ def save_upscaler(
     metadata: dict[str, str] | None = None,
     gain: float = 1.0,
     dtype: int = TensorProto.FLOAT,
+    batch: int | str = "batch",
 ) -> Path:
     """Write a nearest-neighbour upscaler, multiplied by ``gain``."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
@@ -27,8 +28,8 @@ def save_upscaler(
             helper.make_node("Mul", ["large", "gain"], ["output"]),
         ],
         "upscaler",
-        [helper.make_tensor_value_info("input", dtype, ["batch", channels, *size])],
-        [helper.make_tensor_value_info("output", dtype, ["batch", channels, height, width])],
+        [helper.make_tensor_value_info("input", dtype, [batch, channels, *size])],
+        [helper.make_tensor_value_info("output", dtype, [batch, channels, height, width])],
         [
             numpy_helper.from_array(np.array([1, 1, scale, scale], np.float32), "scales"),
             numpy_helper.from_array(np.array(gain, kind), "gain"),

@@ -116,6 +116,20 @@ def test_static_model_tiles_to_its_size(tmp_path: Path) -> None:
         restorer(pixels(40, 17), tile=8)
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_fixed_batch_is_filled(tmp_path: Path, known: bool) -> None:
+    metadata = nystra_metadata() if known else None
+    path = save_upscaler(tmp_path / "m.onnx", size=(16, 16), metadata=metadata, batch=2)
+    restorer = restorer_for(Session(path, threads=1))
+    for size in [(5, 6), (40, 17)]:  # 1 tile, and 3 by 2
+        output, tiles = restorer(pixels(*size), overlap=2)
+        np.testing.assert_allclose(output, enlarged(pixels(*size)), atol=1e-6)
+        assert tiles == (1 if max(size) <= 16 else 6)
+    write_picture(tmp_path / "in.png", Picture(pixels(9, 40)))
+    run_pictures(path, tmp_path / "in.png", tmp_path / "out.png", threads=1)
+    assert read_picture(tmp_path / "out.png").size == (18, 80)
+
+
 def test_range_and_minimum() -> None:
     def function(image: np.ndarray) -> np.ndarray:
         assert image.shape[2:] == (8, 9)

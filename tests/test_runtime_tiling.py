@@ -9,8 +9,11 @@ import pytest
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.checking.official_procedure import official_pad, official_procedure
+from nystra.runtime.restoring.mirror import mirror_to
+from nystra.runtime.restoring.stitching import Stitcher
 from nystra.runtime.restoring.tile_memory import automatic_tile, available_memory
-from nystra.runtime.restoring.tiling import mirror_to, run_tiled, tile_positions
+from nystra.runtime.restoring.tile_plan import plan_tiles, tile_positions
+from nystra.runtime.restoring.tiling import run_batch, run_tiled
 from runtime_models import save_blur
 from shared import golden
 
@@ -99,6 +102,8 @@ def test_fixed_size_pads_small_pictures() -> None:
         ({"tile": 16, "overlap": 16}, "leaves no step"),
         ({"tile": 7, "overlap": 0, "multiple": 8}, "expected at least 8"),
         ({"tile": 16, "overlap": -1}, "overlap is -1"),
+        ({"tile": None, "overlap": -3}, "overlap is -3"),
+        ({"tile": 16, "overlap": 0, "batch": 0}, "batch is 0"),
         ({"tile": 16, "overlap": 0, "blend": "cubic"}, "blend"),
         ({"tile": 16, "overlap": 0, "scale": 3}, "for the scale 3"),
     ],
@@ -165,3 +170,84 @@ def test_automatic_tile() -> None:
     with pytest.raises(NystraError, match="4000x4000 needs"):
         automatic_tile(4000, 4000, 3, 4, gib)
     assert available_memory() > 1 << 20
+
+
+def test_tiles_of_two_pictures_in_one_batch() -> None:
+    """A server plans and stitches by itself, and runs whatever tiles are there together."""
+    images = [picture(50, 70), picture(41, 33)]
+    plans = [plan_tiles(image.shape[2:], 24, 8, 8) for image in images]
+    stitchers = [Stitcher(plan, 2) for plan in plans]
+    waiting = [(which, index) for which, plan in enumerate(plans) for index in range(len(plan))]
+    assert {plan.shape for plan in plans} == {(24, 24)}
+    for first in range(0, len(waiting), 5):  # 5 divides neither picture's tiles
+        batch = waiting[first : first + 5]
+        made = double(np.concatenate([plans[w].cut(images[w], index) for w, index in batch]))
+        for (which, index), tile in zip(batch, made, strict=True):
+            stitchers[which].add(index, tile)
+    for stitcher, image in zip(stitchers, images, strict=True):
+        np.testing.assert_array_equal(stitcher.picture(), run_tiled(double, image, 24, 8, 2, 8))
+
+
+def test_tiles_in_any_order_give_the_same_picture() -> None:
+    image = picture(50, 70)
+    plan = plan_tiles((50, 70), 24, 8, 8)
+    stitcher = Stitcher(plan, 2)
+    for index in reversed(range(len(plan))):
+        stitcher.add(index, double(plan.cut(image, index)))
+    np.testing.assert_allclose(stitcher.picture(), double(image), atol=2e-7)
+
+
+def test_what_cannot_be_stitched() -> None:
+    plan = plan_tiles((50, 70), 24, 8, 8)
+    stitcher = Stitcher(plan, 2)
+    tile = np.zeros((3, 48, 48), np.float32)
+    stitcher.add(0, tile)
+    missing = f"{len(plan) - 1} of {len(plan)} tiles are missing"
+    for index, values, message in (
+        (0, tile, "was added before"),
+        (len(plan), tile, "is unknown"),
+        (1, tile[:, :40], r"expected \(1, C, \*\(48, 48\)\) for the scale 2"),
+        (1, tile[:1], "1 channels of a tile and 3 before"),
+    ):
+        with pytest.raises(NystraError, match=message):
+            stitcher.add(index, values)
+    with pytest.raises(NystraError, match=missing):
+        stitcher.picture()
+    with pytest.raises(NystraError, match="got an image of shape"):
+        plan.cut(picture(51, 70), 0)
+
+
+@pytest.mark.parametrize("batch", [2, 5, 100])
+def test_batches_change_nothing(batch: int) -> None:
+    sizes: list[int] = []
+    calls: list[tuple[int, int]] = []
+
+    def record(part: np.ndarray) -> np.ndarray:
+        sizes.append(part.shape[0])
+        return double(part)
+
+    image = picture(100, 130)
+    expected = run_tiled(double, image, 32, 9, 2, 8)
+    got = run_tiled(record, image, 32, 9, 2, 8, lambda *pair: calls.append(pair), batch=batch)
+    np.testing.assert_array_equal(got, expected)
+    total = sum(sizes)
+    assert max(sizes) == min(batch, total)
+    assert calls[-1] == (total, total)
+
+
+def test_a_batch_that_fails_is_run_tile_by_tile() -> None:
+    sizes = []
+
+    def one_at_a_time(part: np.ndarray) -> np.ndarray:
+        sizes.append(part.shape[0])
+        if part.shape[0] > 1:
+            raise MemoryError
+        return double(part)
+
+    image = picture(40, 40)
+    np.testing.assert_allclose(
+        run_tiled(one_at_a_time, image, 32, 8, 2, 8, batch=3), double(image), atol=2e-7
+    )
+    assert sizes == [3, 1, 1, 1, 1]
+    with pytest.raises(NystraError, match="of a batch of 2 tiles"):
+        run_batch(lambda part: part[:1], [image, image])

@@ -12,8 +12,11 @@ import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from ..session import Session
+from .fixed_batch import fill_batch
+from .mirror import mirror_to
 from .tile_memory import automatic_tile, refuse_too_large
-from .tiling import DEFAULT_OVERLAP, ImageFunction, mirror_to, run_tiled
+from .tile_plan import DEFAULT_OVERLAP
+from .tiling import ImageFunction, run_tiled
 
 _PROBE_SIZES = (64, 128, 224, 256)
 
@@ -28,8 +31,8 @@ class Restorer:
     """A function on NCHW arrays with what has to be known to run it on pictures.
 
     Attributes:
-        function: (1, C, h, w) -> (1, C', h * scale, w * scale); with arguments named
-            ``mask_input`` and ``reference_input`` where these are set.
+        function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``; with
+            arguments named ``mask_input`` and ``reference_input`` where these are set.
         scale: Output pixels per input pixel and axis.
         input_channels: C: 1 or 3.
         output_channels: C': 1 or 3.
@@ -42,6 +45,7 @@ class Restorer:
         mask_input: Name of the input that marks the hole to fill, or None.
         reference_input: Name of the input that takes another picture in colour, or None.
         quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.
+        batch: How many tiles are run at once.
     """
 
     function: Callable[..., Array]
@@ -57,6 +61,7 @@ class Restorer:
     mask_input: str | None = None
     reference_input: str | None = None
     quadratic_bytes: float = 0.0
+    batch: int = 1
 
     def __post_init__(self) -> None:
         """Refuse channel counts that no picture has."""
@@ -125,7 +130,7 @@ class Restorer:
 
             def step(done: int, total: int, index: int = index) -> None:
                 nonlocal count
-                count += 1
+                count = index * total + done
                 if progress is not None:
                     progress(index * total + done, len(parts) * total)
 
@@ -206,6 +211,7 @@ class Restorer:
             self.size_multiple,
             progress,
             fixed=self.fixed_size is not None,
+            batch=self.batch,
         )
         if self.output_range == (0.0, 1.0):
             return output
@@ -281,12 +287,15 @@ def restorer_for(session: Session) -> Restorer:
             f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
             f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."
         )
-    fixed = session.inputs[0].fixed_size
+    image = next(tensor for tensor in session.inputs if tensor.name == facts.image_input)
+    fixed = image.fixed_size
+    batch = image.shape[0] if isinstance(image.shape[0], int) else 1
+    function = session if batch == 1 else fill_batch(session, batch)
     scale, inputs, outputs = facts.scale, facts.input_channels, facts.output_channels
     if scale is None or inputs is None or outputs is None:
-        scale, inputs, outputs = _probe(session, fixed)
+        scale, inputs, outputs = _probe(session, function, fixed)
     return Restorer(
-        session,
+        function,
         scale,
         inputs,
         outputs,
@@ -299,6 +308,7 @@ def restorer_for(session: Session) -> Restorer:
         mask if mask in names else None,
         reference if reference in names else None,
         facts.quadratic_bytes,
+        batch,
     )
 
 
@@ -310,14 +320,16 @@ def _overlap(tile: int, multiple: int, overlap: int | None) -> int:
     return max(min(DEFAULT_OVERLAP, side // 4, side - multiple), 0)
 
 
-def _probe(session: Session, fixed: tuple[int, int] | None) -> tuple[int, int, int]:
+def _probe(
+    session: Session, function: Callable[..., Array], fixed: tuple[int, int] | None
+) -> tuple[int, int, int]:
     known = session.facts.input_channels
     sizes = [fixed] if fixed is not None else [(size, size) for size in _PROBE_SIZES]
     failure: NystraError | None = None
     for height, width in sizes:
         for channels in (3, 1) if known is None else (known,):
             try:
-                got = session(np.full((1, channels, height, width), 0.5, np.float32))
+                got = function(np.full((1, channels, height, width), 0.5, np.float32))
             except NystraError as error:
                 failure = failure or error
                 continue
