@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ...plugins.errors import NystraError
+from .leftovers import remove_leftovers, temporary_beside
 
 
 @contextmanager
@@ -17,14 +17,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside ``path``, moved to ``path`` when the block succeeds.
 
     The temporary name keeps the suffix, since many writers choose a format by it. When the
-    block raises, the temporary file is removed and a file already at ``path`` stays as it was.
+    block raises, the temporary file is removed and a file already at ``path`` stays as it was;
+    what a killed process left in the folder is removed.
 
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
     target = Path(path)
     check_writable_folder(target.parent)
-    temporary = target.with_name(f".{target.stem[:80]}.{secrets.token_hex(6)}{target.suffix}")
+    remove_leftovers(target.parent.absolute())
+    temporary = temporary_beside(target)
     try:
         yield temporary
         os.replace(temporary, target)
