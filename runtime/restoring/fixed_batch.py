@@ -36,4 +36,5 @@ def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Arra
 
 
 def _repeated(images: Array, batch: int) -> Array:
-    return np.take(images, np.minimum(np.arange(batch), images.shape[0] - 1), axis=0)
+    full: Array = np.take(images, np.minimum(np.arange(batch), images.shape[0] - 1), axis=0)
+    return full
