@@ -3,52 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from ..plugins.operators.window_geometry import WindowGeometry
 
-@dataclass(frozen=True)
-class WindowGeometry:
-    """How a window site looks at its map.
-
-    Attributes:
-        heads: number of heads.
-        head_dim: size of a query and a key.
-        value_dim: size of a value.
-        window: rows and columns of a window, in tokens.
-        shift: cyclic shift before the partition, rows and columns.
-        masked: tokens that are neighbours only through the cyclic shift do not see each other.
-        scale: factor of the scores.
-    """
-
-    heads: int
-    head_dim: int
-    value_dim: int
-    window: tuple[int, int]
-    shift: tuple[int, int]
-    masked: bool
-    scale: float
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the geometry under the attribute names of the window operators."""
-        return {
-            "heads": self.heads,
-            "head_dim": self.head_dim,
-            "value_dim": self.value_dim,
-            "window_h": self.window[0],
-            "window_w": self.window[1],
-            "shift_h": self.shift[0],
-            "shift_w": self.shift[1],
-            "mask": int(self.masked),
-            "scale": self.scale,
-        }
+__all__ = ["PatchGeometry", "TokenGeometry", "WindowGeometry"]
 
 
 @dataclass(frozen=True)
 class TokenGeometry:
-    """How the tokens of a token site lie: the grid that landmarks are pooled on, and the scale."""
+    """How the tokens of a token site lie: the grid that landmarks are pooled on, and the scale.
 
-    query_grid: tuple[int, int]
-    key_grid: tuple[int, int]
+    Attributes:
+        query_grid: Sides of the grid of queries: rows and columns, or frames before them.
+        key_grid: Sides of the grid of keys.
+        scale: Factor of the scores.
+    """
+
+    query_grid: tuple[int, ...]
+    key_grid: tuple[int, ...]
     scale: float
 
 

@@ -14,8 +14,9 @@ from nystra.plugins.operators.attention import (
     softmax_attention,
 )
 from nystra.plugins.operators.pinv.reference import reference as pinv_reference
+from nystra.plugins.operators.window_geometry import WindowGeometry
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
-from nystra.plugins.operators.windows_torch import Geometry, token_regions, window_landmarks
+from nystra.plugins.operators.windows_torch import token_regions, window_landmarks
 from shared import golden
 
 
@@ -58,7 +59,7 @@ def test_nystrom_attention() -> None:
     def compute(_: str, kwargs: dict[str, int], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         side, m = kwargs["window_size"], kwargs["num_landmarks"]
         rows = max(r for r in range(1, int(m**0.5) + 1) if m % r == 0)
-        geometry = Geometry(q.shape[1], q.shape[-1], v.shape[-1], side, side)
+        geometry = WindowGeometry(q.shape[1], q.shape[-1], v.shape[-1], (side, side), (0, 0))
         return nystrom_attention(
             q,
             k,
@@ -99,8 +100,8 @@ def test_masks() -> None:
         _, size, window, shift = name.split(".")
         height, width = map(int, size.split("x"))
         side, step = int(window[2:]), int(shift[1:])
-        geometry = Geometry(1, 1, 1, side, side, step, step)
-        regions = token_regions(height, width, geometry, torch.device("cpu"))
+        geometry = WindowGeometry(1, 1, 1, (side, side), (step, step))
+        regions = token_regions((height, width), geometry, torch.device("cpu"))
         apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)
         np.testing.assert_array_equal(apart.numpy(), want.astype(bool), err_msg=name)
     assert masks

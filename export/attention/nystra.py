@@ -12,7 +12,6 @@ from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators import attention
 from ...plugins.operators.window_nystrom import torch_op
 from ...plugins.operators.windows_torch import (
-    Geometry,
     merge,
     partition,
     window_landmarks,
@@ -46,20 +45,17 @@ class Windows:
     def with_share(self, qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, float]:
         """Return the attention of qkv in plain PyTorch, and ``guarded_share``."""
         one = self.parameters
-        cut = Geometry(
-            geometry.heads, geometry.head_dim, geometry.value_dim, *geometry.window, *geometry.shift
-        )
-        q, k, v = partition(qkv, cut)
-        height, width = qkv.shape[1:3]
+        q, k, v = partition(qkv, geometry)
+        sides = qkv.shape[1:-1]
         regions = None
         if masked(one, geometry):
-            regions = window_regions(height, width, cut, *one.landmarks, qkv.device)
+            regions = window_regions(sides, geometry, one.landmarks, qkv.device)
         out, kept = attention.nystrom_terms(
             q,
             k,
             v,
-            window_landmarks(q, cut, *one.landmarks),
-            window_landmarks(k, cut, *one.landmarks),
+            window_landmarks(q, geometry, *one.landmarks),
+            window_landmarks(k, geometry, *one.landmarks),
             scale=geometry.scale,
             iterations=one.iterations,
             batch_init=one.init == "batch",
@@ -67,7 +63,7 @@ class Windows:
             guard=one.guard,
             regions=regions,
         )
-        return merge(out, height, width, cut), float((kept < 1).double().mean())
+        return merge(out, sides, geometry), float((kept < 1).double().mean())
 
     def _attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         one = self.parameters

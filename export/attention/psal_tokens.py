@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...models.psal.layer import PsalOptions, matches
 from ...models.psal.values import batch_offset, match_logits, match_weights, mix_rows
-from ...plugins.operators.windows_torch import Geometry, merge, partition, token_regions
+from ...plugins.operators.windows_torch import merge, partition, token_regions
 from .mechanism import Form, SiteParameters
 from .psal_patches import searcher
 
@@ -60,13 +62,10 @@ def attend_windows(
     With ``mask`` 1, four more channels, one for each region, put tokens of the same region 100
     logits ahead. The position bias is added to the logits of the tokens that were found.
     """
-    cut = Geometry(
-        geometry.heads, geometry.head_dim, geometry.value_dim, *geometry.window, *geometry.shift
-    )
     batch, height, width, _ = qkv.shape
-    q, k, v = partition(qkv, cut)
+    q, k, v = partition(qkv, geometry)
     if mask:
-        regions = token_regions(height, width, cut, qkv.device)
+        regions = token_regions((height, width), geometry, qkv.device)
         kinds = torch.arange(4, device=qkv.device)
         ahead = (regions.unsqueeze(-1) == kinds).to(qkv.dtype) * (_APART / geometry.scale) ** 0.5
         ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
@@ -78,18 +77,18 @@ def attend_windows(
     if bias_table is not None:
         logits = logits + _position_bias(index, bias_table.to(qkv.dtype), geometry)
     out = _weighted(index, logits, v.flatten(0, 2), parameters)
-    return merge(out.view(*v.shape), height, width, cut).view(batch, height, width, -1)
+    return merge(out.view(*v.shape), (height, width), geometry).view(batch, height, width, -1)
 
 
-def _grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
-    return grid if grid[0] * grid[1] == count else (1, count)
+def _grid(grid: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return grid if math.prod(grid) == count else (1, count)
 
 
 def _nearest(
     q: Tensor,
     k: Tensor,
-    query_grid: tuple[int, int],
-    key_grid: tuple[int, int],
+    query_grid: tuple[int, ...],
+    key_grid: tuple[int, ...],
     parameters: SiteParameters,
     form: Form,
 ) -> tuple[Tensor, Tensor]:

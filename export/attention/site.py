@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +33,10 @@ class Site:
     def tokens(self) -> int | None:
         """Number of keys a query sees; None where it grows with the picture."""
         if isinstance(self.module, WindowSite):
-            rows, columns = self.module.geometry.window
-        elif isinstance(self.module, TokenSite):
-            rows, columns = self.module.geometry.key_grid
-        else:
-            return None
-        return rows * columns
+            return self.module.geometry.tokens
+        if isinstance(self.module, TokenSite):
+            return math.prod(self.module.geometry.key_grid)
+        return None
 
     @property
     def bias_size(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -12,17 +13,21 @@ from ...plugins.operators import attention
 from .mechanism import SiteParameters
 
 
-def pooling_matrix(grid: tuple[int, int], landmarks: tuple[int, int], like: Tensor) -> Tensor:
-    """Return the matrix (m, N) that averages a grid of N tokens, row by row, into m landmarks.
+def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
+    """Return the matrix (m, N) that averages a grid of N tokens into m landmarks.
+
+    The last side of the grid runs fastest.
 
     Args:
-        grid: rows and columns of the tokens.
-        landmarks: rows and columns of the landmarks; cells are those of adaptive average pooling.
+        grid: sides of the grid of tokens: rows and columns, or frames before them.
+        landmarks: parts along each side; cells are those of adaptive average pooling.
         like: a tensor whose type and device the matrix takes.
     """
-    rows = attention.landmark_pool(grid[0], landmarks[0]).to(like)
-    columns = attention.landmark_pool(grid[1], landmarks[1]).to(like)
-    return torch.kron(rows, columns)
+    pools = [
+        attention.landmark_pool(side, parts).to(like)
+        for side, parts in zip(grid, landmarks, strict=True)
+    ]
+    return functools.reduce(torch.kron, pools)
 
 
 def linear_tokens(

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from .schema import OperatorSchema
-from .windows_torch import Geometry, check_map
+from .window_geometry import WindowGeometry
+from .windows_torch import check_map
 
 _LOW = (torch.float16, torch.bfloat16)
 
@@ -55,7 +56,9 @@ def _empty_output(schema: OperatorSchema, qkv: Tensor, attributes: dict[str, obj
         NystraError: the schema refuses the attributes, or the map does not fit them.
     """
     checked = schema.validate(attributes)
-    sides = ("heads", "head_dim", "value_dim", "window_h", "window_w")
-    geometry = Geometry(*(int(checked[name]) for name in sides))
+    heads, d, e, *window = (
+        int(checked[name]) for name in ("heads", "head_dim", "value_dim", "window_h", "window_w")
+    )
+    geometry = WindowGeometry(heads, d, e, tuple(window), (0, 0))
     check_map(schema.name, qkv, geometry)
     return qkv.new_empty((*qkv.shape[:3], geometry.heads * geometry.value_dim))

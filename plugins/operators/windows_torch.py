@@ -1,52 +1,45 @@
-"""Windows of a map in torch: roll, partition into heads, landmarks, regions, and back."""
+"""Windows of a map in torch: roll, partition into heads, landmarks, regions, and back.
+
+Maps have any number of sides: (B, H, W, C), or (B, T, H, W, C).
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+import operator
+from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from ..errors import NystraError
 from .attention import Regions, landmark_pool
+from .window_geometry import WindowGeometry
+
+_AXES = {2: ("height", "width"), 3: ("length", "height", "width")}
 
 
-class Geometry(NamedTuple):
-    """How a map is cut: heads, head and value size, window and shift, all in places."""
-
-    heads: int
-    head_dim: int
-    value_dim: int
-    window_h: int
-    window_w: int
-    shift_h: int = 0
-    shift_w: int = 0
-
-    @property
-    def channels(self) -> int:
-        """The channels of the packed map, h(2d+e)."""
-        return self.heads * (2 * self.head_dim + self.value_dim)
-
-
-def check_map(owner: str, qkv: Tensor, geometry: Geometry) -> None:
-    """Check the packed map (B, H, W, h(2d+e)); a symbolic size is taken as right.
+def check_map(owner: str, qkv: Tensor, geometry: WindowGeometry) -> None:
+    """Check the packed map (B, *sides, h(2d+e)); a symbolic size is taken as right.
 
     Raises:
         NystraError: rank, channels or sizes are wrong.
     """
-    if qkv.dim() != 4:
-        raise NystraError(f"{owner}: qkv has {qkv.dim()} dimensions; expected (B, H, W, h(2d+e))")
-    _, height, width, channels = qkv.shape
+    axes = _AXES[len(geometry.window)]
+    if qkv.dim() != len(axes) + 2:
+        letters = ", ".join("H" if axis == "height" else axis[0].upper() for axis in axes)
+        raise NystraError(
+            f"{owner}: qkv has {qkv.dim()} dimensions; expected (B, {letters}, h(2d+e))"
+        )
+    channels = qkv.shape[-1]
     if isinstance(channels, int) and channels != geometry.channels:
-        h, d, e = geometry[:3]
+        h, d, e = geometry.heads, geometry.head_dim, geometry.value_dim
         raise NystraError(
             f"{owner}: qkv has {channels} channels; expected {geometry.channels} = "
             f"heads (2 head_dim + value_dim) = {h} (2 * {d} + {e})"
         )
-    for size, window, axis in (
-        (height, geometry.window_h, "height"),
-        (width, geometry.window_w, "width"),
-    ):
+    for size, window, axis in zip(qkv.shape[1:-1], geometry.window, axes, strict=True):
         if isinstance(size, int) and size % window:
             raise NystraError(
                 f"{owner}: the {axis} of the map is {size}; expected a multiple of the window, "
@@ -54,25 +47,22 @@ def check_map(owner: str, qkv: Tensor, geometry: Geometry) -> None:
             )
 
 
-def partition(qkv: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
+def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Tensor]:
     """Return q, k (B, windows, h, N, d) and v (B, windows, h, N, e) of the rolled map.
 
     Args:
-        qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
+        qkv: (B, *sides, h(2d+e)), packed q, k, v and each (head, channel).
         geometry: how it is cut.
     """
-    heads, d, e, window_h, window_w, shift_h, shift_w = geometry
-    batch, height, width, _ = qkv.shape
-    rolled = torch.roll(qkv, (-shift_h, -shift_w), (1, 2)) if shift_h or shift_w else qkv
-    grid = rolled.reshape(
-        batch, height // window_h, window_h, width // window_w, window_w, geometry.channels
-    )
-    tokens = grid.transpose(2, 3).reshape(
-        batch,
-        (height // window_h) * (width // window_w),
-        window_h * window_w,
-        geometry.channels,
-    )
+    heads, d, e = geometry.heads, geometry.head_dim, geometry.value_dim
+    batch, *sides = qkv.shape[:-1]
+    rolled = _roll(qkv, [-step for step in geometry.shift])
+    counts = _counts(sides, geometry)
+    cut = [part for pair in zip(counts, geometry.window, strict=True) for part in pair]
+    grid = rolled.reshape(batch, *cut, geometry.channels)
+    for place in _swaps(len(sides)):
+        grid = grid.transpose(place, place + 1)
+    tokens = grid.reshape(batch, reduce(operator.mul, counts), geometry.tokens, geometry.channels)
     q, k, v = tokens.split((heads * d, heads * d, heads * e), -1)
     return (
         q.unflatten(-1, (heads, d)).transpose(2, 3),
@@ -81,65 +71,99 @@ def partition(qkv: Tensor, geometry: Geometry) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def merge(out: Tensor, height: int, width: int, geometry: Geometry) -> Tensor:
-    """Return the map (B, H, W, h e) of the windows' results (B, windows, h, N, e)."""
-    heads, _, e, window_h, window_w, shift_h, shift_w = geometry
+def merge(out: Tensor, sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
+    """Return the map (B, *sides, h e) of the windows' results (B, windows, h, N, e)."""
+    channels = geometry.heads * out.shape[-1]
     grid = out.transpose(2, 3).reshape(
-        out.shape[0], height // window_h, width // window_w, window_h, window_w, heads * e
+        out.shape[0], *_counts(sides, geometry), *geometry.window, channels
     )
-    merged = grid.transpose(2, 3).reshape(out.shape[0], height, width, heads * e)
-    return torch.roll(merged, (shift_h, shift_w), (1, 2)) if shift_h or shift_w else merged
+    for place in reversed(_swaps(len(sides))):
+        grid = grid.transpose(place, place + 1)
+    return _roll(grid.reshape(out.shape[0], *sides, channels), geometry.shift)
 
 
-def window_landmarks(tokens: Tensor, geometry: Geometry, rows: int, cols: int) -> Tensor:
-    """Return the landmarks (..., rows * cols, d) of the tokens (..., N, d) of windows."""
-    window_h, window_w = geometry.window_h, geometry.window_w
-    row_pool = landmark_pool(window_h, rows, dtype=tokens.dtype, device=tokens.device)
-    col_pool = landmark_pool(window_w, cols, dtype=tokens.dtype, device=tokens.device)
-    d = tokens.shape[-1]
-    by_row = row_pool @ tokens.reshape(*tokens.shape[:-2], window_h, window_w * d)
-    cells = torch.matmul(col_pool, by_row.unflatten(-1, (window_w, d)))
-    return cells.flatten(-3, -2)
+def _roll(grid: Tensor, steps: Sequence[int]) -> Tensor:
+    axes = tuple(range(1, len(steps) + 1))
+    return torch.roll(grid, tuple(steps), axes) if any(steps) else grid
 
 
-def token_regions(height: int, width: int, geometry: Geometry, device: torch.device) -> Tensor:
-    """Return the Swin region (windows, N) of each token, 0 to 3, counted within its window.
+def _counts(sides: Sequence[int], geometry: WindowGeometry) -> list[int]:
+    return [size // window for size, window in zip(sides, geometry.window, strict=True)]
 
-    Only the last row and the last column of windows are cut, at ``window - shift``.
+
+def _swaps(rank: int) -> list[int]:
+    """Return which axes to swap with the next one so that counts come before windows.
+
+    (B, count, window, count, window, ..., C) becomes (B, count, count, ..., window, window, C).
     """
-    return _regions(
-        height,
-        width,
-        geometry,
-        torch.arange(geometry.window_h, device=device),
-        torch.arange(geometry.window_w, device=device),
-    )
+    return [place for axis in range(1, rank) for place in range(2 * axis, axis, -1)]
+
+
+def window_landmarks(tokens: Tensor, geometry: WindowGeometry, *parts: int) -> Tensor:
+    """Return the landmarks (..., m, d) of the tokens (..., N, d) of windows.
+
+    Args:
+        tokens: of each window.
+        geometry: how the map is cut.
+        *parts: number of landmarks along each side of the window; m is their product.
+    """
+    before, d = tokens.shape[:-2], tokens.shape[-1]
+    pools = [
+        landmark_pool(window, count, dtype=tokens.dtype, device=tokens.device)
+        for window, count in zip(geometry.window, parts, strict=True)
+    ]
+    cells = pools[0] @ tokens.reshape(*before, geometry.window[0], -1)
+    for axis, pool in enumerate(pools[1:], 1):
+        after = math.prod(geometry.window[axis + 1 :]) * d
+        cells = torch.matmul(pool, cells.unflatten(-1, (geometry.window[axis], after)))
+        cells = cells.flatten(-3, -2)
+    return cells
+
+
+def token_regions(sides: Sequence[int], geometry: WindowGeometry, device: torch.device) -> Tensor:
+    """Return the Swin region (windows, N) of each token, counted within its window from 0.
+
+    Only the last window along each side is cut, at ``window - shift``: 2^sides regions.
+    """
+    own = [torch.arange(window, device=device) for window in geometry.window]
+    return _regions(sides, geometry, own)
 
 
 def window_regions(
-    height: int, width: int, geometry: Geometry, rows: int, cols: int, device: torch.device
+    sides: Sequence[int], geometry: WindowGeometry, parts: Sequence[int], device: torch.device
 ) -> Regions:
-    """Return the regions of tokens (windows, 1, N) and landmarks (windows, 1, rows * cols).
+    """Return the regions of tokens (windows, 1, N) and landmarks (windows, 1, m).
 
     A landmark is in the region of its cell, which no border may cut.
     """
-    row_starts = torch.arange(rows, device=device) * geometry.window_h // rows
-    col_starts = torch.arange(cols, device=device) * geometry.window_w // cols
+    starts = [
+        torch.arange(count, device=device) * window // count
+        for window, count in zip(geometry.window, parts, strict=True)
+    ]
     return Regions(
-        token_regions(height, width, geometry, device).unsqueeze(1),
-        _regions(height, width, geometry, row_starts, col_starts).unsqueeze(1),
+        token_regions(sides, geometry, device).unsqueeze(1),
+        _regions(sides, geometry, starts).unsqueeze(1),
     )
 
 
-def _regions(
-    height: int, width: int, geometry: Geometry, local_rows: Tensor, local_cols: Tensor
-) -> Tensor:
-    device = local_rows.device
-    count_h, count_w = height // geometry.window_h, width // geometry.window_w
-    last_h = torch.arange(count_h, device=device) == count_h - 1
-    last_w = torch.arange(count_w, device=device) == count_w - 1
-    below = local_rows >= geometry.window_h - geometry.shift_h
-    right = local_cols >= geometry.window_w - geometry.shift_w
-    row_part = (last_h[:, None] & below).long()[:, None, :, None]
-    col_part = (last_w[:, None] & right).long()[None, :, None, :]
-    return (2 * row_part + col_part).reshape(count_h * count_w, -1)
+def _regions(sides: Sequence[int], geometry: WindowGeometry, own: list[Tensor]) -> Tensor:
+    """Return the regions (windows, places) of places ``own`` along each side of a window."""
+    counts, rank = _counts(sides, geometry), len(geometry.window)
+    last = [torch.arange(count, device=own[0].device) == count - 1 for count in counts]
+    beyond = [
+        places >= window - step
+        for places, window, step in zip(own, geometry.window, geometry.shift, strict=True)
+    ]
+    parts = []
+    for axis in range(rank):
+        cut = (last[axis][:, None] & beyond[axis]).long()
+        parts.append(cut[tuple(_place(axis, rank))])
+    region = parts[0]
+    for part in parts[1:]:
+        region = 2 * region + part
+    return region.reshape(reduce(operator.mul, counts), -1)
+
+
+def _place(axis: int, rank: int) -> list[slice | None]:
+    """Return the index that puts (count, window) at the axes of a side among those of all."""
+    return [slice(None) if other % rank == axis else None for other in range(2 * rank)]

@@ -21,7 +21,7 @@ from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
-from nystra.plugins.operators.windows_torch import Geometry, partition
+from nystra.plugins.operators.windows_torch import partition
 from nystra.runtime.checking.quality import QualityReport, validate_quality
 from nystra.runtime.restoring.restorer import Restorer
 
@@ -165,8 +165,7 @@ class _Sharpness:
         self.largest = 0.0
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: Any) -> Tensor:
-        sizes = (geometry.heads, geometry.head_dim, geometry.value_dim)
-        q, k, _ = partition(qkv, Geometry(*sizes, *geometry.window))
+        q, k, _ = partition(qkv, dataclasses.replace(geometry, shift=(0, 0)))
         for queries, keys in zip(q.flatten(0, 2), k.flatten(0, 2), strict=True):
             logits = geometry.scale * (queries @ keys.T)
             self.largest = max(self.largest, float(logits.abs().max()))

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from ..attention import nystrom_terms
+from ..window_geometry import WindowGeometry
 from ..window_operator_torch import register
 from ..windows_torch import (
-    Geometry,
     check_map,
     merge,
     partition,
@@ -82,19 +82,20 @@ def window_nystrom_terms(
             "guard": guard,
         }
     )
-    geometry = Geometry(heads, head_dim, value_dim, window_h, window_w, shift_h, shift_w)
+    window, shift = (window_h, window_w), (shift_h, shift_w)
+    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift)
     check_map(SCHEMA.name, qkv, geometry)
-    height, width = qkv.shape[1:3]
+    sides, landmarks = qkv.shape[1:-1], (landmark_rows, landmark_cols)
     q, k, v = partition(qkv, geometry)
     regions = None
     if mask and (shift_h or shift_w):
-        regions = window_regions(height, width, geometry, landmark_rows, landmark_cols, qkv.device)
+        regions = window_regions(sides, geometry, landmarks, qkv.device)
     out, t = nystrom_terms(
         q,
         k,
         v,
-        window_landmarks(q, geometry, landmark_rows, landmark_cols),
-        window_landmarks(k, geometry, landmark_rows, landmark_cols),
+        window_landmarks(q, geometry, *landmarks),
+        window_landmarks(k, geometry, *landmarks),
         scale=scale,
         iterations=iterations,
         batch_init=batch_init,
@@ -103,8 +104,8 @@ def window_nystrom_terms(
         regions=regions,
     )
     return (
-        merge(out, height, width, geometry),
-        merge(t.unsqueeze(-1), height, width, geometry._replace(value_dim=1)),
+        merge(out, sides, geometry),
+        merge(t.unsqueeze(-1), sides, geometry),
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..attention import nystromformer_attention
+from ..window_geometry import WindowGeometry
 from ..window_operator_torch import register
 from ..windows_torch import (
-    Geometry,
     check_map,
     merge,
     partition,
@@ -73,25 +73,26 @@ def window_nystromformer(
             "batch_init": batch_init,
         }
     )
-    geometry = Geometry(heads, head_dim, value_dim, window_h, window_w, shift_h, shift_w)
+    window, shift = (window_h, window_w), (shift_h, shift_w)
+    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift)
     check_map(SCHEMA.name, qkv, geometry)
-    height, width = qkv.shape[1:3]
+    sides, landmarks = qkv.shape[1:-1], (landmark_rows, landmark_cols)
     q, k, v = partition(qkv, geometry)
     regions = None
     if mask and (shift_h or shift_w):
-        regions = window_regions(height, width, geometry, landmark_rows, landmark_cols, qkv.device)
+        regions = window_regions(sides, geometry, landmarks, qkv.device)
     out = nystromformer_attention(
         q,
         k,
         v,
-        window_landmarks(q, geometry, landmark_rows, landmark_cols),
-        window_landmarks(k, geometry, landmark_rows, landmark_cols),
+        window_landmarks(q, geometry, *landmarks),
+        window_landmarks(k, geometry, *landmarks),
         scale=scale,
         iterations=iterations,
         batch_init=batch_init,
         regions=regions,
     )
-    return merge(out, height, width, geometry)
+    return merge(out, sides, geometry)
 
 
 register("window_nystromformer", SCHEMA, window_nystromformer)

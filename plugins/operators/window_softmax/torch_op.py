@@ -7,8 +7,9 @@ from torch import Tensor
 
 from ...errors import NystraError
 from ..attention import softmax_attention
+from ..window_geometry import WindowGeometry
 from ..window_operator_torch import register
-from ..windows_torch import Geometry, check_map, merge, partition, token_regions
+from ..windows_torch import check_map, merge, partition, token_regions
 from .schema import SCHEMA
 
 
@@ -73,9 +74,10 @@ def window_softmax(
     Raises:
         NystraError: the map is no multiple of the window, or the table is of another window.
     """
-    geometry = Geometry(heads, head_dim, value_dim, window_h, window_w, shift_h, shift_w)
+    window, shift = (window_h, window_w), (shift_h, shift_w)
+    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift)
     check_map(SCHEMA.name, qkv, geometry)
-    batch, height, width, _ = qkv.shape
+    batch, *sides, _ = qkv.shape
     q, k, v = partition(qkv, geometry)
     added: Tensor | None = None
     if bias:
@@ -83,13 +85,13 @@ def window_softmax(
             raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
         added = relative_position_bias(bias_table, window_h, window_w).to(qkv.dtype)
     if mask and (shift_h or shift_w):
-        regions = token_regions(height, width, geometry, qkv.device)
+        regions = token_regions(sides, geometry, qkv.device)
         apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
         masked = -100.0 * apart.to(qkv.dtype).unsqueeze(1)
         added = masked if added is None else masked + added
         added = added.expand(batch, *added.shape).flatten(0, 1)
     out = softmax_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), scale, added)
-    return merge(out.unflatten(0, (batch, -1)), height, width, geometry)
+    return merge(out.unflatten(0, (batch, -1)), sides, geometry)
 
 
 register("window_softmax", SCHEMA, window_softmax)
