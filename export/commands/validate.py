@@ -97,7 +97,7 @@ def _layerwise(args: argparse.Namespace) -> int:
     from .layers import print_layers
 
     if args.images is not None or args.sheet is not None:
-        raise NystraError("--layerwise compares layers only: leave --images and --sheet away")
+        raise NystraError("--layerwise compares layers only: omit --images and --sheet")
     header = read_onnx_header(args.model)
     way = Way(args.backend, args.threads, args.library)
     with steps(args) as progress:

@@ -1,5 +1,5 @@
 # ruff: noqa: T201
-"""Measure what plans cost and gain: the tables of docs/results.md.
+"""Measure what plans cost and gain: the tables of docs/results_tables.md.
 
 Not a test. Data is not shipped: give folders of small pictures and their ground truth::
 
