@@ -46,8 +46,7 @@ def worker(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
         f"def run(feeds):\n    {body}\n"
         "sys.exit(serve(lambda request: Opened(run, lambda height, width: {})))\n"
     )
-    before = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), before])))
+    monkeypatch.syspath_prepend(str(folder))
     return "odd_worker"
 
 

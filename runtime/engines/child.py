@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import BackendUnavailableError, ExportError, NystraError
+from ..child_process import start_child
 from . import toolkit
 
 WORKER = f"{__package__}.worker"
@@ -64,7 +63,7 @@ def ask(
 
     Args:
         request: With ``do`` and ``backend``, see `worker`.
-        environment: Added to this process's own.
+        environment: Added to what a child process gets.
         seconds: The process is ended when it has not answered by then.
         progress: Is called while the process works.
 
@@ -76,15 +75,12 @@ def ask(
     backend = str(request["backend"])
     toolkit.require(backend)
     with tempfile.TemporaryDirectory(prefix="nystra-") as folder, tempfile.TemporaryFile() as words:
-        env = {**os.environ, **toolkit.loader_links(backend, Path(folder)), "PYTHONHASHSEED": "0"}
-        env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        process = subprocess.Popen(
-            [sys.executable, "-m", WORKER],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=words,
-            env={**env, **(environment or {})},
-            preexec_fn=_same_addresses,
+        links = toolkit.loader_links(backend, Path(folder))
+        process = start_child(
+            WORKER,
+            words,
+            {**links, "PYTHONHASHSEED": "0", **(environment or {})},
+            before=_same_addresses,
         )
         answer = _converse(process, request, seconds, progress)
         words.seek(0)

@@ -6,11 +6,12 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Mapping
 from typing import Any
+
+from ..child_process import start_child
 
 ANSWER_SECONDS = 900.0
 """A child that gives no answer for so long is ended."""
@@ -33,15 +34,10 @@ class Child:
     """One child process; a context manager that ends it."""
 
     def __init__(self, module: str, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Start ``python -m module``, which calls `worker.serve`."""
+        """Start a module that calls `worker.serve`."""
         self._limit = answer_seconds
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-        )
+        self._process = start_child(module, self._words)
 
     def __enter__(self) -> Child:
         """Return the child itself."""
