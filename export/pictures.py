@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
+from ..plugins.ports.examples import example_array
+from ..plugins.ports.port import picture_size
 from ..runtime.pictures.images import read_picture
-from ..runtime.timing.worker import example_mask
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
@@ -99,13 +100,13 @@ def _feeds(facts: Facts, path: Path, size: tuple[int, int], *, fixed: bool) -> F
     """Return the inputs for the middle of a photograph; ``fixed`` keeps all at one size."""
     height, width = size
     feeds = {"input": _crop(_load(path, facts.input_channels), height, width)}
-    for extra in facts.extra_inputs:
-        if extra.role == "mask":
-            feeds[extra.name] = example_mask(height, width)
+    for port in facts.inputs[1:]:
+        if port.role == "mask":
+            feeds[port.name] = example_array(port, picture_size(height, width))
         else:
-            other = size if fixed or extra.same_size else (height + 3, max(1, width - 2))
-            picture = _load(path, extra.channels)[:, :, :, ::-1]
-            feeds[extra.name] = _crop(picture, *other)
+            other = (height + 3, max(1, width - 2)) if port.own_size and not fixed else size
+            picture = _load(path, port.channels or 3)[:, :, :, ::-1]
+            feeds[port.name] = _crop(picture, *other)
     return feeds
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..plugins.errors import BackendUnavailableError, NystraError
-from ..runtime.model.model_facts import TensorInfo
 from ..runtime.model.onnx_header import read_onnx_header
-from ..runtime.timing.worker import Feeds, Opened, example_input, example_mask, serve
+from ..runtime.timing.worker import Opened, serve
 
 
 def open_network(request: Mapping[str, Any]) -> Opened:
@@ -50,25 +49,8 @@ def open_network(request: Mapping[str, Any]) -> Opened:
         )
     device = "cuda" if request.get("device") else "cpu"
     backend = TorchBackend(swap(loaded.network, resolve(plan, loaded.network)), device=device)
-    channels = loaded.facts.input_channels
-    image = TensorInfo("input", (None, channels, None, None), "float32")
-
-    def feeds(height: int, width: int) -> Feeds:
-        made = {"input": example_input(image, height, width, channels)}
-        for one in loaded.facts.extra_inputs:
-            tensor = TensorInfo(one.name, (None, one.channels, None, None), "float32")
-            made[one.name] = (
-                example_mask(height, width)
-                if one.role == "mask"
-                else example_input(tensor, height, width, one.channels)
-            )
-        return made
-
-    return Opened(
-        backend.run,
-        feeds,
-        {"library_reason": f"PyTorch {torch.__version__}, the plain network, eager, on {where}"},
-    )
+    reason = f"PyTorch {torch.__version__}, the plain network, eager, on {where}"
+    return Opened(backend.run, loaded.facts.inputs, {"library_reason": reason})
 
 
 def _gpu() -> str:

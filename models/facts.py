@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..plugins.ports.port import IMAGE_AXES, Port
+
 
 @dataclass(frozen=True)
 class ExtraInput:
@@ -58,6 +60,27 @@ class Facts:
     license: str
     fixed_size: tuple[int, int] | None = None
     extra_inputs: tuple[ExtraInput, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What the network takes, in the order of its arguments."""
+        image = self._port("input", "image", self.input_channels, self.size_multiple)
+        others = (
+            self._port(one.name, one.role, one.channels, self.size_multiple, one.same_size)
+            for one in self.extra_inputs
+        )
+        return (image, *others)
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the network gives."""
+        return (self._port("output", "picture", self.output_channels, self.scale),)
+
+    def _port(
+        self, name: str, role: str, channels: int, multiple: int, same_size: bool = True
+    ) -> Port:
+        lengths = {"channels": channels}
+        return Port(name, role, IMAGE_AXES, lengths, self.range, multiple, own_size=not same_size)
 
     @property
     def cell(self) -> tuple[int, int]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .checking.quality import validate_quality
     from .checking.validation import validate_against_references
     from .model.manifest import Manifest
-    from .model.model_facts import ModelFacts, TensorInfo
+    from .model.model_facts import ModelFacts
+    from .model.model_ports import TensorInfo
     from .model.references import read_references, write_references
     from .pictures.images import read_picture, write_picture
     from .pictures.picture import Picture
@@ -53,7 +54,7 @@ _HOME = {
     "Picture": "pictures.picture",
     "Session": "session",
     "Stitcher": "restoring.stitching",
-    "TensorInfo": "model.model_facts",
+    "TensorInfo": "model.model_ports",
     "TilePlan": "restoring.tile_plan",
     "interleaved": "timing.interleaved",
     "plan_tiles": "restoring.tile_plan",

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ..plugins.errors import NystraError
 from .backends import backend_class
-from .model.model_facts import ModelFacts, TensorInfo, parse_facts
+from .model.model_facts import ModelFacts, parse_facts
+from .model.model_ports import TensorInfo
 from .model.onnx_header import read_onnx_header
 
 Array = npt.NDArray[Any]
@@ -98,14 +99,14 @@ class Session:
         Raises:
             NystraError: As `run`; also when no input of the model is an image.
         """
-        name = self.facts.image_input
-        if name is None:
+        port = self.facts.image
+        if port is None:
             names = [f"{tensor.name} {tensor.shape}" for tensor in self.inputs]
             raise NystraError(
                 f"{self.path} has no input that is plainly an image (floating, 4-D, the only "
                 f"one): its inputs are {names}. Use run() with names."
             )
-        return self.run({name: image, **others})[self.outputs[0].name]
+        return self.run({port.name: image, **others})[self.outputs[0].name]
 
 
 def _fit(tensor: TensorInfo, array: Array) -> Array:

@@ -17,15 +17,14 @@ from nystra.export.cli import main
 from nystra.export.commands.bench import _print
 from nystra.export.commands.common import BACKEND_NAMES
 from nystra.plugins.errors import NystraError
+from nystra.plugins.ports.port import picture_size
 from nystra.runtime.backends import _cuda, backend_names
 from nystra.runtime.files.writing import file_sha256
-from nystra.runtime.model.model_facts import TensorInfo
 from nystra.runtime.timing import device_memory
 from nystra.runtime.timing.bench import Configuration, bench, session_configuration
 from nystra.runtime.timing.child import Child, ChildError
 from nystra.runtime.timing.process_memory import PeakMemory
 from nystra.runtime.timing.rows import Row
-from nystra.runtime.timing.worker import example_input
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from test_checkpoint import state_of
 
@@ -44,7 +43,7 @@ def worker(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> str:
         "import os, signal, sys, time\n"
         "from nystra.runtime.timing.worker import Opened, serve\n"
         f"def run(feeds):\n    {body}\n"
-        "sys.exit(serve(lambda request: Opened(run, lambda height, width: {})))\n"
+        "sys.exit(serve(lambda request: Opened(run)))\n"
     )
     monkeypatch.syspath_prepend(str(folder))
     return "odd_worker"
@@ -116,7 +115,7 @@ def test_bad_input_is_exit_code_2(
         assert main(["bench", *arguments]) == 2, arguments
         assert message in capsys.readouterr().err, arguments
     assert main(["bench", str(fixed), "--sizes", "8x8", "--backends", "ort-cpu"]) == 2
-    assert "has the fixed input size 16x16, got 8x8" in capsys.readouterr().out
+    assert "has the fixed size 16x16, got 8x8" in capsys.readouterr().out
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(model.read_bytes().replace(b"Resize", b"Resigh"))
     assert main(["bench", str(damaged), "--backends", "ort-cpu"]) == 2
@@ -138,7 +137,7 @@ def test_a_child_that_fails_is_a_row(
     name = worker(tmp_path, monkeypatch, body)
     odd = Configuration("odd.onnx", "odd", name)
     good = session_configuration(model, "ort-cpu", 1)
-    rows = bench([odd, good], [(16, 16)], seconds=0.05, runs=3)
+    rows = bench([odd, good], [picture_size(16, 16)], seconds=0.05, runs=3)
     assert rows[0].reason is not None
     with pytest.raises(NystraError, match=reason):
         raise NystraError(rows[0].reason)
@@ -160,7 +159,7 @@ def test_what_a_worker_prints_does_not_disturb_it(
     name = worker(tmp_path, monkeypatch, "print('noise', flush=True); os.write(1, b'more')")
     with Child(name) as child:
         child.ask("load")
-        child.ask("prepare", {"size": [4, 4]})
+        child.ask("prepare", {"size": {"height": 4, "width": 4}})
         assert child.ask("run")["seconds"] >= 0
         assert child.ask("memory")["peak"] > 0
         with pytest.raises(ChildError, match="got the request"):
@@ -168,8 +167,8 @@ def test_what_a_worker_prints_does_not_disturb_it(
 
 
 def test_rows_compare_the_rounds_both_took_part_in() -> None:
-    first = Row("a.onnx", "ort-cpu", (100, 200), [1.0, 2.0, 4.0])
-    second = Row("b.onnx", "ort-cpu", (100, 200), [2.0, 4.0, 8.0, 100.0])
+    first = Row("a.onnx", "ort-cpu", picture_size(100, 200), [1.0, 2.0, 4.0])
+    second = Row("b.onnx", "ort-cpu", picture_size(100, 200), [2.0, 4.0, 8.0, 100.0])
     second.compare(first)
     assert (second.ratio, second.pairs) == (2.0, 3)
     assert first.percentile(50) == 2.0
@@ -177,13 +176,14 @@ def test_rows_compare_the_rounds_both_took_part_in() -> None:
     assert first.megapixels_per_second == pytest.approx(3 / 7 * 0.02)
 
 
-def test_example_input_fills_what_is_dynamic() -> None:
-    video = TensorInfo("x", ("b", 5, None, "h", "w"), "float16")
-    assert example_input(video, 4, 6, 3).shape == (1, 5, 3, 4, 6)
-    assert example_input(video, 4, 6, 3).dtype == np.float16
-    assert example_input(TensorInfo("x", (2,), "int64"), 4, 6, 3).tolist() == [0, 0]
-    fixed = TensorInfo("x", (1, 1, 8, "w"), "float32")
-    assert example_input(fixed, 4, 6, 3).shape == (1, 1, 8, 6)
+def test_a_fixed_model_is_timed_at_its_own_size(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = save_upscaler(tmp_path / "fixed.onnx", size=(13, 17), metadata=nystra_metadata())
+    arguments = [str(model), str(fixed), "--backends", "ort-cpu", "--json", *QUICK]
+    assert main(["bench", *arguments]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["size"], row["measured"]) for row in rows] == [([13, 17], True)] * 2
 
 
 def test_peak_memory_sees_what_was_freed() -> None:
@@ -283,7 +283,9 @@ def test_memory_of_the_gpu(
     )
     module.write_text(fake + module.read_text())
     asked = Configuration("m.onnx", "a-gpu", name, {"device": True})
-    rows = bench([asked, Configuration("m.onnx", "a-cpu", name)], [(4, 4)], seconds=9.0, runs=5)
+    rows = bench(
+        [asked, Configuration("m.onnx", "a-cpu", name)], [picture_size(4, 4)], seconds=9.0, runs=5
+    )
     assert [row.device_memory for row in rows] == [2 << 20, None], "taken after the warm-up"
     _print(rows, {"cpu": "x", "usable_cores": 1, "cores": 1, "onnxruntime": "1", **GPU}, False)
     head, first, second, *_, line, _ = capsys.readouterr().out.splitlines()

@@ -14,6 +14,7 @@ import pytest
 
 from nystra.export.cli import main
 from nystra.plugins.errors import BackendUnavailableError, NystraError
+from nystra.plugins.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.engines import cache
 from nystra.runtime.engines.build import Built, trtexec_line
@@ -29,13 +30,13 @@ from nystra.runtime.engines.profile import (
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.engines.toolkit import RTX, TENSORRT, find_device, installed, loader_links
 from nystra.runtime.engines.transfer import copy_engine, take_engine
-from nystra.runtime.model.model_facts import ModelFacts, TensorInfo
+from nystra.runtime.model.model_facts import ModelFacts
+from nystra.runtime.model.model_ports import TensorInfo, input_ports
 from nystra.runtime.model.onnx_nodes import domain_nodes, external_files
 from runtime_models import save_operator, save_upscaler
 
-IMAGE = TensorInfo("input", ("batch", 3, "height", "width"), "float32")
-MASK = TensorInfo("mask", ("batch", 1, "height", "width"), "float32")
-FACTS = ModelFacts(input_channels=3, image_input="input")
+IMAGE = Port("input", "image", lengths={"channels": 3})
+MASK = Port("mask", "mask", lengths={"channels": 1})
 
 
 @pytest.fixture(autouse=True)
@@ -45,24 +46,24 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_tile_is_the_default() -> None:
     side = DEFAULT_TILE
-    profile = make_profile([IMAGE, MASK], FACTS, ShapeFlags())
+    profile = make_profile([IMAGE, MASK], ShapeFlags())
     assert profile["input"] == ((1, 3, side, side),) * 3
     assert profile["mask"] == ((1, 1, side, side),) * 3
-    assert make_profile([IMAGE], FACTS, ShapeFlags(), 64)["input"][1] == (1, 3, 64, 64)
+    assert make_profile([IMAGE], ShapeFlags(), 64)["input"][1] == (1, 3, 64, 64)
 
 
 def test_a_fixed_input_needs_no_profile() -> None:
-    fixed = TensorInfo("input", (1, 3, 8, 8), "float32")
-    assert make_profile([fixed], FACTS, ShapeFlags()) == {}
+    fixed = IMAGE.fixed({"height": 8, "width": 8})
+    assert make_profile([fixed], ShapeFlags()) == {}
 
 
 def test_shapes_as_trtexec_takes_them() -> None:
     flags = ShapeFlags("input:1x3x16x16", None, "input:2x3x64x96")
-    profile = make_profile([IMAGE], FACTS, flags)
+    profile = make_profile([IMAGE], flags)
     assert profile == {"input": ((1, 3, 16, 16), (2, 3, 64, 96), (2, 3, 64, 96))}
     assert profile_text(profile, 0) == "input:1x3x16x16"
     assert parse_shapes("a:1x2,b:3") == {"a": (1, 2), "b": (3,)}
-    only = make_profile([IMAGE], FACTS, ShapeFlags(best="input:1x3x32x32"))
+    only = make_profile([IMAGE], ShapeFlags(best="input:1x3x32x32"))
     assert only == {"input": ((1, 3, 32, 32),) * 3}
 
 
@@ -80,25 +81,26 @@ BAD_SHAPES = [
 @pytest.mark.parametrize(("flags", "message"), BAD_SHAPES)
 def test_bad_shapes(flags: ShapeFlags, message: str) -> None:
     with pytest.raises(NystraError, match=message):
-        make_profile([IMAGE], FACTS, flags)
+        make_profile([IMAGE], flags)
 
 
 def test_shapes_must_be_given_for_every_open_input() -> None:
     with pytest.raises(NystraError, match=r"'mask' has the open shape .* give its shapes"):
-        make_profile([IMAGE, MASK], FACTS, ShapeFlags(best="input:1x3x8x8"))
+        make_profile([IMAGE, MASK], ShapeFlags(best="input:1x3x8x8"))
     with pytest.raises(NystraError, match="one or the other"):
-        make_profile([IMAGE], FACTS, ShapeFlags(best="input:1x3x8x8"), 64)
-    tokens = TensorInfo("tokens", ("n",), "int64")
+        make_profile([IMAGE], ShapeFlags(best="input:1x3x8x8"), 64)
+    (tokens,) = input_ports([TensorInfo("tokens", ("n",), "int64")], {})
     with pytest.raises(NystraError, match="'tokens' has the open shape"):
-        make_profile([tokens], FACTS, ShapeFlags())
+        make_profile([tokens], ShapeFlags())
 
 
 def test_the_sizes_of_a_dry_run() -> None:
-    sizes = default_sizes(ModelFacts(window=(16, 16), size_minimum=1))
+    assert default_sizes(ModelFacts(window=(2, 16, 16))) == default_sizes(ModelFacts())
+    sizes = [tuple(size.values()) for size in default_sizes(ModelFacts(window=(16, 16)))]
     assert len(set(sizes)) == 5
     assert any(h % 16 or w % 16 for h, w in sizes)
     assert any(h != w for h, w in sizes)
-    assert all(min(size) >= 20 for size in default_sizes(ModelFacts(size_minimum=20)))
+    assert all(min(size.values()) >= 20 for size in default_sizes(ModelFacts(size_minimum=20)))
 
 
 def record(**changes: object) -> EngineRecord:

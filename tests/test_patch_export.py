@@ -23,8 +23,9 @@ from nystra.models.colorization.network import Colorization
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.csnln.network import CSNLN
 from nystra.models.sites import PatchSite
+from nystra.plugins.ports.examples import example_array
+from nystra.plugins.ports.port import Port
 from nystra.runtime import Picture, Session, read_picture, write_picture
-from nystra.runtime.timing.worker import example_mask
 from shared import golden
 
 BUILDERS: dict[str, Any] = {
@@ -72,7 +73,9 @@ def inputs_of(name: str, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
     generator = np.random.default_rng(0)
     arrays = [generator.random(shape, dtype=np.float32) for shape in shapes]
     if name == "inpainting":
-        arrays[1] = np.repeat(example_mask(*shapes[1][2:]), shapes[1][0], 0)
+        batch, _, height, width = shapes[1]
+        mask = Port("mask", "mask", lengths={"channels": 1})
+        arrays[1] = example_array(mask, {"batch": batch, "height": height, "width": width})
     return arrays
 
 

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from nystra.plugins.errors import BackendUnavailableError, NystraError
+from nystra.plugins.ports.port import Port
 from nystra.runtime import Session
 from nystra.runtime.backends import _library, backend_names
 from nystra.runtime.model.onnx_header import read_onnx_header
@@ -29,9 +30,11 @@ def test_runs_named_arrays(tmp_path: Path) -> None:
 def test_says_what_it_is(tmp_path: Path) -> None:
     session = Session(save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata()), threads=1)
     facts = session.facts
-    assert (facts.architecture, facts.scale, facts.input_channels) == ("nearest", 2, 3)
-    assert (facts.window, facts.range, facts.foreign) == ((8, 8), (0.0, 1.0), False)
-    assert (facts.image_input, facts.picture_output) == ("input", "output")
+    assert (facts.architecture, facts.scale, facts.window) == ("nearest", 2, (8, 8))
+    image, picture = facts.image, facts.picture
+    assert image == Port("input", "image", lengths={"channels": 3})
+    assert picture == Port("output", "picture", lengths={"channels": 3})
+    assert not facts.foreign
     assert session.inputs[0].shape == ("batch", 3, "height", "width")
     assert session.inputs[0].dtype == "float32"
     assert session.library is None
@@ -40,8 +43,8 @@ def test_says_what_it_is(tmp_path: Path) -> None:
 
 def test_foreign_model_is_inferred(tmp_path: Path) -> None:
     facts = Session(save_upscaler(tmp_path / "m.onnx"), threads=1).facts
-    assert (facts.foreign, facts.scale, facts.input_channels) == (True, None, 3)
-    assert facts.image_input == "input"
+    assert (facts.foreign, facts.scale, facts.image.name) == (True, None, "input")
+    assert (facts.image.role, facts.image.channels, facts.picture.role) == ("image", 3, "picture")
 
 
 def test_float16_input(tmp_path: Path) -> None:

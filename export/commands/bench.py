@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import BackendUnavailableError, NystraError
+from ...plugins.ports.port import picture_size, size_text
 from .common import (
     BACKEND_NAMES,
     add_checkpoint_arguments,
     add_output_arguments,
     hyper_from,
+    parse_sizes,
     print_json,
     print_table,
     steps,
@@ -40,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sizes",
-        default="128x128",
         metavar="HxW,...",
-        help="input pictures, height x width in pixels (default: 128x128)",
+        help="input pictures, height x width in pixels (default: the model's own where it is "
+        "fixed, else 128x128)",
     )
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="timed seconds of a configuration (default: 3)"
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.threads is not None and args.threads < 1:
         raise NystraError(f"the number of threads is {args.threads}, expected 1 or more")
-    sizes = parse_sizes(args.sizes)
+    sizes = _sizes(args)
     configurations = _configurations(args)
     if args.plot is not None:
         _check_plot(args.plot)
@@ -102,22 +105,15 @@ def run(args: argparse.Namespace) -> int:
     return 2 if any(row.exit_code == 2 for row in rows) else UNAVAILABLE
 
 
-def parse_sizes(text: str) -> list[tuple[int, int]]:
-    """Read ``128x128,64x96``, height x width.
+def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
+    """Return the sizes asked for, or else those that fixed models are for."""
+    if args.sizes is not None:
+        return parse_sizes("--sizes", args.sizes)
+    from ...runtime.model.onnx_inputs import read_facts
 
-    Raises:
-        NystraError: It is not of that form.
-    """
-    sizes = []
-    for part in text.split(","):
-        try:
-            height, width = (int(number) for number in part.split("x"))
-        except ValueError:
-            height = width = 0
-        if height < 1 or width < 1:
-            raise NystraError(f"--sizes {part!r} is not of the form 128x128, height x width")
-        sizes.append((height, width))
-    return sizes
+    own = [sides for model in args.models if (sides := read_facts(model).sides) is not None]
+    different = [sides for place, sides in enumerate(own) if sides not in own[:place]]
+    return different or [picture_size(128, 128)]
 
 
 def _configurations(args: argparse.Namespace) -> list[Configuration]:
@@ -169,7 +165,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     device = any(row.device_memory is not None for row in rows)
     table: list[tuple[str, ...]] = [(*head, *["GPU memory"] * device, "time ratio")]
     for row in rows:
-        where = (row.model, row.backend, f"{row.size[0]}x{row.size[1]}")
+        where = (row.model, row.backend, size_text(row.size))
         if row.reason is not None:
             table.append((*where, *["-"] * (7 + device)))
             continue

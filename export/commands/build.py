@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
-from .common import add_output_arguments, print_json, steps
+from .common import add_output_arguments, parse_sizes, print_json, steps
 
 if TYPE_CHECKING:
     from ...runtime.engines.build import BuildOptions, Built
@@ -119,11 +119,10 @@ def _check(args: argparse.Namespace) -> None:
 
 def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions) -> int:
     from ...runtime.engines.dry_run import NOT_SHOWN, dry_run
-    from .bench import parse_sizes
 
     with steps(args) as say:
         say(f"ask {options.backend}")
-        sizes = parse_sizes(args.sizes) if args.sizes else None
+        sizes = parse_sizes("--sizes", args.sizes) if args.sizes else None
         verdict = dry_run(model, options, sizes=sizes)
     if args.json:
         document = {"schema_version": 1, "accepted": verdict.accepted, "model": str(args.model)}

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
+from ...plugins.ports.port import picture_size
 from .common import (
     add_output_arguments,
     add_session_arguments,
     add_truth_arguments,
     check_truth_arguments,
+    parse_size,
     print_json,
     print_table,
     steps,
@@ -122,10 +124,9 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
             add_quality(found, quality)
         if args.speed_against is not None:
             progress("speed")
-            size = _size(args.speed_size)
+            size = _speed_size(args)
             if size is None and baseline is not None and baseline.speed:
-                height, width = baseline.speed["size"]
-                size = (height, width)
+                size = picture_size(*baseline.speed["size"])
             add_speed(
                 found,
                 session,
@@ -138,23 +139,15 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
     return found
 
 
-def _size(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    try:
-        height, width = (int(part) for part in text.split("x"))
-    except ValueError:
-        height = width = 0
-    if height < 1 or width < 1:
-        raise NystraError(f"--speed-size {text!r} is not of the form 128x128, height x width")
-    return height, width
+def _speed_size(args: argparse.Namespace) -> dict[str, int] | None:
+    return None if args.speed_size is None else parse_size("--speed-size", args.speed_size)
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
     """Find out before the measurement whether the reports can be written."""
     from ...runtime.files.writing import check_writable_folder
 
-    _size(args.speed_size)
+    _speed_size(args)
     if args.speed_seconds <= 0:
         raise NystraError(f"--speed-seconds is {args.speed_seconds:g}, expected more than 0")
     written = [args.junit, args.markdown, args.baseline if args.update else None]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
+from ...plugins.ports.port import picture_size
 
 if TYPE_CHECKING:
     from ..attention.plan import Plan
@@ -19,6 +20,30 @@ BACKEND_NAMES = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorr
 """The runtime's table of backends, without importing it."""
 
 MECHANISM_NAMES = ("full", "nystra", "nystromformer", "psal")
+
+
+def parse_sizes(flag: str, text: str) -> list[dict[str, int]]:
+    """Read ``128x128,64x96``, height x width, that ``flag`` was given.
+
+    Raises:
+        NystraError: It is not of that form.
+    """
+    return [parse_size(flag, part) for part in text.split(",")]
+
+
+def parse_size(flag: str, text: str) -> dict[str, int]:
+    """Read ``64x96``, height x width, that ``flag`` was given.
+
+    Raises:
+        NystraError: It is not of that form.
+    """
+    try:
+        height, width = (int(number) for number in text.split("x"))
+    except ValueError:
+        height = width = 0
+    if height < 1 or width < 1:
+        raise NystraError(f"{flag} {text!r} is not of the form 128x128, height x width")
+    return picture_size(height, width)
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:

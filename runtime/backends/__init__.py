@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
-from ..model.model_facts import TensorInfo
+from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 
 __all__ = ["Backend", "backend_class", "backend_names"]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
-from ..model.model_facts import TensorInfo
+from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 from ._library import LibraryChoice, choose_library
 

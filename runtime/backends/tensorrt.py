@@ -18,7 +18,7 @@ from ...plugins.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import EngineModel
 from ..engines.record import EngineRecord
-from ..model.model_facts import TensorInfo
+from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 from ._cuda import Driver
 from ._replay import Replay, graphs_wanted

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.ports.examples import example_arrays
+from ...plugins.ports.port import Size, picture_size
 from ..files.json_text import json_number
 from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
 from ..timing.interleaved import interleaved
-from ..timing.worker import example_feeds
 from .baseline import ITEMS, PSNR_CEILING, Accepted, Baseline
 from .quality import QualityReport
 from .validation import (
@@ -27,7 +28,7 @@ from .validation import (
 )
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-DEFAULT_SIZE = (128, 128)
+DEFAULT_SIZE = picture_size(128, 128)
 
 
 @dataclass
@@ -122,7 +123,7 @@ def add_speed(
     found: Measured,
     session: Session,
     other: str | os.PathLike[str],
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     *,
     seconds: float = 10.0,
     threads: int | None = None,
@@ -134,7 +135,7 @@ def add_speed(
         found: What to add to.
         session: The model.
         other: The model file it is compared with, in the same backend.
-        size: (height, width) of the picture; None takes the model's, or `DEFAULT_SIZE`.
+        size: Of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
         seconds: As in `interleaved`.
         threads: As in `Session`, of the other one.
         library: As in `Session`, of the other one.
@@ -146,9 +147,8 @@ def add_speed(
         "model": session,
         "other": Session(other, session.backend, threads, library),
     }
-    fixed = next((info.fixed_size for info in session.inputs if info.fixed_size), None)
-    height, width = size or fixed or DEFAULT_SIZE
-    feeds = {name: example_feeds(one, height, width) for name, one in sessions.items()}
+    taken = size or session.facts.sides or DEFAULT_SIZE
+    feeds = {name: example_arrays(one.facts.inputs, taken) for name, one in sessions.items()}
     timing = interleaved(
         {
             "model": lambda: sessions["model"].run(feeds["model"]),
@@ -158,7 +158,7 @@ def add_speed(
         warmup=2,
     )
     found.items["speed"] = timing.ratios["other", "model"]
-    found.speed = {"against": Path(other).name, "size": [height, width]}
+    found.speed = {"against": Path(other).name, "size": list(taken.values())}
 
 
 def judge(found: Measured, baseline: Baseline) -> list[Verdict]:

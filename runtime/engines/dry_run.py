@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import BackendUnavailableError
+from ...plugins.ports.examples import example_arrays
+from ...plugins.ports.port import Size, picture_size
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes
 from . import toolkit
@@ -72,9 +74,9 @@ class Verdict:
         return self.refusal is None
 
 
-def default_sizes(facts: ModelFacts) -> list[tuple[int, int]]:
-    """Return five sizes (height, width): the window, off the window, oblong, and the smallest."""
-    height, width = facts.window or (16, 16)
+def default_sizes(facts: ModelFacts) -> list[Size]:
+    """Return five sizes: the window, off the window, oblong, and the smallest."""
+    height, width = (16, 16, *(facts.window or ()))[-2:]
     least = facts.size_minimum
     sizes = [
         (height, width),
@@ -83,21 +85,21 @@ def default_sizes(facts: ModelFacts) -> list[tuple[int, int]]:
         (3 * height - 5, width + 2),
         (least, least + 3),
     ]
-    return [(max(h, least), max(w, least)) for h, w in sizes]
+    return [picture_size(max(h, least), max(w, least)) for h, w in sizes]
 
 
 def dry_run(
     model: EngineModel,
     options: BuildOptions,
     *,
-    sizes: Sequence[tuple[int, int]] | None = None,
+    sizes: Sequence[Size] | None = None,
 ) -> Verdict:
     """Ask a builder whether it takes a model.
 
     Args:
         model: The model and its plugin library.
         options: How the engine would be built.
-        sizes: (height, width) of the pictures whose output shapes are compared; None: five.
+        sizes: Of the inputs whose output shapes are compared; None: five.
 
     Raises:
         NystraError: Bad input.
@@ -130,21 +132,20 @@ def dry_run(
 
 
 def _onnxruntime_shapes(
-    model: EngineModel, sizes: Sequence[tuple[int, int]] | None, notes: list[str]
+    model: EngineModel, sizes: Sequence[Size] | None, notes: list[str]
 ) -> list[ShapeCase]:
     from ..session import Session
-    from ..timing.worker import example_feeds
 
     try:
         session = Session(model.path, "ort-cpu")
     except BackendUnavailableError as error:
         notes.append(f"output shapes are not compared: {error}")
         return []
-    fixed = next((one.fixed_size for one in session.inputs if one.fixed_size), None)
-    wanted = [fixed] if fixed is not None else list(sizes or default_sizes(session.facts))
+    own = session.facts.sides
+    wanted = [own] if own is not None else list(sizes or default_sizes(session.facts))
     cases = []
-    for height, width in wanted:
-        feeds = example_feeds(session, height, width)
+    for size in wanted:
+        feeds = example_arrays(session.facts.inputs, size)
         outputs = session.run(feeds)
         cases.append(
             ShapeCase(

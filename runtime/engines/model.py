@@ -10,7 +10,8 @@ from typing import Any
 
 from ...plugins.errors import NystraError
 from ..files.writing import file_sha256
-from ..model.model_facts import TensorInfo, parse_facts
+from ..model.model_facts import parse_facts
+from ..model.model_ports import TensorInfo
 from ..model.onnx_header import read_onnx_header
 from ..model.onnx_nodes import external_files
 from .profile import Profile, ShapeFlags, make_profile
@@ -95,4 +96,4 @@ class EngineModel:
         """
         tensors = [TensorInfo(one["name"], tuple(one["shape"]), one["dtype"]) for one in inputs]
         facts = parse_facts(read_onnx_header(self.path).metadata, tensors, [])
-        return make_profile(tensors, facts, flags or ShapeFlags(), tile)
+        return make_profile(facts.inputs, flags or ShapeFlags(), tile)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...plugins.errors import NystraError
-from ..model.model_facts import ModelFacts, TensorInfo
+from ...plugins.ports.port import SIDES, Port
 
 DEFAULT_TILE = 256
 """Side of the one picture an engine is built for where nothing else is asked, in pixels."""
@@ -49,14 +49,11 @@ def parse_shapes(text: str) -> dict[str, Shape]:
     return shapes
 
 
-def make_profile(
-    inputs: Sequence[TensorInfo], facts: ModelFacts, flags: ShapeFlags, tile: int | None = None
-) -> Profile:
+def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = None) -> Profile:
     """Return the profile of a model.
 
     Args:
-        inputs: The graph's inputs.
-        facts: The model's facts.
+        inputs: The model's.
         flags: The shapes asked for; what is left out of three is taken from the best or the
             largest one given.
         tile: Side of the picture where no shapes are asked for: one fixed shape, of batch 1.
@@ -65,10 +62,10 @@ def make_profile(
         NystraError: A shape has an unknown name, another rank or another fixed size, the three
             are not in order, or an input has open sizes and no shape is asked for.
     """
-    dynamic = {one.name: one for one in inputs if not all(isinstance(s, int) for s in one.shape)}
+    dynamic = {port.name: port for port in inputs if port.free_axes()}
     if not flags.given:
         side = DEFAULT_TILE if tile is None else tile
-        fixed = {name: _tile_shape(one, facts, side) for name, one in dynamic.items()}
+        fixed = {name: _tile_shape(port, side) for name, port in dynamic.items()}
         return {name: (shape, shape, shape) for name, shape in fixed.items()}
     if tile is not None:
         raise NystraError("--tile and --minShapes, --optShapes, --maxShapes: give one or the other")
@@ -79,11 +76,11 @@ def make_profile(
     least, best, largest = given
     best = best or largest or least or {}
     least, largest = least or best, largest or best
-    wrong = sorted((set(least) | set(best) | set(largest)) - {one.name for one in inputs})
+    wrong = sorted((set(least) | set(best) | set(largest)) - {port.name for port in inputs})
     if wrong:
-        names = ", ".join(one.name for one in inputs)
+        names = ", ".join(port.name for port in inputs)
         raise NystraError(f"the model has no input {', '.join(wrong)}; its inputs are {names}")
-    return {name: _row(one, least, best, largest) for name, one in dynamic.items()}
+    return {name: _row(port, least, best, largest) for name, port in dynamic.items()}
 
 
 def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], place: int) -> str:
@@ -93,38 +90,40 @@ def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], place: int) 
     )
 
 
-def _tile_shape(one: TensorInfo, facts: ModelFacts, side: int) -> Shape:
-    channels = facts.input_channels or 3
-    wanted: list[int] = [1] * len(one.shape)
-    if len(wanted) >= 3:
-        wanted[-3:] = [channels if one.name == facts.image_input else 1, side, side]
-    shape = tuple(s if isinstance(s, int) else w for s, w in zip(one.shape, wanted, strict=True))
-    if len(shape) < 3:
-        raise NystraError(
-            f"the input {one.name!r} has the open shape {one.shape}: say which with --optShapes"
-        )
-    return shape
+def _tile_shape(port: Port, side: int) -> Shape:
+    if not set(SIDES) <= set(port.axes):
+        raise NystraError(f"{_open(port)}: say which with --optShapes")
+    return port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
 
 
 def _row(
-    one: TensorInfo,
+    port: Port,
     least: Mapping[str, Shape],
     best: Mapping[str, Shape],
     largest: Mapping[str, Shape],
 ) -> tuple[Shape, Shape, Shape]:
-    if one.name not in least or one.name not in best or one.name not in largest:
-        raise NystraError(f"the input {one.name!r} has the open shape {one.shape}: give its shapes")
-    row = (least[one.name], best[one.name], largest[one.name])
+    if port.name not in least or port.name not in best or port.name not in largest:
+        raise NystraError(f"{_open(port)}: give its shapes")
+    row = (least[port.name], best[port.name], largest[port.name])
     for shape in row:
-        fits = len(shape) == len(one.shape) and all(
-            not isinstance(size, int) or size == got
-            for size, got in zip(one.shape, shape, strict=False)
+        fits = len(shape) == len(port.axes) and all(
+            port.lengths.get(axis, got) == got for axis, got in zip(port.axes, shape, strict=False)
         )
         if not fits:
-            raise NystraError(f"the shape {shape} does not fit the input {one.name!r}, {one.shape}")
+            raise NystraError(
+                f"the shape {shape} does not fit the input {port.name!r}, {_shape_text(port)}"
+            )
     if not all(a <= b <= c for a, b, c in zip(*row, strict=True)):
         raise NystraError(
-            f"the shapes of {one.name!r} are not in order: smallest {row[0]}, best {row[1]}, "
+            f"the shapes of {port.name!r} are not in order: smallest {row[0]}, best {row[1]}, "
             f"largest {row[2]}"
         )
     return row
+
+
+def _open(port: Port) -> str:
+    return f"the input {port.name!r} has the open shape {_shape_text(port)}"
+
+
+def _shape_text(port: Port) -> str:
+    return f"({', '.join(str(port.lengths.get(axis, axis)) for axis in port.axes)})"

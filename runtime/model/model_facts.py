@@ -1,40 +1,21 @@
-"""What a model file says about itself: its tensors and the facts in its metadata."""
+"""What a model file says about itself: its ports and the facts in its metadata."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.ports.listing import KEY, read_count, read_ports, read_range
+from ...plugins.ports.port import AXES, Port
 from ...plugins.strict_json import parse_json
+from .model_ports import TensorInfo, input_ports, output_ports
 
-_LARGEST = 1e9
-"""Of a number in the metadata."""
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One input or output of a model.
-
-    Attributes:
-        name: Its name in the graph.
-        shape: A number for a fixed dimension, a name for a dynamic one, None where unnamed.
-        dtype: The numpy name of its type, such as ``float32``.
-    """
-
-    name: str
-    shape: tuple[int | str | None, ...]
-    dtype: str
-
-    @property
-    def fixed_size(self) -> tuple[int, int] | None:
-        """Height and width in pixels of an NCHW tensor whose size is fixed, else None."""
-        if len(self.shape) != 4:
-            return None
-        height, width = self.shape[2:]
-        return (height, width) if isinstance(height, int) and isinstance(width, int) else None
+_LARGEST_SIDE = AXES["height"].largest
+_LARGEST_SCALE = 64
+_MOST_CHANNELS = 1 << 20
+_MOST_BYTES = 1e12
 
 
 @dataclass(frozen=True)
@@ -43,44 +24,53 @@ class ModelFacts:
 
     Attributes:
         architecture: Name of the network, or None for a file without nystra's metadata.
-        task: ``restoration``, ``video``, ``inpainting`` or ``classification``.
+        task: A name of the table of tasks, such as ``restoration``.
         scale: Output pixels per input pixel and axis, or None if unknown.
-        input_channels: Channels of the image input, or None if unknown.
-        output_channels: Channels of the picture output, or None if unknown.
-        range: Lowest and highest value of the image input.
-        output_range: The same of the picture output.
-        size_multiple: Sizes are padded inside the graph to a multiple of this, in pixels.
+        inputs: What it takes, in the order of the graph.
+        outputs: What it gives; the first one is the result.
         size_minimum: The smallest height and width, in pixels.
         tiling: ``supported``, ``discouraged`` or ``internal`` (the model must see the whole).
         precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT alone).
-        image_input: Name of the input that takes the image.
-        picture_output: Name of the output that is the picture.
-        window: Attention window in pixels, or None.
+        window: Attention window in tokens, of any number of axes, or None.
         license: License of the weights, or None.
         quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
             it sees the whole picture; else 0.
-        io: The entries of ``nystra.io``: name, role, layout, range, dtype, multiple.
         foreign: The file was not written by nystra.
     """
 
     architecture: str | None = None
     task: str = "restoration"
     scale: int | None = None
-    input_channels: int | None = None
-    output_channels: int | None = None
-    range: tuple[float, float] = (0.0, 1.0)
-    output_range: tuple[float, float] = (0.0, 1.0)
-    size_multiple: int = 1
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
     size_minimum: int = 1
     tiling: str = "supported"
     precision: str | None = None
-    image_input: str | None = None
-    picture_output: str | None = None
-    window: tuple[int, int] | None = None
+    window: tuple[int, ...] | None = None
     license: str | None = None
     quadratic_bytes: float = 0.0
-    io: tuple[dict[str, Any], ...] = ()
     foreign: bool = True
+
+    def input(self, role: str) -> Port | None:
+        """Return the first input of a role, or None."""
+        return next((port for port in self.inputs if port.role == role), None)
+
+    @property
+    def image(self) -> Port | None:
+        """The input that takes the image, or None."""
+        return self.input("image")
+
+    @property
+    def picture(self) -> Port | None:
+        """The output that is the picture, or else the first one."""
+        named = (port for port in self.outputs if port.role == "picture")
+        return next(named, self.outputs[0] if self.outputs else None)
+
+    @property
+    def sides(self) -> dict[str, int] | None:
+        """Height and width that the file takes alone, or None where they are free."""
+        known = (port.sides for port in self.inputs if not port.own_size)
+        return next((sides for sides in known if sides is not None), None)
 
 
 def parse_facts(
@@ -96,57 +86,55 @@ def parse_facts(
     Raises:
         NystraError: A metadata entry cannot be read; the message names it.
     """
-    io = _json(metadata, "nystra.io", [])
-    if not isinstance(io, list) or not all(isinstance(entry, dict) for entry in io):
-        raise NystraError(f"the metadata entry nystra.io is {io!r}, expected a list of objects")
-    image = _by_role(io, "image", inputs) or _only_image(inputs)
-    picture = _by_role(io, "picture", outputs) or (outputs[0] if outputs else None)
-    value_range = _range("nystra.range", _json(metadata, "nystra.range", None), (0.0, 1.0))
-    by_name = {entry.get("name"): entry for entry in io}
-    output_range = _range(
-        "nystra.io",
-        by_name.get(picture.name if picture else None, {}).get("range"),
-        value_range,
-    )
+    listed = read_ports(metadata[KEY]) if KEY in metadata else {}
     return ModelFacts(
         architecture=metadata.get("architecture"),
         task=metadata.get("nystra.task", "restoration"),
-        scale=_integer(metadata, "scale"),
-        input_channels=_integer(metadata, "input_channels") or _channels(image),
-        output_channels=_integer(metadata, "output_channels") or _channels(picture),
-        range=value_range,
-        output_range=output_range,
-        size_multiple=_integer(metadata, "nystra.size_multiple") or 1,
-        size_minimum=_integer(metadata, "nystra.size_minimum") or 1,
+        scale=_integer(metadata, "scale", _LARGEST_SCALE),
+        inputs=tuple(_completed(metadata, port) for port in input_ports(inputs, listed)),
+        outputs=tuple(_completed(metadata, port) for port in output_ports(outputs, listed)),
+        size_minimum=_integer(metadata, "nystra.size_minimum", _LARGEST_SIDE) or 1,
         tiling=metadata.get("nystra.tiling", "supported"),
         precision=metadata.get("nystra.precision"),
-        image_input=image.name if image else None,
-        picture_output=picture.name if picture else None,
         window=_window(metadata),
         license=metadata.get("license"),
-        quadratic_bytes=_number(metadata, "nystra.quadratic_bytes"),
-        io=tuple(io),
+        quadratic_bytes=_bytes(metadata),
         foreign="nystra.version" not in metadata,
     )
 
 
-def _by_role(
-    io: list[dict[str, Any]], role: str, tensors: Sequence[TensorInfo]
-) -> TensorInfo | None:
-    names = [entry.get("name") for entry in io if entry.get("role") == role]
-    return next((tensor for tensor in tensors if tensor.name in names), None)
+def _completed(metadata: Mapping[str, str], port: Port) -> Port:
+    """Add what plain entries say of the image and the picture; both say the same, or one does.
+
+    Raises:
+        NystraError: They contradict what ``nystra.io`` or the graph says.
+    """
+    if port.role not in ("image", "picture"):
+        return port
+    image = port.role == "image"
+    stated = _json(metadata, "nystra.range", None)
+    value_range = port.range or (0.0, 1.0)
+    if stated is not None:
+        value_range = read_range("nystra.range", stated)
+        _agree("nystra.range", value_range, port.range or value_range, port)
+    key = "input_channels" if image else "output_channels"
+    lengths = dict(port.lengths)
+    channels = _integer(metadata, key, _MOST_CHANNELS)
+    if channels is not None:
+        _agree(key, channels, lengths.setdefault("channels", channels), port)
+    multiple = port.multiple
+    if image and "nystra.size_multiple" in metadata:
+        multiple = _integer(metadata, "nystra.size_multiple", _LARGEST_SIDE) or 1
+        _agree("nystra.size_multiple", multiple, max(port.multiple, multiple), port)
+    return replace(port, range=value_range, lengths=lengths, multiple=multiple)
 
 
-def _only_image(inputs: Sequence[TensorInfo]) -> TensorInfo | None:
-    images = [t for t in inputs if len(t.shape) == 4 and t.dtype.startswith(("float", "bfloat"))]
-    return images[0] if len(images) == 1 else None
-
-
-def _channels(tensor: TensorInfo | None) -> int | None:
-    if tensor is None or len(tensor.shape) != 4:
-        return None
-    channels = tensor.shape[1]
-    return channels if isinstance(channels, int) else None
+def _agree(key: str, stated: object, own: object, port: Port) -> None:
+    if stated != own:
+        raise NystraError(
+            f"the metadata entry {key} says {stated}, but {port.name!r} has {own}: the file's "
+            "metadata was changed; export it again"
+        )
 
 
 def _json(metadata: Mapping[str, str], key: str, default: Any) -> Any:
@@ -155,50 +143,33 @@ def _json(metadata: Mapping[str, str], key: str, default: Any) -> Any:
     return parse_json(metadata[key], f"the metadata entry {key}")
 
 
-def _integer(metadata: Mapping[str, str], key: str) -> int | None:
+def _integer(metadata: Mapping[str, str], key: str, largest: int) -> int | None:
     if key not in metadata:
         return None
-    digits = metadata[key]
-    if not re.fullmatch("[0-9]{1,9}", digits) or int(digits) < 1:
-        raise NystraError(
-            f"the metadata entry {key} is {digits[:80]!r}, expected a whole number from 1 on"
-        )
-    return int(digits)
+    text = metadata[key]
+    short = text.isascii() and text.isdigit() and len(text) <= len(str(largest))
+    return read_count(key, int(text) if short else text, largest)
 
 
-def _number(metadata: Mapping[str, str], key: str) -> float:
+def _bytes(metadata: Mapping[str, str]) -> float:
+    key = "nystra.quadratic_bytes"
     value = _json(metadata, key, 0.0)
-    if _is_number(value) and 0 <= value <= _LARGEST:
+    if isinstance(value, int | float) and 0 <= value <= _MOST_BYTES:
         return float(value)
     raise NystraError(
-        f"the metadata entry {key} is {metadata[key][:80]!r}, expected a number from 0 to "
-        f"{_LARGEST:.0e}"
+        f"the metadata entry {key} is {metadata[key][:60]!r}, expected a number from 0 to "
+        f"{_MOST_BYTES:g}"
     )
 
 
-def _range(key: str, value: Any, default: tuple[float, float]) -> tuple[float, float]:
+def _window(metadata: Mapping[str, str]) -> tuple[int, ...] | None:
+    key = "nystra.window"
+    value = _json(metadata, key, None)
     if value is None:
-        return default
-    if (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(map(_is_number, value))
-        and -_LARGEST <= value[0] < value[1] <= _LARGEST
-    ):
-        return float(value[0]), float(value[1])
-    raise NystraError(
-        f"the metadata entry {key} has the range {value!r}, expected [low, high]: two "
-        f"numbers, the lower first, none beyond {_LARGEST:.0e}"
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _window(metadata: Mapping[str, str]) -> tuple[int, int] | None:
-    value = _json(metadata, "nystra.window", None)
-    sides = value if isinstance(value, list) else [value, value]
-    if len(sides) == 2 and all(type(side) is int and 0 < side <= _LARGEST for side in sides):
-        return sides[0], sides[1]
-    return None
+        return None
+    sides = [value, value] if isinstance(value, int) else value
+    if not isinstance(sides, list) or not 1 <= len(sides) <= 3:
+        raise NystraError(
+            f"the metadata entry {key} is {metadata[key][:60]!r}, expected 1 to 3 sides"
+        )
+    return tuple(read_count(key, side, _LARGEST_SIDE) for side in sides)

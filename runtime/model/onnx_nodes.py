@@ -27,7 +27,7 @@ def count_nodes(path: str | os.PathLike[str]) -> int:
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    with _graph_items(path, _NODE) as (_, nodes):
+    with graph_items(path, _NODE) as (_, nodes):
         return sum(1 for _ in nodes)
 
 
@@ -38,7 +38,7 @@ def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, s
         NystraError: The file is missing, not ONNX or cut short.
     """
     wanted = (_NAME, _OP_TYPE, _DOMAIN)
-    with _graph_items(path, _NODE) as (data, nodes):
+    with graph_items(path, _NODE) as (data, nodes):
         texts = [message_strings(data, span, wanted) for span in nodes]
     found = [one for one in texts if one.get(_DOMAIN, "") == domain]
     return [(one.get(_NAME, ""), one.get(_OP_TYPE, "")) for one in found]
@@ -51,7 +51,7 @@ def external_files(path: str | os.PathLike[str]) -> list[Path]:
         NystraError: The file is missing, not ONNX or cut short.
     """
     locations = set()
-    with _graph_items(path, _INITIALIZER) as (data, tensors):
+    with graph_items(path, _INITIALIZER) as (data, tensors):
         for span in tensors:
             for number, value in message_fields(data, *span):
                 if number == _EXTERNAL_DATA and isinstance(value, tuple):
@@ -62,7 +62,7 @@ def external_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 @contextmanager
-def _graph_items(
+def graph_items(
     path: str | os.PathLike[str], kind: int
 ) -> Iterator[tuple[mmap.mmap, Iterator[tuple[int, int]]]]:
     """Yield the file's bytes and where the messages of one field of its graph are."""

@@ -278,35 +278,34 @@ def restorer_for(session: Session) -> Restorer:
             ``nystra.io`` names one, and give one picture.
     """
     facts = session.facts
-    names = {tensor.name for tensor in session.inputs}
-    roles = {entry.get("role"): entry.get("name") for entry in facts.io}
-    mask, reference = (roles.get(role) for role in ("mask", "reference"))
-    if facts.image_input is None or names - {mask, reference} != {facts.image_input}:
+    image, picture = facts.image, facts.picture
+    mask, reference = facts.input("mask"), facts.input("reference")
+    taken = [port for port in (image, mask, reference) if port is not None]
+    if image is None or picture is None or len(taken) != len(facts.inputs):
         described = [f"{one.name} {one.shape} {one.dtype}" for one in session.inputs]
         raise NystraError(
             f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
             f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."
         )
-    image = next(tensor for tensor in session.inputs if tensor.name == facts.image_input)
-    fixed = image.fixed_size
-    batch = image.shape[0] if isinstance(image.shape[0], int) else 1
+    fixed = None if image.sides is None else (image.sides["height"], image.sides["width"])
+    batch = image.lengths.get("batch", 1)
     function = session if batch == 1 else fill_batch(session, batch)
-    scale, inputs, outputs = facts.scale, facts.input_channels, facts.output_channels
+    scale, inputs, outputs = facts.scale, image.channels, picture.channels
     if scale is None or inputs is None or outputs is None:
-        scale, inputs, outputs = _probe(session, function, fixed)
+        scale, inputs, outputs = _probe(session, function, inputs, fixed)
     return Restorer(
         function,
         scale,
         inputs,
         outputs,
-        facts.range,
-        facts.output_range,
-        facts.size_multiple,
+        image.range or (0.0, 1.0),
+        picture.range or (0.0, 1.0),
+        image.multiple,
         facts.size_minimum,
         facts.tiling,
         fixed,
-        mask if mask in names else None,
-        reference if reference in names else None,
+        None if mask is None else mask.name,
+        None if reference is None else reference.name,
         facts.quadratic_bytes,
         batch,
     )
@@ -321,9 +320,11 @@ def _overlap(tile: int, multiple: int, overlap: int | None) -> int:
 
 
 def _probe(
-    session: Session, function: Callable[..., Array], fixed: tuple[int, int] | None
+    session: Session,
+    function: Callable[..., Array],
+    known: int | None,
+    fixed: tuple[int, int] | None,
 ) -> tuple[int, int, int]:
-    known = session.facts.input_channels
     sizes = [fixed] if fixed is not None else [(size, size) for size in _PROBE_SIZES]
     failure: NystraError | None = None
     for height, width in sizes:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.ports.port import Size, size_text
 from ..backends import backend_names
 from ..model.onnx_header import read_onnx_header
 from .child import Child, ChildError
@@ -77,7 +78,7 @@ def session_configuration(
 
 def bench(
     configurations: Sequence[Configuration],
-    sizes: Sequence[tuple[int, int]],
+    sizes: Sequence[Size],
     *,
     seconds: float = 3.0,
     runs: int = 100,
@@ -87,7 +88,7 @@ def bench(
 
     Args:
         configurations: What to time; the ratios are to the first one that runs at a size.
-        sizes: (height, width) of the input picture, in pixels.
+        sizes: Of the inputs, by axis, in pixels.
         seconds: A configuration is done when its timed runs took so long,
         runs: or when it has so many of them; at least `LEAST_RUNS` in any case.
         progress: Is called with what is going on.
@@ -101,10 +102,10 @@ def bench(
     """
     if not configurations or not sizes:
         raise NystraError("got no configurations or no sizes to time, expected one or more")
-    if seconds <= 0 or runs < 1 or any(min(size) < 1 for size in sizes):
+    if seconds <= 0 or runs < 1 or any(min(size.values()) < 1 for size in sizes):
+        given = ", ".join(size_text(size) for size in sizes)
         raise NystraError(
-            f"got {seconds:g} seconds, {runs} runs and the sizes {list(sizes)}, expected numbers "
-            "above 0"
+            f"got {seconds:g} seconds, {runs} runs and the sizes {given}, expected numbers above 0"
         )
     rows = []
     for size in sizes:
@@ -135,7 +136,7 @@ class _Contender:
 
 def _one_size(
     configurations: Sequence[Configuration],
-    size: tuple[int, int],
+    size: Size,
     seconds: float,
     runs: int,
     progress: Callable[[str], None],
@@ -149,7 +150,7 @@ def _one_size(
             contender = _Contender(row, child, min(LEAST_RUNS, runs))
             contenders.append(contender)
             _warm_up(contender, one, seconds)
-        progress(f"measure {size[0]}x{size[1]}")
+        progress(f"measure {size_text(size)}")
         turn = 0
         while active := [c for c in contenders if c.unfinished(seconds, runs)]:
             turn += 1
@@ -173,7 +174,7 @@ def _warm_up(contender: _Contender, configuration: Configuration, seconds: float
     if notes is None:
         return
     contender.row.note = notes.get("library_reason", "")
-    if contender.ask("prepare", {"size": list(contender.row.size)}) is None:
+    if contender.ask("prepare", {"size": dict(contender.row.size)}) is None:
         return
     first = contender.ask("run")
     if first is not None and first["seconds"] < seconds:

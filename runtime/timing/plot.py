@@ -31,9 +31,9 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     for name in names:
         own = sorted(
             (row for row in rows if row.name == name and row.reason is None),
-            key=lambda row: row.size[0] * row.size[1],
+            key=lambda row: row.megapixels,
         )
-        pixels = [row.size[0] * row.size[1] / 1e6 for row in own]
+        pixels = [row.megapixels for row in own]
         middle = [row.percentile(50) for row in own]
         above = [row.percentile(90) - row.percentile(50) for row in own]
         axes.errorbar(pixels, middle, [[0.0] * len(own), above], marker="o", capsize=3, label=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
+from ...plugins.ports.port import Size, size_text
 from ..engines.toolkit import find_device
 
 UNAVAILABLE = 3
@@ -26,7 +28,7 @@ class Row:
     Attributes:
         model: The model file.
         backend: Name of the backend.
-        size: (height, width) of the input picture, in pixels.
+        size: Of the inputs, by axis, in pixels.
         times: Seconds of every timed run, in order.
         note: What the backend says of itself: which library, and why.
         reason: Why there are no figures, or None.
@@ -40,7 +42,7 @@ class Row:
 
     model: str
     backend: str
-    size: tuple[int, int]
+    size: Size
     times: list[float] = field(default_factory=list)
     note: str = ""
     reason: str | None = None
@@ -54,7 +56,7 @@ class Row:
     @property
     def label(self) -> str:
         """Model, backend and size in a few words."""
-        return f"{self.name} {self.size[0]}x{self.size[1]}"
+        return f"{self.name} {size_text(self.size)}"
 
     @property
     def name(self) -> str:
@@ -84,16 +86,21 @@ class Row:
         return len(self.times) / max(sum(self.times), 1e-12)
 
     @property
+    def megapixels(self) -> float:
+        """Input pixels of a run, in millions."""
+        return math.prod(self.size.values()) / 1e6
+
+    @property
     def megapixels_per_second(self) -> float:
         """Input pixels by the seconds they took, in millions."""
-        return self.pictures_per_second * self.size[0] * self.size[1] / 1e6
+        return self.pictures_per_second * self.megapixels
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as JSON takes it; times in seconds, memory in bytes."""
         document: dict[str, Any] = {
             "model": self.model,
             "backend": self.backend,
-            "size": list(self.size),
+            "size": list(self.size.values()),
             "measured": self.reason is None,
             "reason": self.reason,
             "note": self.note,

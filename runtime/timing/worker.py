@@ -3,7 +3,7 @@
 Requests and answers are JSON, one line each, on stdin and stdout:
 
 ``{"do": "load", ...}`` with what the opener needs -> ``{"library_reason": text}``;
-``{"do": "prepare", "size": [height, width]}`` -> ``{}``, and the memory is counted from here;
+``{"do": "prepare", "size": {"height": 64, ...}}`` -> ``{}``, the memory is counted from here;
 ``{"do": "run"}`` -> ``{"seconds": time of the run alone}``;
 ``{"do": "device"}`` -> ``{"above": bytes or null}``, what the GPU's memory in use grew by since
 before the ``load``, where that said ``"device": true``;
@@ -20,24 +20,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from ...plugins.errors import NystraError
-from ..model.model_facts import TensorInfo
+from ...plugins.ports.examples import Array, example_arrays
+from ...plugins.ports.port import Port
 from .device_memory import DeviceMemory
 from .process_memory import PeakMemory
 
-if TYPE_CHECKING:
-    from ..session import Session
-
-Feeds = dict[str, npt.NDArray[Any]]
+Feeds = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -45,13 +39,13 @@ class Opened:
     """A model that is loaded.
 
     Attributes:
-        run: Runs it once on what `feeds` made.
-        feeds: (height, width) -> input name -> array.
+        run: Runs it once on named arrays.
+        inputs: What it is fed with.
         notes: What the parent is told about it, in JSON form.
     """
 
     run: Callable[[Feeds], object]
-    feeds: Callable[[int, int], Feeds]
+    inputs: Sequence[Port] = ()
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -98,72 +92,14 @@ def open_session(request: Mapping[str, Any]) -> Opened:
     )
     if request.get("needs_library") and session.library is None:
         raise BackendUnavailableError(session.library_reason)
-    return Opened(
-        session.run, partial(example_feeds, session), {"library_reason": session.library_reason}
-    )
-
-
-def example_feeds(session: Session, height: int, width: int) -> Feeds:
-    """Return inputs for a session: noise in the image's range at this size, zeros for integers.
-
-    An input whose role is ``mask`` gets a hole in the middle.
-
-    Raises:
-        NystraError: The image input has another, fixed size.
-    """
-    facts = session.facts
-    low, high = facts.range
-    masks = {entry.get("name") for entry in facts.io if entry.get("role") == "mask"}
-    feeds = {}
-    for tensor in session.inputs:
-        if tensor.name in masks:
-            feeds[tensor.name] = example_mask(height, width).astype(tensor.dtype)
-            continue
-        fixed = tensor.fixed_size if tensor.name == facts.image_input else None
-        if fixed is not None and fixed != (height, width):
-            raise NystraError(
-                f"{session.path} has the fixed input size {fixed[0]}x{fixed[1]}, "
-                f"got {height}x{width}: time it at its own"
-            )
-        array = example_input(tensor, height, width, facts.input_channels or 3)
-        feeds[tensor.name] = low + (high - low) * array if array.dtype.kind == "f" else array
-    return feeds
-
-
-def example_mask(height: int, width: int) -> npt.NDArray[np.float32]:
-    """Return a mask (1, 1, height, width) with a hole in the middle, a ninth of the picture."""
-    mask = np.zeros((1, 1, height, width), np.float32)
-    rows, columns = (slice(side // 3, side // 3 + -(-side // 3)) for side in (height, width))
-    mask[:, :, rows, columns] = 1.0
-    return mask
-
-
-def example_input(tensor: TensorInfo, height: int, width: int, channels: int) -> npt.NDArray[Any]:
-    """Return noise in 0..1 for a floating input, zeros for any other.
-
-    Args:
-        tensor: The input; fixed dimensions are kept, the last two dynamic ones of 3 or more
-            become height and width, that before them the channels, the others 1.
-        height: In pixels.
-        width: In pixels.
-        channels: Of the image.
-    """
-    wanted = [1] * len(tensor.shape)
-    if len(wanted) >= 3:
-        wanted[-3:] = [channels, height, width]
-    shape = [
-        fixed if isinstance(fixed, int) else size
-        for fixed, size in zip(tensor.shape, wanted, strict=True)
-    ]
-    if tensor.dtype in ("float16", "float32", "float64"):
-        return np.random.default_rng(0).random(shape).astype(tensor.dtype)
-    return np.zeros(shape, tensor.dtype)
+    notes = {"library_reason": session.library_reason}
+    return Opened(session.run, session.facts.inputs, notes)
 
 
 class _Server:
     def __init__(self, opener: Callable[[Mapping[str, Any]], Opened]) -> None:
         self._opener = opener
-        self._opened = Opened(lambda _: None, lambda _height, _width: {})
+        self._opened = Opened(lambda _: None)
         self._feeds: Feeds = {}
         self._memory: PeakMemory | None = None
         self._device: DeviceMemory | None = None
@@ -175,7 +111,7 @@ class _Server:
             self._opened = self._opener(request)
             return self._opened.notes
         if what == "prepare":
-            self._feeds = self._opened.feeds(*request["size"])
+            self._feeds = example_arrays(self._opened.inputs, request["size"])
             self._memory = PeakMemory()
             return {}
         if what == "run":

@@ -38,6 +38,7 @@ from quality_tables import (
 from quality_text import markdown
 
 from nystra.models import load, pretrained_path
+from nystra.plugins.ports.port import picture_size
 from nystra.runtime.files.json_text import stable_json
 from nystra.runtime.timing.rows import describe_machine
 
@@ -77,7 +78,7 @@ def main() -> None:
     shipped = sorted(pretrained_path().parent.glob("*.safetensors"))
     models = {model.checkpoint.path.stem: model for model in map(load, options.model or shipped)}
     sets = [PictureSet(name, Path(low), Path(high)) for name, low, high in options.set]
-    sizes = [(int(side), int(side)) for side in options.sizes.split(",")]
+    sizes = [picture_size(int(side), int(side)) for side in options.sizes.split(",")]
     document: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
         "machine": describe_machine(options.threads) | {"torch": version("torch")},

@@ -16,6 +16,7 @@ from nystra.models import LoadedModel
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.schema import DOMAIN
+from nystra.plugins.ports.port import Size, size_text
 from nystra.runtime.checking.quality import validate_quality
 from nystra.runtime.session import Session
 from nystra.runtime.timing.bench import LIBRARY_BACKEND, bench, session_configuration
@@ -115,7 +116,7 @@ def files_table(
 
 def times_table(
     models: Models,
-    sizes: Sequence[tuple[int, int]],
+    sizes: Sequence[Size],
     progress: Progress,
     folder: Path,
     threads: int,
@@ -135,7 +136,7 @@ def times_table(
                 {
                     "model": name,
                     "plan": plans[row.model],
-                    "size": f"{row.size[0]}x{row.size[1]}",
+                    "size": size_text(row.size),
                     "seconds": row.percentile(50),
                     "ratio": 1.0 / row.ratio,
                     "pairs": row.pairs,

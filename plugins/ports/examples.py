@@ -1,0 +1,72 @@
+"""Arrays to feed a network with where no picture is at hand: to trace, time and compare shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .port import SIDES, Port, Size
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_FLOATING = ("float16", "float32", "float64")
+_TRACED = {"batch": 2, "frames": 3}
+_OWN_SIZE = {"height": 3, "width": -2}
+
+
+def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
+    """Return an array for every input by name: noise in its range, a hole, or zeros.
+
+    Args:
+        ports: The inputs of a network.
+        size: Lengths by the name of an axis; see `Port.shape`.
+
+    Raises:
+        NystraError: A port is not to be had at that size.
+    """
+    return {port.name: example_array(port, size) for port in ports}
+
+
+def example_array(port: Port, size: Size) -> Array:
+    """Return an array for one input; see `example_arrays`."""
+    return _MAKERS.get(port.role, _noise)(port, port.shape(size))
+
+
+def trace_size(ports: Sequence[Port], size: Size) -> dict[str, int]:
+    """Return a size at which a tracer takes no free axis for a constant or for another one.
+
+    A batch of 1 would become a constant; axes of one length would become one.
+    """
+    return own_sizes(ports, _TRACED | dict(size))
+
+
+def own_sizes(ports: Sequence[Port], size: Size) -> dict[str, int]:
+    """Return a size in which a port of its own size is a little higher and narrower."""
+    whole = dict(size)
+    for port in ports:
+        for axis in SIDES:
+            if port.own_size and axis in port.axes and axis not in port.lengths:
+                whole[port.size_name(axis)] = max(1, size[axis] + _OWN_SIZE[axis])
+    return whole
+
+
+def _noise(port: Port, shape: tuple[int, ...]) -> Array:
+    if port.dtype not in _FLOATING:
+        return np.zeros(shape, port.dtype)
+    low, high = port.range or (0.0, 1.0)
+    noise: Array = low + (high - low) * np.random.default_rng(0).random(shape).astype(port.dtype)
+    return noise
+
+
+def _hole(port: Port, shape: tuple[int, ...]) -> Array:
+    """Return a mask with a hole in the middle, a ninth of the picture."""
+    mask = np.zeros(shape, port.dtype)
+    rows, columns = (slice(side // 3, side // 3 + -(-side // 3)) for side in shape[-2:])
+    mask[..., rows, columns] = 1.0
+    return mask
+
+
+_MAKERS: dict[str, Callable[[Port, tuple[int, ...]], Array]] = {"mask": _hole}

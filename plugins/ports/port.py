@@ -1,0 +1,148 @@
+"""One input or output of a network: its role, its named axes and how long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from ..errors import NystraError
+
+Size: TypeAlias = Mapping[str, int]
+"""Lengths by the name of an axis: ``{"height": 64, "width": 80}``."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What is known of every axis of a name.
+
+    Attributes:
+        letter: That stands for it in a layout: ``NCHW``.
+        usual: Its length where nothing else is asked for; None: it has to be asked for.
+        largest: Longest that a free axis may become.
+    """
+
+    letter: str
+    usual: int | None = 1
+    largest: int = 1 << 10
+
+
+AXES = {
+    "batch": Axis("N"),
+    "frames": Axis("T", usual=5),
+    "channels": Axis("C", usual=3),
+    "height": Axis("H", usual=None, largest=1 << 14),
+    "width": Axis("W", usual=None, largest=1 << 14),
+    "classes": Axis("K"),
+}
+
+SIDES = ("height", "width")
+IMAGE_AXES = ("batch", "channels", *SIDES)
+FRAMES_AXES = ("batch", "frames", "channels", *SIDES)
+LOGITS_AXES = ("batch", "classes")
+
+ROLES = ("image", "mask", "reference", "frames", "picture", "logits")
+UNKNOWN = "unknown"
+"""The role of a tensor that nothing is known of: of a file by another program."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of a network.
+
+    Attributes:
+        name: Of the tensor in the model file.
+        role: ``image``, ``mask`` (1 = to be filled), ``reference`` (another picture), ``frames``
+            (of a video, in or out), ``picture`` (out), ``logits`` (out), or `UNKNOWN`.
+        axes: Their names, outermost first; those of `AXES` are understood.
+        lengths: Of the axes that are fixed; the others are free.
+        range: Lowest and highest value, or None where there is no such thing.
+        multiple: Of an input: its sides are padded inside the network to multiples of this. Of an
+            output: pixels for one of the first input, and axis.
+        dtype: The numpy name of its type.
+        own_size: Its height and width are its own; otherwise they are those of the first input.
+    """
+
+    name: str
+    role: str
+    axes: tuple[str, ...] = IMAGE_AXES
+    lengths: Mapping[str, int] = field(default_factory=dict, hash=False)
+    range: tuple[float, float] | None = (0.0, 1.0)
+    multiple: int = 1
+    dtype: str = "float32"
+    own_size: bool = False
+
+    @property
+    def channels(self) -> int | None:
+        """How many channels (of logits: classes) it has, or None if that is free."""
+        return self.lengths.get("channels", self.lengths.get("classes"))
+
+    @property
+    def sides(self) -> dict[str, int] | None:
+        """Height and width where both are fixed, else None."""
+        known = {axis: self.lengths[axis] for axis in SIDES if axis in self.lengths}
+        return known if len(known) == len(SIDES) else None
+
+    @property
+    def layout(self) -> str | None:
+        """The letters of its axes, ``NCHW``; None where one has no letter."""
+        if not set(self.axes) <= AXES.keys():
+            return None
+        return "".join(AXES[axis].letter for axis in self.axes)
+
+    def size_name(self, axis: str) -> str:
+        """Return what an axis is called among those of the whole network."""
+        return f"{self.name}_{axis}" if self.own_size and axis in SIDES else axis
+
+    def free_axes(self) -> dict[int, str]:
+        """Return position -> name, among those of the whole network, of the free axes."""
+        return {
+            place: self.size_name(axis)
+            for place, axis in enumerate(self.axes)
+            if axis not in self.lengths
+        }
+
+    def shape(self, size: Size) -> tuple[int, ...]:
+        """Return the shape at a size.
+
+        Args:
+            size: Lengths by name. A port of its own size looks for ``<name>_height`` first, and
+                takes ``height`` where that is not given. What is not given has its usual length.
+
+        Raises:
+            NystraError: A fixed axis is asked to be of another length, or nothing says how long
+                an axis is.
+        """
+        asked = {
+            axis: size[self.size_name(axis)] for axis in self.axes if self.size_name(axis) in size
+        }
+        own = {axis: self.lengths.get(axis, length) for axis, length in asked.items()}
+        if own != asked:
+            raise NystraError(
+                f"{self.name!r} has the fixed size {size_text(own)}, got {size_text(asked)}: "
+                "ask for its own"
+            )
+        return tuple(self._length(axis, size) for axis in self.axes)
+
+    def fixed(self, size: Size) -> Port:
+        """Return the port with every axis fixed to what it is at a size."""
+        lengths = dict(zip(self.axes, self.shape(size), strict=True))
+        return replace(self, lengths=lengths)
+
+    def _length(self, axis: str, size: Size) -> int:
+        asked = size.get(self.size_name(axis), size.get(axis))
+        usual = AXES[axis].usual if axis in AXES else 1
+        length = self.lengths.get(axis, usual if asked is None else asked)
+        if length is None:
+            raise NystraError(f"the {axis} of {self.name!r} is open: say how long it is to be")
+        return length
+
+
+def picture_size(height: int, width: int) -> dict[str, int]:
+    """Return the size of a picture by the names of its axes."""
+    return {"height": height, "width": width}
+
+
+def size_text(size: Size) -> str:
+    """Return a size in words: ``64x80``."""
+    return "x".join(map(str, size.values()))
