@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...plugins.errors import NystraError
-from .leftovers import remove_leftovers, temporary_beside
+from .file_set import file_set
 
 
 @contextmanager
@@ -23,18 +23,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
-    target = Path(path)
-    check_writable_folder(target.parent)
-    remove_leftovers(target.parent.absolute())
-    temporary = temporary_beside(target)
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    except OSError as error:
-        reason = error.strerror or error
-        raise NystraError(f"cannot write {target}: {reason}. Check the folder and disk.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    check_writable_folder(Path(path).parent)
+    with file_set() as files:
+        yield files.temporary(path)
 
 
 def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -43,8 +34,9 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     Raises:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(data)
+    check_writable_folder(Path(path).parent)
+    with file_set() as files:
+        files.write(path, data)
 
 
 def check_writable_folder(folder: Path) -> None:
