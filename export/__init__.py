@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .attention.mechanism import SiteParameters
     from .attention.plan import Plan, read_plan
-    from .pipeline import ExportOptions, ExportResult, export_model
+    from .options import ExportOptions
+    from .pipeline import ExportResult, export_model
 
 __all__ = [
     "ExportOptions",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "ExportOptions": "pipeline",
+    "ExportOptions": "options",
     "ExportResult": "pipeline",
     "Plan": "attention.plan",
     "SiteParameters": "attention.mechanism",

@@ -61,6 +61,15 @@ def validation_feeds(facts: Facts, static: tuple[int, ...] | None) -> list[Feeds
     ]
 
 
+def judged_feeds(facts: Facts, static: tuple[int, ...] | None) -> list[Feeds]:
+    """Return the inputs by name at each validation size, in the batch that a file takes."""
+    batch = 1 if static is None else static[0]
+    return [
+        {name: np.repeat(array, batch, axis=0) for name, array in feeds.items()}
+        for feeds in validation_feeds(facts, static)
+    ]
+
+
 def calibration_feeds(
     facts: Facts, folder: Path | None, static: tuple[int, ...] | None
 ) -> dict[str, Feeds]:

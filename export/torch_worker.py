@@ -30,7 +30,7 @@ def open_network(request: Mapping[str, Any]) -> Opened:
 
     from .attention.plan import parse_plan
     from .attention.site import resolve, swap
-    from .pipeline import load_for
+    from .stages.preparing import load_for
     from .torch_backend import TorchBackend
 
     metadata = read_onnx_header(request["model"]).metadata
@@ -42,7 +42,7 @@ def open_network(request: Mapping[str, Any]) -> Opened:
         torch.set_num_threads(request["threads"])
     where = _gpu() if request.get("device") else "the CPU"
     plan = parse_plan(json.loads(metadata["nystra.attention"]))
-    loaded, plan = load_for(Path(request["checkpoint"]), plan, dict(request.get("hyper") or {}))
+    loaded = load_for(Path(request["checkpoint"]), plan, dict(request.get("hyper") or {}))
     if plan.source_sha256 != loaded.checkpoint.sha256:
         raise NystraError(
             f"{request['model']} was exported from another checkpoint than {request['checkpoint']}"

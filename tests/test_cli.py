@@ -147,9 +147,9 @@ def test_export_run_validate_inspect(
 def test_a_wrong_file_is_exit_code_1(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.export import pipeline
+    from nystra.export.stages import building
 
-    honest = pipeline.trace
+    honest = building.trace
 
     def spoiled(network: Any, *arguments: Any) -> Any:
         with torch.no_grad():
@@ -160,7 +160,7 @@ def test_a_wrong_file_is_exit_code_1(
             with torch.no_grad():
                 network.norm.weight.div_(1.01)
 
-    monkeypatch.setattr(pipeline, "trace", spoiled)
+    monkeypatch.setattr(building, "trace", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
     assert export_main([str(checkpoint), "-o", str(model), "-q"]) == 1

@@ -15,10 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from nystra.export.graph.precision.cast import lower
 from nystra.export.graph.precision.choice import choose
 from nystra.export.graph.precision.constants import lost
-from nystra.export.graph.precision.lowering import lower_model, precision_label
+from nystra.export.graph.precision.lowering import lower_model
 from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.table import LOW_TYPES
 from nystra.export.graph.precision.twin import rounded_twin
+from nystra.export.transforms import find_transform
 from nystra.models.architecture import Architecture, PrecisionPolicy
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.swinir import checkpoint as swinir
@@ -358,7 +359,7 @@ def test_the_twin_rounds_to_the_type(precision: str) -> None:
     ],
 )
 def test_labels(precision: str, target: str | None, label: str) -> None:
-    assert precision_label(precision, target) == label
+    assert find_transform(precision, target).label == label
 
 
 @pytest.mark.parametrize(
@@ -371,7 +372,7 @@ def test_labels(precision: str, target: str | None, label: str) -> None:
 )
 def test_unknown_precisions(precision: str, target: str | None, words: str) -> None:
     with pytest.raises(NystraError, match=words):
-        precision_label(precision, target)
+        find_transform(precision, target)
 
 
 def test_every_shipped_architecture_says_what_low_precision_does_to_it() -> None:

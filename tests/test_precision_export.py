@@ -16,7 +16,9 @@ from safetensors.torch import save_file
 from nystra.export import ExportOptions, ExportResult, Plan, SiteParameters, export_model
 from nystra.export.cli import main
 from nystra.export.graph.precision import lowering
-from nystra.export.judge import record_references
+from nystra.export.pictures import judged_feeds
+from nystra.export.references import record_references
+from nystra.export.transforms import TRANSFORMS
 from nystra.export.yardstick import round_digits, rounded_network
 from nystra.models import load
 from nystra.models.swinir.network import SwinIR
@@ -221,8 +223,9 @@ def test_a_search_that_rounding_turns_is_refused(tmp_path: Path) -> None:
     resolved = {
         f"layers.0.residual_group.blocks.{place}.attn": SiteParameters("psal") for place in (0, 1)
     }
+    feeds = judged_feeds(loaded.facts, None)
     with pytest.raises(UnsupportedModelError, match="makes the search find other matches"):
-        record_references(loaded.network, resolved, loaded.facts, None, lambda _: None, "fp16")
+        record_references(loaded.network, resolved, feeds, TRANSFORMS["fp16"])
 
 
 def test_the_yardstick_rounds_and_nothing_else(tmp_path: Path) -> None:

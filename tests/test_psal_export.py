@@ -21,7 +21,9 @@ from nystra.export.cli import export_main
 from nystra.export.graph.bodies import attach_bodies, used_operators
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
-from nystra.export.judge import judge, record_references
+from nystra.export.judge import judge
+from nystra.export.pictures import judged_feeds
+from nystra.export.references import record_references
 from nystra.models.colorization.network import Colorization
 from nystra.models.facts import Facts
 from nystra.models.geometry import WindowGeometry
@@ -58,7 +60,7 @@ def colour(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = folder / "colour.onnx"
     model = built(loaded.network, loaded.facts, parameters, path)
     resolved = resolve(Plan(parameters), loaded.network)
-    references = record_references(loaded.network, resolved, loaded.facts, None, lambda _: None)
+    references = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
     return loaded, parameters, path, model, references
 
 
@@ -93,7 +95,7 @@ def test_the_judge_refuses_another_seed(colour: Any) -> None:
     loaded, parameters, path, _, references = colour
     other = dataclasses.replace(parameters, seed=7)
     resolved = resolve(Plan(other), loaded.network)
-    wrong = record_references(loaded.network, resolved, loaded.facts, None, lambda _: None)
+    wrong = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
     judgement = judge(path, wrong, bodies=True, progress=lambda _: None)
     assert not judgement.passed
     assert "and the mean is" in judgement.faults[0]
@@ -128,7 +130,7 @@ def test_few_pixels_that_differ_by_much_pass_and_many_do_not() -> None:
 def test_exact_plans_have_no_second_tolerance(colour: Any) -> None:
     loaded = colour[0]
     resolved = resolve(Plan(SiteParameters()), loaded.network)
-    references = record_references(loaded.network, resolved, loaded.facts, None, lambda _: None)
+    references = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
     assert "mean_tolerances" not in references.meta
 
 

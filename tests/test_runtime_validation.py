@@ -220,7 +220,7 @@ def test_manifest(tmp_path: Path) -> None:
     model.write_bytes(b"model")
     manifest = Manifest("m.onnx", source={"name": "s.pth", "sha256": "00"}, command=["x", "-y"])
     manifest.validation = {"psnr": float("inf")}
-    manifest.add_file(model)
+    manifest.add_file(model.name, model.read_bytes())
     path = Manifest.path_for(model)
     manifest.write(path)
     first = path.read_bytes()

@@ -75,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
-    from ..pipeline import ExportOptions, export_model
+    from ..options import ExportOptions
+    from ..pipeline import export_model
 
     options = ExportOptions(
         plan=plan_from(args),

@@ -45,11 +45,13 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ..attention.site import resolve
     from ..inspection import inspect_network
     from ..pictures import calibration_feeds
-    from ..pipeline import load_for, plan_warnings
+    from ..stages.planning import plan_warnings
+    from ..stages.preparing import load_for
 
     with steps(args) as progress:
         progress("load")
-        loaded, plan = load_for(args.file, plan_from(args), hyper_from(args))
+        plan = plan_from(args)
+        loaded = load_for(args.file, plan, hyper_from(args))
         resolved = resolve(plan, loaded.network)
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate, None)

@@ -119,23 +119,30 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
         raise NystraError("--checkpoint and --references contradict each other: give one")
     from ..attention.plan import parse_plan
     from ..attention.site import resolve
-    from ..judge import record_references
-    from ..pipeline import load_for
+    from ..pictures import judged_feeds
+    from ..references import record_references
+    from ..stages.preparing import load_for
+    from ..transforms import TRANSFORMS
 
     if "nystra.attention" not in metadata:
         raise NystraError(f"{args.model} carries no plan: it was not written by nystra-export")
     plan = parse_plan(json.loads(metadata["nystra.attention"]))
     progress("load")
-    loaded, plan = load_for(args.checkpoint, plan, hyper_from(args))
+    loaded = load_for(args.checkpoint, plan, hyper_from(args))
     if plan.source_sha256 != loaded.checkpoint.sha256:
         raise NystraError(
             f"{args.model} was exported from another checkpoint: sha256 {plan.source_sha256}, "
             f"{args.checkpoint} has {loaded.checkpoint.sha256}"
         )
     resolved = resolve(plan, loaded.network)
-    static = _static(args.model)
-    precision = metadata.get("nystra.precision", "fp32")
-    return record_references(loaded.network, resolved, loaded.facts, static, progress, precision)
+    feeds = judged_feeds(loaded.facts, _static(args.model))
+    transform = TRANSFORMS.get(metadata.get("nystra.precision", "fp32"))
+    if transform is None:
+        raise NystraError(
+            f"{args.model} says nystra.precision {metadata['nystra.precision']!r}; known are "
+            f"{', '.join(TRANSFORMS)}: export it again"
+        )
+    return record_references(loaded.network, resolved, feeds, transform, progress)
 
 
 def _static(model: Path) -> tuple[int, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -65,16 +66,20 @@ class Manifest:
         return cls(**value)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the manifest: the same content gives the same bytes.
+        """Write the manifest.
 
         Raises:
             NystraError: The file cannot be written.
         """
-        atomic_write_bytes(path, stable_json(asdict(self)))
+        atomic_write_bytes(path, self.content())
 
-    def add_file(self, path: str | os.PathLike[str]) -> None:
-        """Record the SHA-256 of a file that lies beside the manifest."""
-        self.files[Path(path).name] = file_sha256(path)
+    def content(self) -> bytes:
+        """Return the file: the same content gives the same bytes."""
+        return stable_json(asdict(self))
+
+    def add_file(self, name: str, content: bytes) -> None:
+        """Record the SHA-256 of a file that is written beside the manifest."""
+        self.files[name] = hashlib.sha256(content).hexdigest()
 
     def problems(self, folder: str | os.PathLike[str]) -> list[str]:
         """Return a sentence for every recorded file that is missing or changed."""

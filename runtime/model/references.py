@@ -71,10 +71,19 @@ class References:
 def write_references(
     path: str | os.PathLike[str], cases: Sequence[ReferenceCase], meta: Mapping[str, Any]
 ) -> None:
-    """Write references: the same content gives the same bytes.
+    """Write references.
 
     Raises:
         NystraError: There are no cases, or the file cannot be written.
+    """
+    atomic_write_bytes(path, references_content(cases, meta))
+
+
+def references_content(cases: Sequence[ReferenceCase], meta: Mapping[str, Any]) -> bytes:
+    """Return the file of references: the same content gives the same bytes.
+
+    Raises:
+        NystraError: There are no cases.
     """
     if not cases:
         raise NystraError("got no cases to record, expected one or more")
@@ -96,7 +105,7 @@ def write_references(
             array = np.ascontiguousarray(arrays[name])
             np.lib.format.write_array(content, array, version=(1, 0), allow_pickle=False)
             target.writestr(entry, content.getvalue())
-    atomic_write_bytes(path, archive.getvalue())
+    return archive.getvalue()
 
 
 def read_references(path: str | os.PathLike[str]) -> References:

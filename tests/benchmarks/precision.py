@@ -31,7 +31,7 @@ from nystra.export.graph.precision.lowering import Lowered, lower_model
 from nystra.export.graph.precision.ranges import largest_values
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
-from nystra.export.judge import judged_feeds
+from nystra.export.pictures import judged_feeds
 from nystra.export.torch_backend import TorchBackend
 from nystra.export.yardstick import rounded_network
 from nystra.models import load, pretrained_path

@@ -9,9 +9,9 @@ import onnx
 from quality_measure import WHOLE, PictureSet, measure, planned
 from quality_tables import Engine, Models, Progress, Row, label, nystra, nystromformer
 
+from nystra.export import ExportOptions, export_model
 from nystra.export.attention.mechanism import SiteParameters
 from nystra.export.attention.plan import Plan
-from nystra.export.pipeline import ExportOptions, export_model
 from nystra.models import LoadedModel
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import library_path

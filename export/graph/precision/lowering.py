@@ -16,11 +16,11 @@ import numpy.typing as npt
 import onnx
 
 from ....models.architecture import PrecisionPolicy
-from ....plugins.errors import NystraError, UnsupportedModelError
+from ....plugins.errors import UnsupportedModelError
 from .cast import lower
 from .choice import choose
 from .ranges import largest_values, overflowing
-from .table import LOW_TYPES, PRECISIONS
+from .table import LOW_TYPES
 from .twin import rounded_twin
 
 TENSORRT = "tensorrt"
@@ -50,26 +50,6 @@ class Lowered:
         """Return one sentence for each reason why nodes stay float32."""
         counts = Counter(self.kept.values())
         return [f"{count} nodes stay in float32: {why}" for why, count in counts.items()]
-
-
-def precision_label(precision: str, target: str | None) -> str:
-    """Return what ``nystra.precision`` and the file's name say.
-
-    Raises:
-        NystraError: the precision is unknown, or the target says nothing to it.
-    """
-    if precision not in PRECISIONS:
-        raise NystraError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    if target is None:
-        return precision
-    if target != TENSORRT:
-        raise NystraError(f"target {target!r} is unknown: expected {TENSORRT}")
-    if precision != "bf16":
-        raise NystraError(
-            f"--target {target} says nothing to --precision {precision}: such a file is for every "
-            "program anyway; it is for --precision bf16"
-        )
-    return f"{precision}-{target}"
 
 
 def lower_model(

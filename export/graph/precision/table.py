@@ -113,9 +113,6 @@ LOW_TYPES = {
     ),
 }
 
-PRECISIONS = ("fp32", *LOW_TYPES)
-"""What ``--precision`` takes."""
-
 
 def moves(node: onnx.NodeProto) -> bool:
     """Whether a node hands values on unchanged."""

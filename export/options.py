@@ -1,0 +1,50 @@
+"""How to export: what the command line and the callers of `export_model` choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from ..models.loading import LoadedModel
+from .attention.plan import Plan
+from .pictures import Feeds
+
+OPSETS = (18, 19, 20)
+Functions = Literal["attached", "none", "inline"]
+Planner: TypeAlias = Callable[[LoadedModel, Mapping[str, Feeds]], Plan]
+"""Makes a plan from the loaded network and the pictures to judge it on."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How to export.
+
+    Attributes:
+        plan: What to compute where, or what finds that out once the network is loaded.
+        hyper: Hyper-parameters that go before what the checkpoint says.
+        opset: 18, 19 or 20.
+        static: The only input shape (B, C, H, W), or None for any batch, height and width.
+        functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
+        precision: ``fp32``, ``fp16`` or ``bf16``; inputs and outputs stay float32.
+        target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
+        calibrate: Folder of pictures to judge the plan on; None takes the shipped ones.
+        min_psnr: Decibels against full attention below which the validation fails; None warns only.
+        keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
+        speed: Time the file against the full-attention file.
+        command: The command line, for the manifest.
+    """
+
+    plan: Plan | Planner = field(default_factory=Plan)
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    opset: int = 20
+    static: tuple[int, int, int, int] | None = None
+    functions: Functions = "attached"
+    precision: str = "fp32"
+    target: str | None = None
+    calibrate: Path | None = None
+    min_psnr: float | None = None
+    keep: bool = False
+    speed: bool = True
+    command: Sequence[str] = ()

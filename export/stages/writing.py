@@ -1,0 +1,106 @@
+"""Stage 5: the files, or the report of why there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ... import __version__
+from ...plugins.errors import ValidationError
+from ...runtime.files.file_set import file_set
+from ...runtime.files.json_text import json_number, stable_json
+from ...runtime.model.manifest import Manifest
+from ...runtime.model.references import references_content
+from ..graph.metadata import metadata, write_metadata
+from ..judge import tool_versions
+from ..quadratic import quadratic_bytes
+from .building import Built, serialized
+from .judging import Judged
+from .planning import Planned
+from .preparing import Prepared
+
+
+def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> tuple[Path, ...]:
+    """Write the model with its metadata, manifest, references and plan; return the files.
+
+    Raises:
+        ValidationError: The file must not be written; ``<stem>.failed.json`` says why.
+        NystraError: The files cannot be written.
+    """
+    _describe(prepared, planned, built, judged)
+    manifest = _manifest(prepared, planned, built, judged)
+    if judged.failures:
+        _write_failure(prepared, planned, built, judged, manifest)
+    target = planned.target
+    contents = {
+        target.with_suffix(".plan.json"): stable_json(planned.plan.as_dict()),
+        target.with_suffix(".npz"): references_content(
+            judged.references.cases, judged.references.meta
+        ),
+        target: serialized(built.model),
+    }
+    _write_set(contents, manifest, Manifest.path_for(target))
+    return tuple(contents)
+
+
+def _write_set(contents: dict[Path, bytes], manifest: Manifest, listing: Path) -> None:
+    """Write files and, last, the manifest that lists their hashes: all of them or none."""
+    for path, content in contents.items():
+        manifest.add_file(path.name, content)
+    contents[listing] = manifest.content()
+    with file_set() as files:
+        for path, content in contents.items():
+            files.write(path, content)
+
+
+def _describe(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> None:
+    """Write the metadata of the model, in place."""
+    loaded = prepared.loaded
+    entries = {
+        "version": __version__,
+        "attention": stable_json(planned.plan.as_dict()).decode(),
+        "source_sha256": loaded.checkpoint.sha256,
+        "psnr_vs_torch": f"{json_number(judged.judgement.psnr):.1f}",
+        "precision": prepared.transform.label,
+    }
+    quadratic = quadratic_bytes(loaded.network, loaded.facts, planned.resolved)
+    if quadratic > 0:
+        entries["quadratic_bytes"] = f"{quadratic:.6g}"
+    write_metadata(built.model, metadata(loaded.facts, entries), __version__)
+
+
+def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> Manifest:
+    loaded, label = prepared.loaded, prepared.transform.label
+    validation = {
+        "against_torch": judged.judgement.as_dict(),
+        "fidelity": judged.fidelity.as_dict(),
+    }
+    if built.outcome is not None:
+        validation["precision"] = {"name": label} | built.outcome.as_dict()
+    return Manifest(
+        model=planned.target.name,
+        source={"name": loaded.checkpoint.path.name, "sha256": loaded.checkpoint.sha256},
+        tools=tool_versions(),
+        command=list(prepared.options.command),
+        facts=loaded.facts.as_dict() | {"precision": label},
+        plan=planned.plan.as_dict(),
+        validation=validation,
+    )
+
+
+def _write_failure(
+    prepared: Prepared, planned: Planned, built: Built, judged: Judged, manifest: Manifest
+) -> None:
+    target = planned.target
+    manifest.validation["failures"] = list(judged.failures)
+    report = target.with_name(f"{target.stem}.failed.json")
+    kept = target.with_name(f"{target.stem}.failed.onnx")
+    where = f"the figures are in {report}"
+    contents = {}
+    if prepared.options.keep:
+        contents[kept] = serialized(built.model)
+        where += f", the file in {kept}"
+    _write_set(contents, manifest, report)
+    raise ValidationError(
+        f"the export failed its validation and no model was written; {where}. "
+        + "; ".join(judged.failures)
+    )

@@ -1,0 +1,112 @@
+"""What changes the arithmetic of a graph: one row a transform.
+
+A transform rewrites the traced graph, hands a float32 twin to judge the arithmetic by, and says by
+which plain PyTorch network (the yardstick) its tolerance is measured. What it may then depart by
+stands in `runtime.checking.measures`, under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import onnx
+from torch import nn
+
+from ..plugins.errors import NystraError
+from .graph.precision.lowering import TENSORRT, lower_model
+from .graph.precision.policy import policy_for
+from .pictures import Feeds
+from .yardstick import rounded_network
+
+
+class Outcome(Protocol):
+    """What became of a graph.
+
+    Attributes:
+        twin: A float32 model that departs where the transformed one does; it is judged too.
+    """
+
+    @property
+    def twin(self) -> onnx.ModelProto:
+        """See the class."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form, for the manifest."""
+
+    def sentences(self) -> list[str]:
+        """Return what the user should know, one sentence each."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One row.
+
+    Attributes:
+        name: What ``--precision`` takes; the row of its tolerance.
+        apply: (model, architecture, inputs to measure on) -> outcome; the model, traced and tidied
+            and without bodies, is changed in place. None leaves the graph as it is.
+        yardstick: The plain network -> a copy that rounds as the transform does, by other code.
+        allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
+            is known not to be safe, before anything long is begun.
+        target: The only program that takes the file, or None.
+    """
+
+    name: str
+    apply: Callable[[onnx.ModelProto, str, Sequence[Feeds]], Outcome] | None = None
+    yardstick: Callable[[nn.Module], nn.Module] | None = None
+    allow: Callable[[str], object] = lambda _: None
+    target: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What ``nystra.precision`` and the file's name say."""
+        return self.name if self.target is None else f"{self.name}-{self.target}"
+
+
+def _lower(
+    precision: str, target: str | None, model: onnx.ModelProto, name: str, feeds: Sequence[Feeds]
+) -> Outcome:
+    policy = policy_for(name, precision)
+    return lower_model(model, precision, policy, feeds, tensorrt=target is not None)
+
+
+def _precision(name: str, target: str | None = None) -> Transform:
+    label = name if target is None else f"{name}-{target}"
+    return Transform(
+        name,
+        partial(_lower, name, target),
+        partial(rounded_network, precision=label),
+        partial(policy_for, precision=name),
+        target,
+    )
+
+
+UNCHANGED = Transform("fp32")
+_ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT))
+
+TRANSFORMS = {row.label: row for row in _ROWS}
+"""By what ``nystra.precision`` says."""
+
+
+def find_transform(precision: str, target: str | None = None) -> Transform:
+    """Return the transform of a precision and a target.
+
+    Raises:
+        NystraError: The precision is unknown, or the target says nothing to it.
+    """
+    names = list(dict.fromkeys(row.name for row in _ROWS))
+    if precision not in names:
+        raise NystraError(f"precision {precision!r} is none of {', '.join(names)}")
+    targets = {row.target: row.name for row in _ROWS if row.target is not None}
+    if target is not None and target not in targets:
+        raise NystraError(f"target {target!r} is unknown: expected {', '.join(targets)}")
+    for row in _ROWS:
+        if (row.name, row.target) == (precision, target):
+            return row
+    raise NystraError(
+        f"--target {target} says nothing to --precision {precision}: such a file is for every "
+        f"program anyway; it is for --precision {targets[target]}"
+    )
