@@ -100,7 +100,7 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
     names = list(dict.fromkeys(row.name for row in _ROWS))
     if precision not in names:
         raise NystraError(f"precision {precision!r} is none of {', '.join(names)}")
-    targets = {row.target: row.name for row in _ROWS if row.target is not None}
+    targets = {str(row.target): row.name for row in _ROWS if row.target is not None}
     if target is not None and target not in targets:
         raise NystraError(f"target {target!r} is unknown: expected {', '.join(targets)}")
     for row in _ROWS:
@@ -108,5 +108,5 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
             return row
     raise NystraError(
         f"--target {target} says nothing to --precision {precision}: such a file is for every "
-        f"program anyway; it is for --precision {targets[target]}"
+        f"program anyway; it is for --precision {targets[str(target)]}"
     )
