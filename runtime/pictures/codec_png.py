@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
+from .inflating import inflates_within
 from .picture import Picture
 
 _METRES_PER_INCH = 0.0254
 
 
-def is_deep_colour(path: Path) -> bool:
+def is_deep_colour(stream: BinaryIO) -> bool:
     """Return whether a PNG has 16 bits and is more than plain grey (what Pillow can read)."""
-    with path.open("rb") as stream:
-        head = stream.read(26)
-        depth, colour = head[24], head[25]
-        if depth != 16:
-            return False
-        return colour != 0 or b"tRNS" in stream.read(1 << 16)
+    stream.seek(0)
+    head = stream.read(26)
+    depth, colour = head[24], head[25]
+    return depth == 16 and (colour != 0 or b"tRNS" in stream.read(1 << 16))
 
 
-def decode(path: Path) -> Picture:
-    """Read the pixels of a 16-bit PNG."""
+def decode(stream: BinaryIO, name: str) -> Picture:
+    """Read the pixels of a 16-bit PNG.
+
+    Raises:
+        NystraError: It is truncated, or holds more than its pixels.
+    """
     import png
 
-    try:
-        width, height, rows, info = png.Reader(filename=str(path)).asDirect()
-        values = np.vstack([np.asarray(row, dtype=np.uint16) for row in rows])
-    except (png.Error, IndexError, StopIteration) as error:
-        raise NystraError(f"the picture {path} is damaged or truncated: {error}") from error
+    stream.seek(0)
+    width, height = struct.unpack(">II", stream.read(24)[16:])
+    stream.seek(0)
+    data = (part for kind, part in png.Reader(file=stream).chunks() if kind == b"IDAT")
+    if not inflates_within(data, width * height * 8 + height * 4 + 4096):
+        raise NystraError(f"the picture {name} is damaged: it inflates to more than its pixels")
+    stream.seek(0)
+    width, height, rows, info = png.Reader(file=stream).asDirect()
+    values = np.vstack([np.asarray(row, dtype=np.uint16) for row in rows])
     planes = int(info["planes"])
     if values.shape != (height, width * planes):
-        raise NystraError(f"the picture {path} is truncated: {len(values)} of {height} rows")
+        raise NystraError(f"the picture {name} is truncated: {len(values)} of {height} rows")
     peak = np.float32((1 << int(info["bitdepth"])) - 1)
     scaled = values.reshape(height, width, planes).astype(np.float32) / peak
     if planes in (2, 4):
@@ -46,7 +53,7 @@ def decode(path: Path) -> Picture:
     return Picture(scaled, bits=16)
 
 
-def encode(path: Path, values: npt.NDArray[Any], picture: Picture) -> None:
+def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:
     """Write (H, W, 1 to 4) uint16 values as PNG."""
     import io
 
@@ -67,5 +74,4 @@ def encode(path: Path, values: npt.NDArray[Any], picture: Picture) -> None:
         extra.append((b"pHYs", b"".join(n.to_bytes(4, "big") for n in per_metre) + b"\1"))
     if picture.exif:
         extra.append((b"eXIf", picture.exif.removeprefix(b"Exif\0\0")))
-    with path.open("wb") as stream:
-        png.write_chunks(stream, chunks[:1] + extra + chunks[1:])
+    png.write_chunks(stream, chunks[:1] + extra + chunks[1:])

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
-from .picture import Picture
+from .inflating import inflates_within
+from .picture import Picture, plausible_dpi
+from .tiff_directories import only_directory
 
 _MINISWHITE, _MINISBLACK, _RGB = 0, 1, 2
-_REDUCED = 1
+_NONE, _LZW, _PACKBITS = 1, 5, 32773
+_DEFLATE = (8, 32946)
 _ORIENTATION, _ICC = 274, 34675
 _UNDEFINED = 7  # the TIFF data type of plain bytes
 
 
-def is_tiff(path: Path) -> bool:
-    """Return whether a file begins as TIFF or BigTIFF does."""
-    with path.open("rb") as stream:
-        return stream.read(4) in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-
-
 @contextmanager
-def single_page(path: Path) -> Iterator[Any]:
+def single_page(stream: BinaryIO, name: str) -> Iterator[Any]:
     """Open a TIFF and yield its only page; reduced copies of it do not count.
 
     Raises:
@@ -35,18 +33,12 @@ def single_page(path: Path) -> Iterator[Any]:
     """
     import tifffile
 
-    try:
-        with tifffile.TiffFile(path) as file:
-            pages = [page.aspage() for page in file.pages]
-            pages = [page for page in pages if not page.subfiletype & _REDUCED] or pages[:1]
-            if len(pages) != 1:
-                raise NystraError(f"{path} has {len(pages)} pages, expected a single picture")
-            yield pages[0]
-    except (tifffile.TiffFileError, IndexError, KeyError, TypeError) as error:
-        raise NystraError(f"the picture {path} is damaged or truncated: {error}") from error
+    index = only_directory(stream, name)
+    with tifffile.TiffFile(stream) as file:
+        yield file.pages[index].aspage()
 
 
-def is_deep(path: Path, page: Any) -> bool:
+def is_deep(name: str, page: Any) -> bool:
     """Return whether a page has 16 bits a channel; fewer are read by Pillow.
 
     Raises:
@@ -54,48 +46,87 @@ def is_deep(path: Path, page: Any) -> bool:
     """
     if page.dtype is None or page.dtype == np.uint8 or page.bitspersample == 1:
         return False
-    if page.dtype != np.uint16 or page.imagedepth != 1:
-        raise NystraError(f"{path} holds {page.dtype}, expected 8 or 16 bits a channel")
+    if page.dtype != np.uint16 or page.bitspersample != 16 or page.imagedepth != 1:
+        raise NystraError(
+            f"{name} holds {page.dtype} of {page.bitspersample} bits, expected 8 or 16 bits a "
+            "channel: convert it first"
+        )
     return True
 
 
-def decode(path: Path, page: Any) -> tuple[Picture, int]:
-    """Return a 16-bit page and its orientation (tag 274), which is not applied."""
-    picture = _deep(path, page)
+def decode(stream: BinaryIO, name: str, page: Any, max_pixels: int) -> tuple[Picture, int]:
+    """Return a 16-bit page and its orientation (tag 274), which is not applied.
+
+    Raises:
+        NystraError: It is compressed or coloured in a way that is not read, or holds more than it
+            says.
+    """
+    _check_kind(name, page)
+    _check_segments(stream, name, page, max_pixels)
+    picture = _deep(name, page)
     tags = {tag.code: tag.value for tag in page.tags.values()}
-    icc = tags.get(_ICC)
+    icc, orientation = tags.get(_ICC), tags.get(_ORIENTATION, 1)
     return (
-        replace(picture, icc=bytes(icc) if icc else None, dpi=_dpi(tags)),
-        int(tags.get(_ORIENTATION, 1)),
+        replace(picture, icc=icc if icc and isinstance(icc, bytes) else None, dpi=_dpi(tags)),
+        orientation if isinstance(orientation, int) else 1,
     )
+
+
+def _check_kind(name: str, page: Any) -> None:
+    if int(page.photometric) not in (_MINISWHITE, _MINISBLACK, _RGB):
+        raise NystraError(
+            f"{name} has the colours {_named(page.photometric)}, expected grey or RGB"
+        )
+    if page.samplesperpixel > 4:
+        raise NystraError(
+            f"{name} has {page.samplesperpixel} channels, expected grey or RGB and alpha"
+        )
+    compression = int(page.compression)
+    without_library = (_NONE, *_DEFLATE, _PACKBITS)
+    if compression in without_library or (compression == _LZW and find_spec("imagecodecs")):
+        return
+    advice = "install imagecodecs, or " if compression == _LZW else ""
+    raise NystraError(
+        f"{name} is compressed by {_named(page.compression)}, which is not read in 16 bits: "
+        f"{advice}save it with deflate"
+    )
+
+
+def _check_segments(stream: BinaryIO, name: str, page: Any, max_pixels: int) -> None:
+    """Raise NystraError when the strips or tiles of a page hold more than their pixels."""
+    expected = math.prod(page.chunks) * 2
+    if expected > max_pixels * 8:
+        raise NystraError(f"the picture {name} has tiles of {page.chunks}, more than its pixels")
+    for offset, count in zip(page.dataoffsets, page.databytecounts, strict=False):
+        if count > 2 * expected + 65_536:
+            raise NystraError(f"the picture {name} is damaged: {count} bytes for {expected}")
+        if int(page.compression) in _DEFLATE:
+            stream.seek(offset)
+            if not inflates_within([stream.read(count)], expected + 1024):
+                raise NystraError(
+                    f"the picture {name} is damaged: a strip or tile of {expected} bytes inflates "
+                    "to more"
+                )
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "name", value))
 
 
 def _dpi(tags: dict[int, Any]) -> tuple[float, float] | None:
     """Return pixels per inch of the tags XResolution, YResolution and ResolutionUnit."""
-    per_inch = {2: 1.0, 3: 2.54}.get(int(tags.get(296, 2)))
     try:
-        across, down = (tags[code][0] / tags[code][1] for code in (282, 283))
-    except (KeyError, TypeError, ZeroDivisionError):
+        per_inch = {2: 1.0, 3: 2.54}[int(tags.get(296, 2))]
+        across, down = (tags[code][0] / tags[code][1] * per_inch for code in (282, 283))
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
         return None
-    if per_inch is None or not (across > 0 and down > 0):
-        return None
-    return across * per_inch, down * per_inch
+    return plausible_dpi(across, down)
 
 
-def _deep(path: Path, page: Any) -> Picture:
+def _deep(name: str, page: Any) -> Picture:
     """Return a 16-bit page."""
-    try:
-        values = page.asarray()
-    except ValueError as error:
-        if "imagecodecs" in str(error):
-            raise NystraError(
-                f"{path} is compressed by {page.compression.name}, which 16-bit TIFF needs "
-                "imagecodecs for: pip install imagecodecs, or save it with deflate"
-            ) from error
-        raise
+    values = page.asarray()
     kind = int(page.photometric)
-    if kind not in (_MINISWHITE, _MINISBLACK, _RGB):
-        raise NystraError(f"{path} has the colours {page.photometric.name}, expected grey or RGB")
     if page.axes == "SYX":
         values = np.moveaxis(values, 0, 2)
     elif page.axes == "YX":
@@ -109,14 +140,14 @@ def _deep(path: Path, page: Any) -> Picture:
         return Picture(pixels, bits=16)
     extras = [int(item) for item in page.extrasamples]
     if scaled.shape[2] > colours + 1 or extras not in ([1], [2]):
-        raise NystraError(f"{path} has {scaled.shape[2]} channels, expected grey or RGB and alpha")
+        raise NystraError(f"{name} has {scaled.shape[2]} channels, expected grey or RGB and alpha")
     alpha = np.ascontiguousarray(scaled[:, :, -1])
     if extras == [1]:
         pixels = np.clip(pixels / np.maximum(alpha, 1 / 65535)[:, :, None], 0, 1)
     return Picture(pixels.astype(np.float32), alpha, 16)
 
 
-def encode(path: Path, values: npt.NDArray[Any], picture: Picture) -> None:
+def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:
     """Write (H, W, 1 to 4) uint8 or uint16 values as TIFF."""
     import tifffile
 
@@ -130,7 +161,7 @@ def encode(path: Path, values: npt.NDArray[Any], picture: Picture) -> None:
     if picture.icc:  # as a tag: the argument for it is younger than the oldest tifffile we take
         options["extratags"] = [(_ICC, _UNDEFINED, len(picture.icc), picture.icc, True)]
     tifffile.imwrite(
-        path,
+        stream,
         values[:, :, 0] if planes == 1 else values,
         photometric="rgb" if planes >= 3 else "minisblack",
         planarconfig="contig" if planes > 1 else None,

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import struct
 import threading
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from . import codec_png, codec_tiff
-from .picture import Picture, quantise
+from .picture import Picture, plausible_dpi, quantise
+from .tiff_directories import is_tiff
 
 Array = npt.NDArray[Any]
 
-_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "AVIF")
 _ORIENTATION = 274
 _STALE_TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 322, 323, 324, 325, 338, 339)
 _STALE_EXIF_TAGS = (0xA002, 0xA003)  # pixel dimensions of the original
@@ -32,47 +31,53 @@ _EXIF_FOLDER = 0x8769
 _limit_lock = threading.Lock()
 
 
-def decode(path: Path, max_pixels: int) -> Picture:
-    """Read a picture file; see `nystra.runtime.images.read_picture`."""
+def decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
+    """Read a picture file; see `nystra.runtime.pictures.images.decode_picture`."""
     try:
-        return _decode(path, max_pixels)
+        return _decode(stream, name, max_pixels)
     except NystraError:
         raise
-    except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error) as error:
+    except MemoryError as error:
+        raise NystraError(f"the memory does not suffice to read the picture {name}") from error
+    except Exception as error:  # the codecs raise whatever a damaged file makes them run into
         from PIL import UnidentifiedImageError
 
         if isinstance(error, UnidentifiedImageError):
+            kinds = ", ".join(_FORMATS)
             raise NystraError(
-                f"{path} is not a picture that is read here: expected PNG, JPEG, TIFF or WebP"
+                f"{name} is not a picture that is read here: expected {kinds} (AVIF with Pillow "
+                "11.3 or newer)"
             ) from error
-        raise NystraError(f"the picture {path} is damaged or truncated: {error}") from error
-    except MemoryError as error:
-        raise NystraError(f"the memory does not suffice to read the picture {path}") from error
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise NystraError(f"the picture {name} is damaged or truncated: {reason}") from error
 
 
-def _decode(path: Path, max_pixels: int) -> Picture:
-    if codec_tiff.is_tiff(path):
-        with codec_tiff.single_page(path) as page:
-            _check_size(path, (page.imagewidth, page.imagelength), max_pixels)
-            if codec_tiff.is_deep(path, page):
-                picture, orientation = codec_tiff.decode(path, page)
+def _decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
+    if is_tiff(stream):
+        with codec_tiff.single_page(stream, name) as page:
+            _check_size(name, (page.imagewidth, page.imagelength), max_pixels)
+            if codec_tiff.is_deep(name, page):
+                picture, orientation = codec_tiff.decode(stream, name, page, max_pixels)
                 return _turned(picture, orientation)
-    return _decode_by_pillow(path, max_pixels)
+    stream.seek(0)
+    return _decode_by_pillow(stream, name, max_pixels)
 
 
-def _decode_by_pillow(path: Path, max_pixels: int) -> Picture:
+def _decode_by_pillow(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
     from PIL import Image
 
-    with _no_pixel_limit(), Image.open(path, formats=_FORMATS) as image:
-        _check_size(path, image.size, max_pixels)
+    Image.init()
+    formats = [kind for kind in _FORMATS if kind in Image.OPEN]
+    with _no_pixel_limit(), Image.open(stream, formats=formats) as image:
+        _check_size(name, image.size, max_pixels)
         if image.format in ("PNG", "WEBP") and getattr(image, "n_frames", 1) > 1:
-            raise NystraError(f"{path} is animated, expected a single picture")
-        deep = image.format == "PNG" and codec_png.is_deep_colour(path)
+            raise NystraError(f"{name} is animated, expected a single picture")
+        deep = image.format == "PNG" and _peek(stream, codec_png.is_deep_colour)
         image.load()
         exif = image.getexif()  # after the pixels: a PNG may carry it behind them
         # Pillow turns TIFF pictures by itself.
-        orientation = 1 if image.format == "TIFF" else int(exif.get(_ORIENTATION, 1))
-        picture = codec_png.decode(path) if deep else _from_pillow(image)
+        orientation = 1 if image.format == "TIFF" else exif.get(_ORIENTATION, 1)
+        picture = codec_png.decode(stream, name) if deep else _from_pillow(image, name)
         # The profile of CMYK and its like is of the colours it had before.
         keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
         picture = replace(
@@ -84,27 +89,38 @@ def _decode_by_pillow(path: Path, max_pixels: int) -> Picture:
     return _turned(picture, orientation)
 
 
-def encode(path: Path, kind: str, picture: Picture) -> None:
-    """Write a picture file of a kind; see `nystra.runtime.images.write_picture`."""
+def _peek(stream: BinaryIO, look: Callable[[BinaryIO], bool]) -> bool:
+    """Look into a stream that Pillow is reading, and put it back where it was."""
+    position = stream.tell()
+    answer = look(stream)
+    stream.seek(position)
+    return answer
+
+
+def encode(stream: BinaryIO, kind: str, picture: Picture, quality: int | None = None) -> None:
+    """Write a picture file of a kind; see `nystra.runtime.pictures.images.encode_picture`."""
     channels = picture.pixels
     if picture.alpha is not None:
         channels = np.concatenate([channels, picture.alpha[:, :, None]], axis=2)
     values = quantise(channels, picture.bits)
     if kind == "TIFF":
-        codec_tiff.encode(path, values, picture)
+        codec_tiff.encode(stream, values, picture)
     elif picture.bits == 16:
-        codec_png.encode(path, values, picture)
+        codec_png.encode(stream, values, picture)
     else:
-        _encode_pillow(path, kind, values, picture)
+        _encode_pillow(stream, kind, values, picture, quality)
 
 
-def _encode_pillow(path: Path, kind: str, values: Array, picture: Picture) -> None:
+def _encode_pillow(
+    stream: BinaryIO, kind: str, values: Array, picture: Picture, quality: int | None
+) -> None:
     from PIL import Image
 
+    lossless = {"lossless": True, "exact": True}
     by_kind: dict[str, dict[str, Any]] = {
         "PNG": {},
-        "JPEG": {"quality": 95, "subsampling": 0},
-        "WebP": {"lossless": True, "exact": True},
+        "JPEG": {"quality": 95 if quality is None else quality, "subsampling": 0},
+        "WebP": lossless if quality is None else {"quality": quality, "exact": True},
     }
     options = by_kind[kind]
     if picture.icc:
@@ -114,18 +130,16 @@ def _encode_pillow(path: Path, kind: str, values: Array, picture: Picture) -> No
     if picture.dpi and kind != "WebP":
         options["dpi"] = picture.dpi
     flat = values[:, :, 0] if values.shape[2] == 1 else values
-    Image.fromarray(np.ascontiguousarray(flat)).save(path, format=kind.upper(), **options)
+    Image.fromarray(np.ascontiguousarray(flat)).save(stream, format=kind.upper(), **options)
 
 
-def _from_pillow(image: Any) -> Picture:
+def _from_pillow(image: Any, name: str) -> Picture:
     """Return the pixels of a Pillow image, in 8 bits or as 16-bit grey."""
     if image.mode.startswith("I;16"):
         values = np.asarray(image).astype(np.float32) / np.float32(65535)
         return Picture(values[:, :, None], bits=16)
     if image.mode in ("I", "F"):
-        raise NystraError(
-            f"{image.filename} has 32 bits a channel, expected 8 or 16: convert it first"
-        )
+        raise NystraError(f"{name} has 32 bits a channel, expected 8 or 16: convert it first")
     transparent = "transparency" in image.info or image.mode in ("LA", "La", "PA", "RGBA", "RGBa")
     grey = image.mode in ("1", "L", "LA", "La")
     mode = ("LA" if transparent else "L") if grey else ("RGBA" if transparent else "RGB")
@@ -143,13 +157,13 @@ def _from_pillow(image: Any) -> Picture:
     return Picture(scaled)
 
 
-def _check_size(path: Path, size: tuple[int, int], max_pixels: int) -> None:
+def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
     width, height = size
     if width < 1 or height < 1:
-        raise NystraError(f"the picture {path} is {width}x{height}: it has no pixels")
+        raise NystraError(f"the picture {name} is {width}x{height}: it has no pixels")
     if width * height > max_pixels:
         raise NystraError(
-            f"the picture {path} says it is {width}x{height}, more than {max_pixels} pixels: cut "
+            f"the picture {name} says it is {width}x{height}, more than {max_pixels} pixels: cut "
             "it into parts, or raise NYSTRA_MAX_PIXELS if it is what it says"
         )
 
@@ -193,7 +207,7 @@ def _dpi(value: Any) -> tuple[float, float] | None:
         across, down = (float(item) for item in value)
     except (TypeError, ValueError, ZeroDivisionError):
         return None
-    return (across, down) if 0 < across < 1e6 and 0 < down < 1e6 else None
+    return plausible_dpi(across, down)
 
 
 def _without_orientation(exif: Any) -> bytes | None:

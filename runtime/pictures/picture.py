@@ -59,3 +59,8 @@ def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]
     source = Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
     resized = source.resize((size[1], size[0]), Image.Resampling.LANCZOS)
     return np.clip(np.asarray(resized, dtype=np.float32), 0.0, 1.0)
+
+
+def plausible_dpi(across: float, down: float) -> tuple[float, float] | None:
+    """Return a resolution in pixels per inch, or None where no file could hold it."""
+    return (across, down) if 0 < across < 1e6 and 0 < down < 1e6 else None
