@@ -71,14 +71,14 @@ def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None
     (folder / "notes.txt").write_text("no picture")
     (folder / ".hidden.png").write_bytes(b"")
     results = run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
-    assert [Path(item["input"]).name for item in results] == ["a.png", "b.png", "c.jpg"]
-    assert [item["error"] is None for item in results] == [True, False, True]
-    assert "b.png is not a picture" in results[1]["error"]
+    names = [Path(item["input"]).name for item in results]
+    assert names == ["notes.txt", "a.png", "b.png", "c.jpg"]
+    assert [item["status"] for item in results] == ["skipped", "done", "failed", "done"]
+    assert "b.png is not a picture" in results[2]["error"]
     written = sorted(item.name for item in (tmp_path / "new" / "out").iterdir())
     assert written == ["a.png", "c.jpg"]
-    again = run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
-    assert all(item["error"] for item in again)
-    assert "--overwrite" in again[0]["error"]
+    with pytest.raises(NystraError, match=r"2 of 3 outputs exist, .* --skip-existing .* --overwr"):
+        run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
 
 
 def test_output_folder_keeps_the_name(tmp_path: Path, model: Path) -> None:

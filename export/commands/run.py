@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ...plugins.errors import NystraError
 from .common import add_output_arguments, add_session_arguments, print_json, print_table, warn
 
+if TYPE_CHECKING:
+    from ...runtime.session import Session
+
 SUMMARY = "Restore a picture or a folder of pictures with a model file."
+
+_LONG = 30.0
+"""Seconds after which a run that nobody watches says where it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    parser.epilog = (
+        "Exit codes: 0 all pictures done or skipped; 2 at least one failed (in a folder the others "
+        "are written all the same) or nothing could be done; 3 a backend is missing."
+    )
     parser.add_argument("model", type=Path, help=".onnx file")
-    parser.add_argument("-i", "--input", type=Path, required=True, help="picture or folder")
-    parser.add_argument("-o", "--output", required=True, help="picture or folder")
+    parser.add_argument(
+        "-i", "--input", type=Path, required=True, help="picture, folder, or - for stdin"
+    )
+    parser.add_argument("-o", "--output", required=True, help="picture, folder, or - for stdout")
     parser.add_argument(
         "-t",
         "--tile",
@@ -38,7 +57,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         help="of a model that copies from another picture",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    outputs = parser.add_argument_group("outputs")
+    outputs.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    outputs.add_argument(
+        "--skip-existing",
+        action="store_true",
+        help="leave out pictures whose output exists: go on where a run stopped",
+    )
+    outputs.add_argument(
+        "--recursive", action="store_true", help="take the pictures of subfolders too"
+    )
+    outputs.add_argument(
+        "--format", metavar="NAME", help="png, jpg, tif or webp (default: the input's, else png)"
+    )
+    outputs.add_argument(
+        "--suffix", default="", metavar="TEXT", help="behind the names in a folder, such as _x2"
+    )
+    outputs.add_argument(
+        "--quality",
+        type=int,
+        metavar="N",
+        help="of JPEG (default: 95) and of WebP (default: lossless), 1 to 100",
+    )
     add_session_arguments(parser)
     add_output_arguments(parser)
 
@@ -48,7 +88,13 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.restoring.job import run_pictures
     from ...runtime.session import Session
 
+    if args.json and args.output == "-":
+        raise NystraError("--json and -o - both want the standard output: give one")
+    _check_threads(args.threads)
+    begin = time.perf_counter()
     session = Session(args.model, args.backend, args.threads, args.library)
+    if not args.quiet:
+        _say_how_it_runs(session, verbose=args.verbose)
     results = run_pictures(
         session,
         args.input,
@@ -56,33 +102,107 @@ def run(args: argparse.Namespace) -> int:
         tile=args.tile,
         overlap=args.overlap,
         overwrite=args.overwrite,
+        skip_existing=args.skip_existing,
+        recursive=args.recursive,
+        format=args.format,
+        suffix=args.suffix,
+        quality=args.quality,
         quiet=args.quiet,
         mask=args.mask,
         reference=args.reference,
+        report=_reporter(quiet=args.quiet, verbose=args.verbose),
     )
-    failed = [one for one in results if one["error"] is not None]
     if args.json:
         print_json({"library_reason": session.library_reason, "pictures": results})
-    elif not args.quiet:
-        if args.verbose:
-            print(session.library_reason)
-        rows = [("input", "output", "size", "seconds", "tiles")]
-        for one in results:
-            if one["error"] is None:
-                width, height = one["output_size"]
-                rows.append(
-                    (
-                        one["input"],
-                        one["output"],
-                        f"{width}x{height}",
-                        f"{one['seconds']:.2f}",
-                        str(one["tiles"]),
-                    )
-                )
-        print_table(rows)
-    for one in results:
-        for text in one["warnings"]:
-            warn(f"{one['input']}: {text}")
-    for one in failed:
-        warn(f"{one['input']} failed: {one['error']}")
+    elif not args.quiet and args.output != "-":
+        if not args.verbose:
+            _print_pictures(results)
+        if args.input.is_dir():
+            print(_summary(results, time.perf_counter() - begin))
+    for result in results:
+        for text in result["warnings"]:
+            warn(f"{result['input']}: {text}")
+    failed = [result for result in results if result["status"] == "failed"]
+    for result in failed:
+        warn(f"{result['input']} failed: {result['error']}")
     return 2 if failed else 0
+
+
+def _check_threads(threads: int | None) -> None:
+    cores = os.cpu_count() or 1
+    if threads is not None and threads > cores:
+        warn(f"--threads {threads} on {cores} cores: threads that wait for each other are slow")
+
+
+def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
+    from ...runtime.backends._library import NOT_BUILT
+
+    if session.library_reason.startswith(NOT_BUILT):
+        print(
+            "note: built without the operator library; linear attention runs on standard "
+            "operators, often slower. `nystra inspect` explains.",
+            file=sys.stderr,
+        )
+    if verbose:
+        print(session.library_reason, file=sys.stderr)
+
+
+def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, int], None] | None:
+    """Return what says on stderr how far it is: a line a picture, or one every so many."""
+    from ...runtime.progress import wants_bar
+
+    if quiet or (wants_bar() and not verbose):
+        return None
+    counts: Counter[str] = Counter()
+    last = time.perf_counter()
+
+    def report(result: dict[str, Any], done: int, total: int) -> None:
+        nonlocal last
+        counts[result["status"]] += 1
+        if verbose:
+            print(f"{done} of {total}: {_line(result)}", file=sys.stderr, flush=True)
+            return
+        now = time.perf_counter()
+        if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
+            failed = f", {counts['failed']} failed" if counts["failed"] else ""
+            print(f"{done} of {total} pictures{failed}", file=sys.stderr, flush=True)
+            last = now
+
+    return report
+
+
+def _line(result: dict[str, Any]) -> str:
+    if result["status"] == "failed":
+        return f"{result['input']} failed: {result['error']}"
+    width, height = result["output_size"]
+    return (
+        f"{result['input']} -> {result['output']}, {width}x{height}, {result['tiles']} tiles, "
+        f"{result['seconds']:.2f} s (model {result['model_seconds']:.2f} s)"
+    )
+
+
+def _print_pictures(results: list[dict[str, Any]]) -> None:
+    rows = [("input", "output", "size", "seconds", "tiles")]
+    for result in results:
+        if result["status"] == "done":
+            width, height = result["output_size"]
+            seconds, tiles = f"{result['seconds']:.2f}", str(result["tiles"])
+            rows.append((result["input"], result["output"], f"{width}x{height}", seconds, tiles))
+    if len(rows) > 1:
+        print_table(rows)
+
+
+def _summary(results: list[dict[str, Any]], seconds: float) -> str:
+    """Return one line: how many pictures were done, failed and skipped, and why skipped."""
+    counts = Counter(result["status"] for result in results)
+    strange = [result["input"] for result in results if result["reason"] == "no picture"]
+    there = counts["skipped"] - len(strange)
+    reasons = [f"{there} with an output"] if there else []
+    if strange:
+        names = ", ".join(Path(path).name for path in strange[:3])
+        reasons.append(f"{len(strange)} no pictures: {names}{', ...' if strange[3:] else ''}")
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return (
+        f"{counts['done']} done, {counts['failed']} failed, {counts['skipped']} skipped{why} in "
+        f"{seconds:.1f} s"
+    )

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from ...plugins.errors import NystraError
 
+NOT_BUILT = "the operator library is not built here"
+"""How the reason begins where a model would be served by a library that is not there."""
+
 
 @dataclass(frozen=True)
 class LibraryChoice:
@@ -54,5 +57,5 @@ def choose_library(
         path = Path(library_path(name))
     except (ImportError, FileNotFoundError, NystraError) as error:
         text = str(error).strip().rstrip(".")
-        return LibraryChoice(None, f"the operator library is not built here ({text})")
+        return LibraryChoice(None, f"{NOT_BUILT} ({text})")
     return LibraryChoice(path, f"the operator library {path} is registered")

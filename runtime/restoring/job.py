@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
 from ..checking.sanity import find_problems
-from ..files.writing import check_writable_folder, make_folder
-from ..pictures.images import SUFFIXES, check_writable, read_picture, write_picture
+from ..files.writing import make_folder
+from ..pictures.images import (
+    decode_picture,
+    encode_picture,
+    format_named,
+    read_picture,
+    write_picture,
+)
 from ..pictures.picture import Picture, resize_plane
 from ..progress import progress_bar
 from ..session import Session
 from .companions import Companions
-from .restorer import restorer_for
+from .restorer import Restorer, restorer_for
+from .worklist import STREAM, Naming, check_pair, list_work
+
+_MOST_BYTES = 4 << 30
+
+Report = Callable[[dict[str, Any], int, int], None]
+Move = Callable[[int, int], None]
 
 
 def run_pictures(
@@ -29,23 +41,35 @@ def run_pictures(
     tile: int = 0,
     overlap: int | None = None,
     overwrite: bool = False,
+    skip_existing: bool = False,
+    recursive: bool = False,
+    format: str | None = None,
+    suffix: str = "",
+    quality: int | None = None,
     threads: int | None = None,
     library: str | Path | None = "auto",
     backend: str = "auto",
     quiet: bool = False,
     mask: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
+    report: Report | None = None,
 ) -> list[dict[str, Any]]:
-    """Run a model on one picture or on all pictures of a folder (not of its subfolders).
+    """Run a model on one picture or on all pictures of a folder.
 
     Args:
         model: A model file, or a session that is already open.
-        input: A picture or a folder.
-        output: The picture to write, or a folder, in which names stay as they are. A folder of
-            pictures needs a folder; it is created.
+        input: A picture, a folder, or ``-`` for the standard input.
+        output: The picture to write, a folder, in which names stay as they are, or ``-`` for the
+            standard output. A folder of pictures needs a folder; it is created.
         tile: Side of the tiles in input pixels; 0 chooses by the available memory.
         overlap: Of the tiles in input pixels; None is 32, less where the tile is small.
         overwrite: Replace files that are there; never the input itself.
+        skip_existing: Leave out pictures whose output is there: go on where a run stopped.
+        recursive: Take the pictures of subfolders too.
+        format: ``png``, ``jpg``, ``tif`` or ``webp``; None keeps the input's, or takes PNG where
+            that is not written (BMP, GIF, AVIF, the standard output).
+        suffix: Put behind the stems of names in a folder, such as ``_x2``.
+        quality: Of JPEG (None is 95), and of WebP (None is lossless), 1 to 100.
         threads: As in `Session`.
         library: As in `Session`.
         backend: As in `Session`.
@@ -54,26 +78,43 @@ def run_pictures(
             folder of them with the names of the inputs. What is not to be filled comes out as
             it went in.
         reference: For a model that copies from another picture: that picture, or a folder.
+        report: Called with (result, pictures done, pictures in all) after each picture.
 
     Returns:
-        For each picture ``input``, ``output`` (None if it failed), ``error`` (None if it did
-        not), ``warnings``, ``input_size`` and ``output_size`` (width, height), ``seconds`` of the
-        model alone, and ``tiles``. In a folder a picture that fails does not stop the others:
-        whoever calls this looks at ``error``.
+        For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``output``
+        (None if it failed), ``error`` (None if it did not), ``reason`` (why it was skipped),
+        ``warnings``, ``input_size`` and ``output_size`` (width, height), ``seconds`` from reading
+        to writing, ``model_seconds`` of the model alone, and ``tiles``. In a folder a picture
+        that fails does not stop the others: whoever calls this looks at ``status``.
 
     Raises:
-        NystraError: The model or the only picture cannot be used; nothing was written.
+        NystraError: The model or the only picture cannot be used, or outputs of a folder are
+            there and neither ``overwrite`` nor ``skip_existing`` is set; nothing was written.
     """
-    source, target = Path(input), Path(output)
     companions = Companions(
         None if mask is None else Path(mask), None if reference is None else Path(reference)
     )
     companions.check_exist()
-    pairs = _pairs(source, target, str(output).endswith(("/", os.sep)))
+    if overwrite and skip_existing:
+        raise NystraError("--overwrite and --skip-existing contradict each other: give one")
+    naming = Naming(format, suffix)
+    work = list_work(Path(input), os.fspath(output), naming, recursive=recursive)
+    results = [_result(path, status="skipped", reason="no picture") for path in work.skipped]
+    pairs = []
+    for here, there in work.pairs:
+        if skip_existing and there != STREAM and there.exists():
+            reason = f"{there} exists"
+            results.append(_result(here, status="skipped", output=str(there), reason=reason))
+        else:
+            pairs.append((here, there))
+    if not pairs:
+        return results
+    if work.folder:
+        _check_outputs(pairs, overwrite)
     only: Picture | None = None
-    if not source.is_dir():  # the cheaper errors come before the model is loaded
-        _check_pair(*pairs[0], overwrite)
-        only = read_picture(source)
+    if not work.folder:  # the cheaper errors come before the model is loaded
+        check_pair(*pairs[0], overwrite=overwrite)
+        only = _read(pairs[0][0])
     session = (
         model
         if isinstance(model, Session)
@@ -81,105 +122,122 @@ def run_pictures(
     )
     restorer = restorer_for(session)
     restorer.check_companions(mask is not None, reference is not None)
-    results: list[dict[str, Any]] = []
-    with progress_bar(source.name, unit="tile", quiet=quiet) as move:
+    job = _Job(restorer, companions, tile, overlap, overwrite, format or "png", quality)
+    written: set[Path] = set()
+    with progress_bar(Path(input).name, unit="tile", quiet=quiet) as move:
         for index, (here, there) in enumerate(pairs):
             try:
-                _check_pair(here, there, overwrite)
-                picture = only or read_picture(here)
-                others, doubts = companions.read(here, picture.size)
-                step = _share(move, index, len(pairs))
-                run = partial(restorer, tile=tile, overlap=overlap, progress=step, **others)
-                result, done = _restored(run, picture, here)
-                result["warnings"] = doubts + result["warnings"]
-                make_folder(there.parent)
-                write_picture(there, done, overwrite=overwrite)
-                results.append({**result, "output": str(there)})
-            except NystraError as error:
-                if not source.is_dir():
-                    raise
-                results.append(_result(here, error=str(error)))
+                if there in written:
+                    raise NystraError(f"{there} is the output of another picture of this run too")
+                result = job.restore(here, there, only, _share(move, index, len(pairs)))
+                written.add(there)
+            except Exception as error:  # one bad picture, however bad, never stops the others
+                problem = _in_one_line(error, here)
+                if not work.folder:
+                    raise problem from error
+                result = _result(here, status="failed", error=str(problem))
+            results.append(result)
+            if report is not None:
+                report(result, index + 1, len(pairs))
     return results
 
 
-def _pairs(source: Path, target: Path, wants_folder: bool) -> list[tuple[Path, Path]]:
-    if not source.exists():
-        raise NystraError(f"there is no picture or folder at {source}")
-    if not source.is_dir():
-        there = target / source.name if wants_folder or target.is_dir() else target
-        return [(source, there)]
-    if target.exists() and not target.is_dir():
-        raise NystraError(f"the input {source} is a folder, so the output {target} must be one too")
-    names = sorted(
-        path.name
-        for path in source.iterdir()
-        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
-    )
-    if not names:
-        raise NystraError(f"the folder {source} holds no pictures ({', '.join(SUFFIXES)})")
-    _check_can_make(target)
-    return [(source / name, target / name) for name in names]
+@dataclass(frozen=True)
+class _Job:
+    """What is the same for all pictures of a run."""
+
+    restorer: Restorer
+    companions: Companions
+    tile: int
+    overlap: int | None
+    overwrite: bool
+    stream_format: str
+    quality: int | None
+
+    def restore(
+        self, here: Path, there: Path, picture: Picture | None, move: Move
+    ) -> dict[str, Any]:
+        """Restore one picture, which may have been read already, and return what is said of it."""
+        begin = time.perf_counter()
+        check_pair(here, there, overwrite=self.overwrite)
+        before = _read(here) if picture is None else picture
+        others, doubts = self.companions.read(here, before.size)
+        model_begin = time.perf_counter()
+        pixels, tiles = self.restorer(before.pixels, self.tile, self.overlap, move, **others)
+        model_seconds = time.perf_counter() - model_begin
+        findings = find_problems(pixels, "the model's output", before.pixels)
+        if any(finding.kind != "flat" for finding in findings):
+            raise NystraError("; ".join(finding.message for finding in findings) + f" for {here}")
+        size = (pixels.shape[0], pixels.shape[1])
+        alpha = None if before.alpha is None else resize_plane(before.alpha, size)
+        icc = before.icc if before.grey == (pixels.shape[2] == 1) else None
+        self._write(there, replace(before, pixels=pixels, alpha=alpha, icc=icc))
+        return _result(
+            here,
+            output=str(there),
+            warnings=doubts + [finding.message for finding in findings],
+            input_size=before.size[::-1],
+            output_size=size[::-1],
+            seconds=time.perf_counter() - begin,
+            model_seconds=model_seconds,
+            tiles=tiles,
+        )
+
+    def _write(self, there: Path, picture: Picture) -> None:
+        if there == STREAM:
+            kind = format_named(self.stream_format)
+            sys.stdout.buffer.write(encode_picture(picture, kind, quality=self.quality))
+            sys.stdout.buffer.flush()
+        else:
+            make_folder(there.parent)
+            write_picture(there, picture, overwrite=self.overwrite, quality=self.quality)
 
 
-def _check_pair(here: Path, there: Path, overwrite: bool) -> None:
-    if there.exists() and there.samefile(here):
-        raise NystraError(f"the output {there} is the input itself: choose another output")
-    check_writable(there, overwrite=overwrite)
-    _check_can_make(there.parent)
-
-
-def _check_can_make(folder: Path) -> None:
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    check_writable_folder(existing)
-
-
-def _restored(
-    run: Callable[[Any], tuple[Any, int]], picture: Picture, here: Path
-) -> tuple[dict[str, Any], Picture]:
-    """Return what is said about one picture, and what the model made of it."""
-    begin = time.perf_counter()
-    try:
-        pixels, tiles = run(picture.pixels)
-    except MemoryError as error:
+def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:
+    """Refuse a folder whose outputs are there already, before any of them is made."""
+    there = [] if overwrite else [target for _, target in pairs if target.exists()]
+    if there:
         raise NystraError(
-            f"the memory does not suffice for {here}: use smaller tiles (-t 128)"
-        ) from error
-    seconds = time.perf_counter() - begin
-    findings = find_problems(pixels, "the model's output", picture.pixels)
-    if any(finding.kind != "flat" for finding in findings):
-        raise NystraError("; ".join(finding.message for finding in findings) + f" for {here}")
-    size = (pixels.shape[0], pixels.shape[1])
-    alpha = None if picture.alpha is None else resize_plane(picture.alpha, size)
-    icc = picture.icc if picture.grey == (pixels.shape[2] == 1) else None
-    result = _result(
-        here,
-        warnings=[finding.message for finding in findings],
-        input_size=picture.size[::-1],
-        output_size=size[::-1],
-        seconds=seconds,
-        tiles=tiles,
-    )
-    return result, replace(picture, pixels=pixels, alpha=alpha, icc=icc)
+            f"{len(there)} of {len(pairs)} outputs exist, the first is {there[0]}: add "
+            "--skip-existing to make the others, or --overwrite to make all of them again"
+        )
+
+
+def _read(path: Path) -> Picture:
+    if path != STREAM:
+        return read_picture(path)
+    data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise NystraError(f"the standard input holds more than {_MOST_BYTES >> 30} GiB")
+    return decode_picture(data, "the standard input")
+
+
+def _in_one_line(error: Exception, here: Path) -> NystraError:
+    if isinstance(error, NystraError):
+        return error
+    if isinstance(error, MemoryError):
+        return NystraError(f"the memory does not suffice for {here}: use smaller tiles (-t 128)")
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
+    return NystraError(f"{here} cannot be restored: {reason or type(error).__name__}")
 
 
 def _result(here: Path, **values: Any) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "input": str(here),
+        "status": "done",
         "output": None,
         "error": None,
+        "reason": None,
         "warnings": [],
         "input_size": None,
         "output_size": None,
         "seconds": None,
+        "model_seconds": None,
         "tiles": None,
     }
     return {**empty, **values}
 
 
-def _share(
-    move: Callable[[int, int], None], index: int, pictures: int
-) -> Callable[[int, int], None]:
+def _share(move: Move, index: int, pictures: int) -> Move:
     """Return a bar mover for one of several pictures, each taken to have as many tiles."""
     return lambda done, total: move(index * total + done, pictures * total)
