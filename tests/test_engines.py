@@ -28,7 +28,14 @@ from nystra.runtime.engines.profile import (
     profile_text,
 )
 from nystra.runtime.engines.record import EngineRecord
-from nystra.runtime.engines.toolkit import RTX, TENSORRT, find_device, installed, loader_links
+from nystra.runtime.engines.toolkit import (
+    FLAGS,
+    RTX,
+    TENSORRT,
+    find_device,
+    installed,
+    loader_links,
+)
 from nystra.runtime.engines.transfer import copy_engine, take_engine
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
@@ -112,7 +119,7 @@ def record(**changes: object) -> EngineRecord:
         library="libnystra_trt.so",
         profile={"input": ((1, 3, 8, 8),) * 3},
         device={"name": "GPU", "capability": "sm90", "cuda": 13},
-        flags=["STRONGLY_TYPED"],
+        flags=list(FLAGS),
     )
     return replace(base, **changes)
 
@@ -127,6 +134,7 @@ KEY_CHANGES: list[dict[str, object]] = [
     {"device": {"name": "GPU", "capability": "sm90", "cuda": 12}},
     {"targets": ["sm86"]},
     {"flags": []},
+    {"flags": ["STRONGLY_TYPED"]},
 ]
 
 
@@ -259,7 +267,9 @@ def test_the_trtexec_line(tmp_path: Path) -> None:
     model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
     profile = {"input": ((1, 3, 8, 8),) * 3}
     old = trtexec_line(model, profile, "10.15.1.29", Path("e.engine"))
-    assert old.startswith(f"trtexec --onnx={model.path} --saveEngine=e.engine --stronglyTyped ")
+    assert old.startswith(
+        f"trtexec --onnx={model.path} --saveEngine=e.engine --noTF32 --stronglyTyped "
+    )
     assert old.endswith("--optShapes=input:1x3x8x8 --maxShapes=input:1x3x8x8")
     assert "--stronglyTyped" not in trtexec_line(model, profile, "11.2.1.2", Path("e.engine"))
 

@@ -57,11 +57,20 @@ def session(tmp_path: Path, **changes: Any) -> Session:
     """A session on an engine that is in the cache."""
     model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
     profile = {"input": ((1, 3, 1, 1), (1, 3, 8, 8), (1, 3, 16, 16))}
-    fields = {"backend": "tensorrt", "version": "11.2", "device": {"capability": "sm89"}, **changes}
-    record = EngineRecord(hashes=model.hashes(), profile=profile, **fields)
+    fields = {"profile": profile, **BUILT, **changes}
+    record = EngineRecord(hashes=model.hashes(), **fields)
     (tmp_path / "engine").write_bytes(b"engine")
     cache.store(record, tmp_path / "engine")
     return Session(model.path, backend=fields["backend"])
+
+
+BUILT: dict[str, Any] = {
+    "backend": "tensorrt",
+    "version": "11.2",
+    "device": {"name": "Test GPU", "capability": "sm89", "cuda": 13},
+    "flags": list(toolkit.FLAGS),
+}
+"""How the engines of these tests were built."""
 
 
 def test_runs_at_growing_and_shrinking_sizes(driver: FakeCuda, tmp_path: Path) -> None:
@@ -220,8 +229,29 @@ def test_everything_is_released(runs: int, broken: bool, driver: FakeCuda, tmp_p
 
 def test_a_shape_outside_the_profile(driver: FakeCuda, tmp_path: Path) -> None:
     one = session(tmp_path)
-    with pytest.raises(NystraError, match=r"takes 'input' from \(1, 3, 1, 1\) to \(1, 3, 16, 16\)"):
+    with pytest.raises(NystraError, match=r"take 'input' from \(1, 3, 1, 1\) to \(1, 3, 16, 16\)"):
         one(np.zeros((1, 3, 17, 4), np.float32))
+
+
+def test_a_run_uses_the_engine_whose_profile_takes_its_shapes(
+    driver: FakeCuda, tmp_path: Path
+) -> None:
+    """Built for 16x16, then for 8x8: both sizes run, and so does the first again."""
+    profiles = [{"input": ((1, 3, side, side),) * 3} for side in (16, 8)]
+    session(tmp_path, profile=profiles[0])
+    one = session(tmp_path, profile=profiles[1])
+    for side in (16, 8, 8, 16):
+        image = picture(side, side)
+        np.testing.assert_array_equal(one(image), image.repeat(2, 2).repeat(2, 3))
+    with pytest.raises(NystraError, match=r"from \(1, 3, 8, 8\) to .*, from \(1, 3, 16, 16\) to"):
+        one(picture(12, 12))
+
+
+def test_what_the_cache_has_instead_is_said(driver: FakeCuda, tmp_path: Path) -> None:
+    with pytest.raises(
+        BackendUnavailableError, match=r"on Test GPU \(sm89\), only for Other \(sm89"
+    ):
+        session(tmp_path, device={"name": "Other", "capability": "sm89"})
 
 
 def test_failures_of_the_driver_are_named(driver: FakeCuda, tmp_path: Path) -> None:
@@ -236,8 +266,10 @@ def test_failures_of_the_driver_are_named(driver: FakeCuda, tmp_path: Path) -> N
 
 OTHER_ENGINES: list[dict[str, Any]] = [
     {"version": "11.1"},
-    {"device": {"capability": "sm90"}},
+    {"device": {"name": "Test GPU", "capability": "sm90"}},
+    {"device": {"name": "Other GPU", "capability": "sm89"}},
     {"device": {}, "targets": ["sm120"]},
+    {"flags": ["STRONGLY_TYPED"]},
 ]
 
 

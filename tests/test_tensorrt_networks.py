@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from nystra.runtime.engines.build import BuildOptions
 from nystra.runtime.engines.child import Answer, ask
 from nystra.runtime.engines.dry_run import Verdict, dry_run
 from nystra.runtime.engines.model import EngineModel
+from runtime_models import save_upscaler
 from tensorrt_tools import (
     OPEN,
     SDKS,
@@ -34,6 +38,30 @@ def _dry_run(model: Path, library: Path | str, backend: str) -> Verdict:
 def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) -> Answer:
     request = {"backend": backend, "model": str(model), "library": library and str(library)}
     return ask({**request, "do": "parse", "cases": list(shapes)})
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_float32_is_not_rounded_to_tf32(
+    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT's own default is TF32, in strongly typed networks too."""
+    backend = use_sdk(sdk, monkeypatch)
+    if backend == "tensorrt":
+        monkeypatch.setenv("TRT_INTERNAL_OPTIONS", "--cpu_only=1")
+    script = f"""
+from nystra.runtime.engines import toolkit
+from nystra.runtime.engines.building import configure
+from nystra.runtime.engines.network import Log, Network
+found = toolkit.load({backend!r})
+network = Network(found, Log(found), {str(save_upscaler(tmp_path / "m.onnx"))!r}, None)
+flag = found.module.BuilderFlag.TF32
+configs = network.builder.create_builder_config(), configure(network, {{}})
+print(*(config.get_flag(flag) for config in configs))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "False"], done.stderr
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from ...plugins.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import EngineModel
-from ..engines.record import EngineRecord
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 from ._cuda import Driver
+from ._engine_choice import CachedEngine, engine_taking, engines_for
 from ._replay import Replay, graphs_wanted
 
 _DTYPES = {
@@ -79,7 +79,8 @@ class _Held:
         buffers: Tensor name -> its memory.
         context: TensorRT's execution context, which lives shorter than its engine.
         engine: The engine.
-        keep: What the engine needs alive.
+        runtime: TensorRT's runtime, which the engine needs alive.
+        logger: What the runtime needs alive.
     """
 
     driver: Driver
@@ -88,7 +89,8 @@ class _Held:
     buffers: dict[str, _Buffer] = field(default_factory=dict)
     context: Any = None
     engine: Any = None
-    keep: list[Any] = field(default_factory=list)
+    runtime: Any = None
+    logger: Any = None
 
     def release(self) -> None:
         """Let everything go; a call that fails is passed over, since nothing is left to save."""
@@ -99,9 +101,7 @@ class _Held:
         for step in steps:
             with contextlib.suppress(NystraError):
                 step()
-        self.context = None
-        self.engine = None
-        self.keep.clear()
+        self.context = self.engine = self.runtime = self.logger = None
         with contextlib.suppress(NystraError):
             self.driver.free_stream(self.stream)
         with contextlib.suppress(NystraError):
@@ -113,7 +113,8 @@ class TensorrtBackend:
 
     The first run at some shapes is a plain one. The second one of the same shapes is recorded as a
     CUDA graph, copies included, and later ones launch that; the environment variable
-    NYSTRA_CUDA_GRAPH=0 keeps all runs plain.
+    NYSTRA_CUDA_GRAPH=0 keeps all runs plain. Where the cache has several engines of a model, for
+    other shapes each, a run uses the newest that takes its shapes; one is loaded at a time.
     """
 
     builder: ClassVar[str] = toolkit.TENSORRT
@@ -121,7 +122,7 @@ class TensorrtBackend:
     def __init__(
         self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
     ) -> None:
-        """Load the engine that the cache has of this model.
+        """Load the newest engine that the cache has of this model.
 
         Args:
             path: The ONNX file.
@@ -141,14 +142,15 @@ class TensorrtBackend:
         self.library_reason = model.library_reason
         self.metadata = dict(header.metadata)
         self._toolkit = toolkit.load(self.builder)
-        data, self._record = self._find(model)
+        self._engines = engines_for(model, self._toolkit)
         wanted, driver = graphs_wanted(), Driver()
         driver.activate()
         stream = driver.stream()
         self._held = held = _Held(driver, stream, Replay(driver, stream, wanted))
         weakref.finalize(self, held.release)
         self._lock = threading.Lock()
-        self._load(data)
+        self._start_runtime()
+        self._load(self._engines[0])
         tensors = [self._tensor(name) for name in self._names()]
         mode = self._toolkit.module.TensorIOMode.INPUT
         inputs = {n for n in self._names() if held.engine.get_tensor_mode(n) == mode}
@@ -173,7 +175,7 @@ class TensorrtBackend:
         """Run the model once; calls from several threads wait for each other.
 
         Raises:
-            NystraError: A shape is outside the engine's profile, or the GPU failed.
+            NystraError: No engine takes these shapes, or the GPU failed.
         """
         arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         held = self._held
@@ -217,16 +219,18 @@ class TensorrtBackend:
         return held.replay.wanted and can(held.stream) and held.replay.record(self._enqueue)
 
     def _prepare(self, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, tuple[int, ...]]:
-        """Give the context shapes and addresses; return the shapes of all tensors."""
+        """Load the engine of these shapes, give its context shapes and addresses.
+
+        Returns:
+            Tensor name -> shape, of all tensors.
+        """
         held = self._held
+        self._load(engine_taking(self._engines, {name: a.shape for name, a in arrays.items()}))
         context, shapes = held.context, {}
         for name, array in arrays.items():
             if not context.set_input_shape(name, array.shape):
-                row = self._record.profile.get(name)
-                takes = f"from {row[0]} to {row[2]}" if row else "its own shape only"
                 raise NystraError(
-                    f"the engine takes {name!r} {takes}, got {array.shape}: build one for it, "
-                    "nystra build --minShapes ... --maxShapes ..., or run tiles of its size (-t)"
+                    f"the engine does not take {name!r} of {array.shape}: see TensorRT's log above"
                 )
         if context.infer_shapes():
             raise NystraError(f"the engine needs more than {sorted(arrays)} to know its shapes")
@@ -254,33 +258,26 @@ class TensorrtBackend:
         """Return the bytes of a tensor in this run."""
         return int(np.prod(self._shapes[one.name], dtype=np.int64)) * np.dtype(one.dtype).itemsize
 
-    def _find(self, model: EngineModel) -> tuple[bytes, EngineRecord]:
-        device = toolkit.find_device()
-        capability = "" if isinstance(device, str) else device.capability
-        hashes = sorted(model.hashes().values())
-        for path, record in cache.every():
-            if (record.backend, record.version) != (self.builder, self._toolkit.version):
-                continue
-            fits = capability in record.targets or record.device.get("capability") == capability
-            if fits and sorted(record.hashes.values()) == hashes:
-                return path.read_bytes(), record
-        raise BackendUnavailableError(
-            f"the cache has no engine of {model.path.name} for {self.builder} "
-            f"{self._toolkit.version} on {capability}: nystra build {model.path} --backend "
-            f"{self.builder}"
-        )
-
-    def _load(self, data: bytes) -> None:
+    def _start_runtime(self) -> None:
         module, held = self._toolkit.module, self._held
-        logger = module.Logger(module.Logger.WARNING)
-        runtime = module.Runtime(logger)
-        held.keep += [runtime, logger]
+        held.logger = module.Logger(module.Logger.WARNING)
+        held.runtime = module.Runtime(held.logger)
         if self.library is not None:
-            runtime.get_plugin_registry().load_library(str(self.library))
-        held.engine = runtime.deserialize_cuda_engine(data)
+            held.runtime.get_plugin_registry().load_library(str(self.library))
+
+    def _load(self, engine: CachedEngine) -> None:
+        """Load an engine in place of the one that is loaded, unless it is that one."""
+        held = self._held
+        if held.context is not None and engine == self._loaded:
+            return
+        path, record = engine
+        held.context = held.engine = None
+        cache.verify(path, record)
+        held.engine = held.runtime.deserialize_cuda_engine(path.read_bytes())
         held.context = None if held.engine is None else held.engine.create_execution_context()
         if held.context is None:
             raise NystraError(f"{self.builder} {self._toolkit.version} cannot load the engine")
+        self._loaded = engine
 
     def _names(self) -> list[str]:
         engine = self._held.engine

@@ -91,7 +91,7 @@ def build_engine(
         profile=model.profile(parsed.values["inputs"], options.shapes, options.tile),
         targets=_targets(options, device),
         device={} if isinstance(device, str) or _ahead(options, device) else asdict(device),
-        flags=["STRONGLY_TYPED"],
+        flags=list(toolkit.FLAGS),
         plugins=sorted(parsed.values["plugins"]),
     )
     if (refusal := unserved(model, record.plugins)) is not None:
@@ -122,7 +122,7 @@ def build_engine(
 
 def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Path) -> str:
     """Return the trtexec command that builds the same engine."""
-    words = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}"]
+    words = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
     if int(version.split(".")[0]) < 11:
         words.append("--stronglyTyped")
     if model.library is not None:

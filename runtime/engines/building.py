@@ -18,12 +18,13 @@ class RefusedError(Exception):
 
 
 def configure(network: Network, profile: Mapping[str, Sequence[Sequence[int]]]) -> Any:
-    """Return a builder configuration with one optimisation profile.
+    """Return a builder configuration without TF32 and with one optimisation profile.
 
     Raises:
         NystraError: The profile is not one of this network.
     """
     config = network.builder.create_builder_config()
+    config.clear_flag(network.toolkit.module.BuilderFlag.TF32)  # on by default
     if profile:
         shapes = network.builder.create_optimization_profile()
         for name, (least, best, largest) in profile.items():

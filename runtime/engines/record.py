@@ -33,7 +33,7 @@ class EngineRecord:
         profile: Input name -> smallest, best and largest shape.
         targets: What TensorRT-RTX built for; empty: the device of the machine.
         device: Name, capability and CUDA of the GPU it was built on; empty: none.
-        flags: Names of the network's flags.
+        flags: `toolkit.FLAGS` of the nystra that built it.
         plugins: Names of the nodes that are plugins.
         seal: Of the machine whose cache wrote it, see `cache`; empty elsewhere.
         schema_version: Of this layout.

@@ -20,6 +20,12 @@ TARGETS = ("sm80", "sm86", "sm89", "sm120", "sm121")
 
 It also takes sm75, for which it has no float32 matrix products; SM 90 (H100, H200) it has not."""
 
+FLAGS = ("NO_TF32", "STRONGLY_TYPED")
+"""How every engine is built, for its record: an engine built otherwise is not used.
+
+Types are those of the file, and float32 is float32: TensorRT rounds the factors of float32 products
+to TF32 (10 bits of mantissa) by default, in strongly typed networks too."""
+
 CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 """Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
 
