@@ -33,10 +33,20 @@ struct alignas(sizeof(T) * kWidth) Pack {
 };
 
 template <int kWidth, class T>
-__device__ __forceinline__ void load(const T* from, float (&to)[kWidth]) {
-  const Pack<T, kWidth> pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+__device__ __forceinline__ const Pack<T, kWidth>& pack_at(const T* from) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+
+template <int kWidth, class T>
+__device__ __forceinline__ void unpack(const Pack<T, kWidth>& pack, float (&to)[kWidth]) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) to[i] = to_float(pack.values[i]);
+}
+
+template <int kWidth, class T>
+__device__ __forceinline__ void load(const T* from, float (&to)[kWidth]) {
+  const Pack<T, kWidth> pack = pack_at<kWidth>(from);
+  unpack(pack, to);
 }
 
 template <int kWidth, class T>
@@ -97,24 +107,44 @@ auto with_half_type(Type type, const F& f) {
                              : f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
+constexpr int kAhead = 8;  // loads that a thread has in flight
+
+// So that 1 << it lanes, 32 at most, take a token of so many groups of channels.
+__device__ __forceinline__ int lanes_shift(int groups) {
+  int shift = 0;
+  while ((1 << shift) < groups && shift < 5) ++shift;
+  return shift;
+}
+
 // tile[i * step + c] = channel c of token i, `channels` of them and zeros up to a multiple of 4,
-// for i < rows (zeros from `count` on). Done by `threads` threads, of which this is `thread`.
-// map: the first channel of pixel 0; pixels: of the tokens.
-template <int kWidth, class T>
+// for i < rows (zeros from `count` on). Done by `threads` threads, of which this is `thread`, each
+// with kLoads loads in flight. map: the first channel of pixel 0; pixels: of the tokens.
+template <int kWidth, int kLoads, class T>
 __device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels,
                                       int rows, int count, int channels, float* tile, int step,
                                       int thread, int threads) {
-  const int groups = round_up(channels, 4) / kWidth;
-  int shift = 0;  // 1 << shift threads for a token
-  while ((1 << shift) < groups && shift < 5) ++shift;
+  const int groups = round_up(channels, 4) / kWidth, shift = lanes_shift(groups);
   const int lanes = 1 << shift, tokens = threads >> shift;
-#pragma unroll 4
-  for (int i = thread >> shift; i < rows; i += tokens) {
-    const T* const token = map + pixels[i < count ? i : 0] * pixel_stride;
-    for (int g = thread & (lanes - 1); g < groups; g += lanes) {
-      float values[kWidth] = {};
-      if (i < count && g * kWidth < channels) load(token + g * kWidth, values);
-      store<kWidth>(tile + i * step + g * kWidth, values);
+  for (int g = thread & (lanes - 1); g < groups; g += lanes) {
+    const bool inside = g * kWidth < channels;
+    const int c = inside ? g * kWidth : 0;
+    for (int first = thread >> shift; first < rows; first += kLoads * tokens) {
+      Pack<T, kWidth> packs[kLoads];
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u) {  // beyond the last token that one again: no branches
+        const int i = min(first + u * tokens, count - 1);
+        packs[u] = pack_at<kWidth>(map + pixels[i] * pixel_stride + c);
+      }
+#pragma unroll
+      for (int u = 0; u < kLoads; ++u) {
+        const int i = first + u * tokens;
+        float values[kWidth];
+        unpack(packs[u], values);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j)
+          if (i >= count || !inside) values[j] = 0.0f;
+        if (i < rows) store<kWidth>(tile + i * step + g * kWidth, values);
+      }
     }
   }
 }

@@ -122,20 +122,24 @@ __device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place,
   const int x0 = cell_start(col, s.window_w, job.cols), x1 = cell_end(col, s.window_w, job.cols);
   const int across = x1 - x0, tokens = (y1 - y0) * across;
   const float mean = factor / float(tokens);
-  const int groups = d_step / kWidth;
-  int shift = 0;  // 1 << shift lanes for a token
-  while ((1 << shift) < groups && shift < 5) ++shift;
-  const int lanes = 1 << shift, together = kWarp >> shift;
+  const int padded = round_up(s.head_dim, 4), groups = padded / kWidth;
+  const int shift = lanes_shift(groups), lanes = 1 << shift, together = kWarp >> shift;
   for (int g0 = 0; g0 < groups; g0 += lanes) {
     const int c = (g0 + (lane & (lanes - 1))) * kWidth;
     float sum[kWidth] = {};
     if (c < s.head_dim) {
-#pragma unroll 4
-      for (int i = lane >> shift; i < tokens; i += together) {
-        float values[kWidth];
-        load(map + place.pixel(y0 + i / across, x0 + i % across) * s.channels + c, values);
+      for (int first = lane >> shift; first < tokens; first += kAhead * together) {
+        float values[kAhead][kWidth];
 #pragma unroll
-        for (int j = 0; j < kWidth; ++j) sum[j] += values[j];
+        for (int u = 0; u < kAhead; ++u) {  // beyond the cell its last token, unused
+          const int i = min(first + u * together, tokens - 1);
+          load(map + place.pixel(y0 + i / across, x0 + i % across) * s.channels + c, values[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < kAhead; ++u)
+          if (first + u * together < tokens)
+#pragma unroll
+            for (int j = 0; j < kWidth; ++j) sum[j] += values[u][j];
       }
     }
 #pragma unroll
@@ -144,8 +148,9 @@ __device__ __forceinline__ void pool(const LandmarkJob& job, const Place& place,
         sum[j] += __shfl_xor_sync(kAllLanes, sum[j], other);
       sum[j] *= mean;
     }
-    if (lane < lanes && c < d_step) store<kWidth>(out + c, sum);
+    if (lane < lanes && c < padded) store<kWidth>(out + c, sum);
   }
+  for (int c = padded + lane; c < d_step; c += kWarp) out[c] = 0.0f;
 }
 
 // Fills keys, queries and regions; padding is zero. Ends with a barrier.
@@ -217,8 +222,8 @@ __device__ __forceinline__ void stage_tile(const LandmarkJob& job, const T* map,
                                            int channels, const WarpBuffers& w) {
   __syncwarp();  // the tile is free
   with_width(job.width, [&](auto width) {
-    stage<decltype(width)::value>(map, job.shape.channels, w.pixels, kTokens, count, channels,
-                                  w.tile, job.tile_step, w.lane, kWarp);
+    stage<decltype(width)::value, kAhead>(map, job.shape.channels, w.pixels, kTokens, count,
+                                          channels, w.tile, job.tile_step, w.lane, kWarp);
   });
   __syncwarp();
 }

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int kQueries = 16;  // of a warp
 constexpr int kMostWarps = 4, kParts = kChunk / 32;
+constexpr int kLoads = 4;  // of a thread in flight: four warps load a tile of 64 channels in one go
 
 struct Job {
   Windows shape;
@@ -54,8 +55,8 @@ template <class T>
 __device__ __forceinline__ void stage_tokens(const Job& job, const T* map, const int* pixels,
                                              int rows, int count, int channels, float* tile) {
   with_width(job.width, [&](auto width) {
-    stage<decltype(width)::value>(map, job.shape.channels, pixels, rows, count, channels, tile,
-                                  job.step, int(threadIdx.x), int(blockDim.x));
+    stage<decltype(width)::value, kLoads>(map, job.shape.channels, pixels, rows, count, channels,
+                                          tile, job.step, int(threadIdx.x), int(blockDim.x));
   });
 }
 
