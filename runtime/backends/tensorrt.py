@@ -79,6 +79,7 @@ class _Held:
         buffers: Tensor name -> its memory.
         context: TensorRT's execution context, which lives shorter than its engine.
         engine: The engine.
+        loaded: Where that engine lies, and its record.
         runtime: TensorRT's runtime, which the engine needs alive.
         logger: What the runtime needs alive.
     """
@@ -89,6 +90,7 @@ class _Held:
     buffers: dict[str, _Buffer] = field(default_factory=dict)
     context: Any = None
     engine: Any = None
+    loaded: CachedEngine | None = None
     runtime: Any = None
     logger: Any = None
 
@@ -268,16 +270,16 @@ class TensorrtBackend:
     def _load(self, engine: CachedEngine) -> None:
         """Load an engine in place of the one that is loaded, unless it is that one."""
         held = self._held
-        if held.context is not None and engine == self._loaded:
+        if engine == held.loaded:
             return
         path, record = engine
-        held.context = held.engine = None
+        held.loaded = held.context = held.engine = None
         cache.verify(path, record)
         held.engine = held.runtime.deserialize_cuda_engine(path.read_bytes())
         held.context = None if held.engine is None else held.engine.create_execution_context()
         if held.context is None:
             raise NystraError(f"{self.builder} {self._toolkit.version} cannot load the engine")
-        self._loaded = engine
+        held.loaded = engine
 
     def _names(self) -> list[str]:
         engine = self._held.engine
