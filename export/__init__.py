@@ -9,26 +9,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .attention.mechanism import SiteParameters
+    from .attention.mechanism import Mechanism
     from .attention.plan import Plan, read_plan
+    from .attention.registry import mechanism
     from .options import ExportOptions
     from .pipeline import ExportResult, export_model
 
 __all__ = [
     "ExportOptions",
     "ExportResult",
+    "Mechanism",
     "Plan",
-    "SiteParameters",
     "export_model",
+    "mechanism",
     "read_plan",
 ]
 
 _HOME = {
     "ExportOptions": "options",
     "ExportResult": "pipeline",
+    "Mechanism": "attention.mechanism",
     "Plan": "attention.plan",
-    "SiteParameters": "attention.mechanism",
     "export_model": "pipeline",
+    "mechanism": "attention.registry",
     "read_plan": "attention.plan",
 }
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ..models.geometry import WindowGeometry
 from ..models.sites import WindowMechanism, WindowSite
 from ..runtime.files.json_text import json_number
-from .attention.mechanism import SiteParameters, mechanism
-from .attention.site import find_sites, swap
+from .attention.computing import computing
+from .attention.mechanism import Mechanism
+from .attention.site import find_sites, neutral, swap
 from .pictures import Feeds, Pixels
 from .torch_backend import TorchBackend
 
@@ -46,7 +47,7 @@ class Fidelity:
         no_bias: full attention without position bias against full attention, empty when no
             planned site drops a bias.
         as_trained: the plan against the network at its trained window, empty when it is the same.
-        sites: what the plan does at each site that is not ``full``, the worst first.
+        sites: what the plan does at each site that is not as trained, the worst first.
     """
 
     plan: dict[str, float] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Fidelity:
 
 def measure_fidelity(
     network: nn.Module,
-    resolved: Mapping[str, SiteParameters],
+    resolved: Mapping[str, Mechanism],
     samples: Mapping[str, Feeds],
     as_trained: nn.Module | None = None,
     progress: Progress = lambda _: None,
@@ -82,7 +83,7 @@ def measure_fidelity(
 
     Args:
         network: the loaded network.
-        resolved: parameters of every site.
+        resolved: mechanism of every site.
         samples: inputs of the network, the picture first, by name of the picture; all in 0..1.
         as_trained: the network at its trained window, where that is another one.
         progress: is called with the name of each step.
@@ -91,8 +92,10 @@ def measure_fidelity(
     if not probed.probes and as_trained is None:  # the plan is full attention itself
         return Fidelity(plan=dict.fromkeys(samples, float("inf")))
     planned = TorchBackend(swap(network, resolved))
-    bare = TorchBackend(_without_dropped_bias(swap(network, _as_full(resolved)), resolved))
-    drops_bias = any(s.bias_size is not None for s in find_sites(network) if resolved[s.path].pools)
+    bare = TorchBackend(_without_dropped_bias(swap(network, neutral(network)), resolved))
+    drops_bias = any(
+        s.bias_size is not None for s in find_sites(network) if not resolved[s.path].keeps_bias
+    )
     trained = None if as_trained is None else TorchBackend(as_trained)
     result = Fidelity()
     for name, feeds in samples.items():
@@ -115,9 +118,9 @@ def difference_psnr(got: Pixels, expected: Pixels) -> float:
     return float("inf") if mean == 0 else -10.0 * float(np.log10(mean))
 
 
-def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, SiteParameters]) -> nn.Module:
+def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, Mechanism]) -> nn.Module:
     for site in find_sites(network):
-        if resolved[site.path].pools and isinstance(site.module, WindowSite):
+        if not resolved[site.path].keeps_bias and isinstance(site.module, WindowSite):
             site.module.mechanism = _Biasless(site.module.mechanism)
     return network
 
@@ -153,16 +156,16 @@ class _Probed:
     """The network with exact attention, which computes the plan beside it at each planned site.
 
     Attributes:
-        probes: of every site that is not ``full``, by path.
+        probes: of every site that is not as trained, by path.
     """
 
-    def __init__(self, network: nn.Module, resolved: Mapping[str, SiteParameters]) -> None:
+    def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
         self.probes: dict[str, _Probe] = {}
-        twin = swap(network, _as_full(resolved))
+        trained = neutral(network)
+        twin = swap(network, trained)
         for site in find_sites(twin):
-            parameters = resolved[site.path]
-            if parameters.mechanism != "full":
-                planned: Any = mechanism(parameters, site.module, "plain")
+            if resolved[site.path] != trained[site.path]:
+                planned: Any = computing(resolved[site.path], site.module, "plain")
                 exact: Any = site.module.mechanism
                 site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
         self._backend = TorchBackend(twin)
@@ -184,15 +187,12 @@ class _Probed:
         return sorted(costs, key=lambda cost: -cost.error)
 
 
-def _as_full(resolved: Mapping[str, SiteParameters]) -> dict[str, SiteParameters]:
-    return {path: one.as_full() for path, one in resolved.items()}
-
-
 def measure_sites(
-    network: nn.Module, resolved: Mapping[str, SiteParameters], samples: Mapping[str, Feeds]
+    network: nn.Module, resolved: Mapping[str, Mechanism], samples: Mapping[str, Feeds]
 ) -> list[SiteCost]:
-    """Return the cost of every site that is not ``full``, the largest error first."""
+    """Return the cost of every site that is not as trained, the largest error first."""
     probed = _Probed(network, resolved)
-    for feeds in samples.values():
-        probed.run(feeds)
+    if probed.probes:
+        for feeds in samples.values():
+            probed.run(feeds)
     return probed.costs()

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..models.facts import Facts
-from .attention.mechanism import SiteParameters
-from .attention.site import find_sites, swap
+from .attention.mechanism import Mechanism
+from .attention.site import find_sites, neutral, swap
 from .fidelity import measure_sites
 from .pictures import Feeds
 
@@ -27,8 +27,8 @@ class SiteReport:
         tokens: keys a query sees, N; None where it grows with the picture.
         flops_share: of the whole network's multiply-adds, spent in exact attention here.
         bias: largest entry of the position bias, in logits, or None.
-        parameters: what the plan does here.
-        error: relative error of the site's output under the plan, or None for ``full``.
+        planned: what the plan does here.
+        error: relative error of the site's output under the plan, or None as trained.
         guarded: share of tokens the guard touched, or None.
     """
 
@@ -36,20 +36,20 @@ class SiteReport:
     tokens: int | None
     flops_share: float
     bias: float | None
-    parameters: SiteParameters
+    planned: Mechanism
     error: float | None
     guarded: float | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        values = {key: value for key, value in vars(self).items() if key != "parameters"}
-        return values | {"plan": self.parameters.as_dict()}
+        values = {key: value for key, value in vars(self).items() if key != "planned"}
+        return values | {"plan": self.planned.as_dict()}
 
 
 def inspect_network(
     network: nn.Module,
     facts: Facts,
-    resolved: Mapping[str, SiteParameters],
+    resolved: Mapping[str, Mechanism],
     samples: Mapping[str, Feeds],
 ) -> list[SiteReport]:
     """Return a report for every site, in the order of the network.
@@ -57,12 +57,10 @@ def inspect_network(
     Args:
         network: the loaded network.
         facts: of the network.
-        resolved: parameters of every site.
+        resolved: mechanism of every site.
         samples: inputs by name of the picture, that errors and guarded shares are measured on.
     """
-    costs = {}
-    if any(one.mechanism != "full" for one in resolved.values()):
-        costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
+    costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
     total, spent = network_flops(network, facts)
     reports = []
     for site in find_sites(network):
@@ -95,13 +93,12 @@ class _Meter:
 
 
 def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
-    """Return the operations of one picture with exact attention, in all and at each site.
+    """Return the operations of one picture with attention as trained, in all and at each site.
 
     The picture is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
     convolutions and matrix products, 2 for each multiply-add.
     """
-    exact = {site.path: SiteParameters() for site in find_sites(network)}
-    twin = copy.deepcopy(swap(network, exact)).to("meta")
+    twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
     height, width = facts.fixed_size or (4 * side for side in facts.cell)
     channels = [facts.input_channels, *(one.channels for one in facts.extra_inputs)]
     images = [torch.empty(1, count, height, width, device="meta") for count in channels]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
-from .attention.mechanism import SiteParameters
+from .attention.mechanism import Mechanism
 
 
-def attention_label(resolved: Mapping[str, SiteParameters]) -> str:
+def attention_label(resolved: Mapping[str, Mechanism]) -> str:
     """Return ``full``, ``nystra``, ...: the mechanism of the sites, or ``mixed``."""
-    used = {one.mechanism for one in resolved.values()}
+    used = {site.name for site in resolved.values()}
     return used.pop() if len(used) == 1 else "mixed"
 
 
@@ -20,7 +20,7 @@ def output_path(
     output: Path,
     source: Path,
     facts: Facts,
-    resolved: Mapping[str, SiteParameters],
+    resolved: Mapping[str, Mechanism],
     opset: int,
     static: tuple[int, ...] | None,
     precision: str = "fp32",
@@ -31,7 +31,7 @@ def output_path(
         output: a file that ends in ``.onnx``, or an existing folder.
         source: the checkpoint.
         facts: of the network.
-        resolved: parameters of every site.
+        resolved: mechanism of every site.
         opset: of the file.
         static: the only input shape, or None.
         precision: as ``nystra.precision`` says it.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .attention.mechanism import SiteParameters
+from .attention.mechanism import Mechanism
 from .fidelity import Fidelity
 from .judge import Judgement
 from .options import ExportOptions
@@ -38,7 +38,7 @@ class ExportResult:
     files: tuple[Path, ...]
     nodes: int
     precision: str
-    resolved: dict[str, SiteParameters]
+    resolved: dict[str, Mechanism]
     judgement: Judgement
     fidelity: Fidelity
     speed: Speed | None

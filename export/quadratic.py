@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ..models.facts import Facts
 from ..models.sites import MapSite, PatchSite
-from .attention.mechanism import SiteParameters
-from .attention.site import find_sites, swap
+from .attention.full.parameters import Full
+from .attention.mechanism import Mechanism
+from .attention.site import find_sites, neutral, swap
 
 BYTES_PER_SCORE = 20
 """Peak bytes for a score of query and key in onnxruntime: measured 19 on CSNLN."""
@@ -21,20 +22,17 @@ BYTES_PER_FUSED_SCORE = 40
 """The same where scores are fused along their diagonals: measured 39 on the inpainting network."""
 
 
-def quadratic_bytes(
-    network: nn.Module, facts: Facts, resolved: Mapping[str, SiteParameters]
-) -> float:
+def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mechanism]) -> float:
     """Return b: the largest attention of a picture of n pixels takes about b n^2 bytes.
 
     Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
     """
-    full = {path: one.as_full() for path, one in resolved.items()}
-    twin = copy.deepcopy(swap(network, full)).to("meta")
+    twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
     height, width = facts.fixed_size or (4 * side for side in facts.cell)
     found = [0.0]
     for site in find_sites(twin):
         module = site.module
-        if isinstance(module, (PatchSite, MapSite)) and resolved[site.path].mechanism == "full":
+        if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
             inner: Any = module.mechanism
             counted: Any = _counting(inner, module, found)
             module.mechanism = counted

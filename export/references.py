@@ -12,7 +12,7 @@ from torch import nn
 
 from ..plugins.errors import UnsupportedModelError
 from ..runtime.model.references import ReferenceCase, References
-from .attention.mechanism import SiteParameters
+from .attention.mechanism import Mechanism
 from .attention.site import swap
 from .fidelity import Progress
 from .pictures import Feeds
@@ -34,7 +34,7 @@ _MOST_OF_A_SEED = 0.5
 
 def record_references(
     network: nn.Module,
-    resolved: Mapping[str, SiteParameters],
+    resolved: Mapping[str, Mechanism],
     feeds: Sequence[Feeds],
     transform: Transform = UNCHANGED,
     progress: Progress = lambda _: None,
@@ -53,7 +53,7 @@ def record_references(
 
     Args:
         network: The loaded network.
-        resolved: Parameters of every site.
+        resolved: Mechanism of every site.
         feeds: Inputs at each size.
         transform: Of the file; its yardstick widens the tolerances.
         progress: Is called with the name of each step.
@@ -62,8 +62,8 @@ def record_references(
         UnsupportedModelError: Rounding to the precision alone does too much to the pictures.
     """
     plain = swap(network, resolved)
-    searching = any(one.searches for one in resolved.values())
-    others = {path: one.reseeded() for path, one in resolved.items()}
+    searching = any(site.has_near_ties for site in resolved.values())
+    others = {path: site.reseeded() for path, site in resolved.items()}
     reseeded = TorchBackend(swap(network, others)) if searching else None
     single, double = TorchBackend(plain), TorchBackend(plain, torch.float64)
     rounded = None if transform.yardstick is None else TorchBackend(transform.yardstick(plain))

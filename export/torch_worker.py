@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,7 +27,7 @@ def open_network(request: Mapping[str, Any]) -> Opened:
         raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
     import torch
 
-    from .attention.plan import parse_plan
+    from .attention.plan import decode_plan
     from .attention.site import resolve, swap
     from .stages.preparing import load_for
     from .torch_backend import TorchBackend
@@ -41,7 +40,7 @@ def open_network(request: Mapping[str, Any]) -> Opened:
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
     where = _gpu() if request.get("device") else "the CPU"
-    plan = parse_plan(json.loads(metadata["nystra.attention"]))
+    plan = decode_plan(metadata["nystra.attention"], f"the plan in {request['model']}")
     loaded = load_for(Path(request["checkpoint"]), plan, dict(request.get("hyper") or {}))
     if plan.source_sha256 != loaded.checkpoint.sha256:
         raise NystraError(

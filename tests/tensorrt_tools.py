@@ -119,12 +119,12 @@ def planted(fault: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 @functools.cache
 def swinir(precision: str = "fp32", target: str | None = None) -> Path:
     """Return the shipped SwinIR with linear attention: any height and width, node and body."""
-    from nystra.export import ExportOptions, Plan, SiteParameters, export_model
+    from nystra.export import ExportOptions, Plan, export_model, mechanism
     from nystra.models import pretrained_path
 
     folder = Path(tempfile.mkdtemp(prefix="nystra-swinir-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    plan = Plan(SiteParameters("nystra"))
+    plan = Plan(mechanism("nystra"))
     options = ExportOptions(plan, precision=precision, target=target, speed=False)
     return export_model(pretrained_path("swinir_x2_w16"), folder / "swinir.onnx", options).model
 

@@ -55,7 +55,7 @@ def test_runtime_never_imports_torch_or_onnx() -> None:
 
 def test_every_public_name_exists() -> None:
     expected = {
-        "export": {"ExportOptions", "ExportResult", "Plan", "SiteParameters", "export_model"},
+        "export": {"ExportOptions", "ExportResult", "Plan", "mechanism", "export_model"},
         "models": {"Facts", "LoadedModel", "load", "pretrained_path"},
         "runtime": {"Session", "psnr", "ssim", "run_pictures", "validate_quality"},
     }

@@ -70,9 +70,18 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ([str(tmp_path / "none.pth")], "does not exist"),
         ([str(text)], "not a checkpoint"),
         ([str(checkpoint), "--attn", "magic"], "'magic' is unknown; known are full, nystra"),
-        ([str(checkpoint), "--landmarks", "16"], "it is for --attn nystra or nystro"),
-        ([str(checkpoint), "--attn", "nystra", "--landmarks", "many"], "neither a number"),
-        ([str(checkpoint), "--attn", "nystra", "--iterations", "9"], "iterations 9 is not 1 to 8"),
+        (
+            [str(checkpoint), "--landmarks", "16"],
+            "--landmarks does not apply to --attn full: it is for --attn nystra or nystro",
+        ),
+        (
+            [str(checkpoint), "--attn", "nystra", "--landmarks", "many"],
+            "--landmarks 'many' is not rows and columns",
+        ),
+        (
+            [str(checkpoint), "--attn", "nystra", "--iterations", "9"],
+            "--iterations 9 is not a whole number from 1 to 8",
+        ),
         ([str(checkpoint), "--plan", str(plan), "--attn", "nystra"], "contradict each other"),
         ([str(checkpoint), "--plan", str(plan)], "sites that the network does not have"),
         ([str(checkpoint), "--plan", str(broken)], "unknown key 'colour'"),

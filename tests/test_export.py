@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nystra.export import ExportOptions, Plan, SiteParameters, export_model
+from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
@@ -21,7 +21,7 @@ from nystra.plugins.errors import NystraError, UnsupportedModelError
 from nystra.runtime import Session
 from test_checkpoint import tiny
 
-NYSTRA = Plan(SiteParameters("nystra", (2, 2)))
+NYSTRA = Plan(mechanism("nystra", landmarks=(2, 2)))
 
 
 def checkpoint(folder: Path, **more: Any) -> Path:
@@ -107,7 +107,9 @@ def test_the_inlined_file_gives_the_same_picture(tmp_path: Path) -> None:
     ids=["denoise", "grey", "x3", "real", "jpeg"],
 )
 def test_variants(tmp_path: Path, more: dict[str, Any]) -> None:
-    path = export(tmp_path, ExportOptions(Plan(SiteParameters("nystromformer", (2, 2)))), **more)
+    path = export(
+        tmp_path, ExportOptions(Plan(mechanism("nystromformer", landmarks=(2, 2)))), **more
+    )
     facts = Session(path).facts
     assert facts.scale == more["upscale"]
     assert facts.input_channels == more.get("in_chans", 3)
@@ -186,9 +188,7 @@ def test_absolute_position_embedding_needs_a_static_shape(tmp_path: Path) -> Non
 
 def test_where_linear_attention_cannot_pay(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, window_size=4)
-    result = export_model(
-        path, tmp_path, ExportOptions(Plan(SiteParameters("nystra")), speed=False)
-    )
+    result = export_model(path, tmp_path, ExportOptions(Plan(mechanism("nystra")), speed=False))
     assert any("linear attention cannot pay at 2 sites" in text for text in result.warnings)
 
 
@@ -203,7 +203,7 @@ def test_swinir_m_has_fewer_than_a_thousand_nodes(attn: str) -> None:
         upsampler="pixelshuffle",
     ).eval()
     facts = swinir_facts(network, {"in_chans": 3}, "none")
-    parameters = {site.path: SiteParameters(attn) for site in find_sites(network)}
+    parameters = {site.path: mechanism(attn) for site in find_sites(network)}
     model = trace(swap(network, parameters, "operator"), facts, 20)
     tidy(model, 2, dynamic=True)
     assert len(model.graph.node) < 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.facts import Facts
 from nystra.models.swinir.hyper import swinir_hyper
@@ -75,8 +75,8 @@ def test_paper(name: str) -> None:
     constructor = case.constructor
     if constructor["mech"] == "pnp_nystra":
         columns = {4: 2, 16: 4}[constructor["num_landmarks"]]
-        parameters = SiteParameters(
-            mechanism="nystra",
+        parameters = mechanism(
+            "nystra",
             landmarks=(constructor["num_landmarks"] // columns, columns),
             iterations=constructor["iters"],
             init="batch",

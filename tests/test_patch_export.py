@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from nystra.export import ExportOptions, ExportResult, Plan, SiteParameters, export_model
+from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, resolve
 from nystra.export.cli import main
 from nystra.export.inspection import network_flops
@@ -118,7 +118,7 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
 def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     result = exported(f"csnln{scale}", tmp_path)
     assert result.judgement.passed
-    assert {one.mechanism for one in result.resolved.values()} == {"full"}
+    assert {site.name for site in result.resolved.values()} == {"full"}
     model = onnx.load(str(result.model))
     onnx.checker.check_model(model, full_check=True)
     assert dimensions(model.graph.output[0]) == ["batch", 3, f"{scale}*height", f"{scale}*width"]
@@ -205,15 +205,15 @@ def test_static_inpainting(tmp_path: Path) -> None:
     assert result.judgement.passed
 
 
-@pytest.mark.parametrize("mechanism", ["nystra", "nystromformer"])
+@pytest.mark.parametrize("attn", ["nystra", "nystromformer"])
 @pytest.mark.parametrize("name", sorted(BUILDERS))
-def test_what_does_not_serve_patches_leaves_them_exact(name: str, mechanism: str) -> None:
+def test_what_does_not_serve_patches_leaves_them_exact(name: str, attn: str) -> None:
     network = network_of(name)
-    resolved = resolve(Plan(SiteParameters(mechanism)), network)
+    resolved = resolve(Plan(mechanism(attn)), network)
     assert resolved.keys() == {site.path for site in find_sites(network)}
-    for one in resolved.values():
-        assert one.mechanism == "full"
-        assert one.reason.startswith(f"{mechanism} serves no attention between ")
+    for site in resolved.values():
+        assert site.name == "full"
+        assert site.reason.startswith(f"{attn} serves no attention between ")
 
 
 def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:

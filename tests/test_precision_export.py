@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto
 from safetensors.torch import save_file
 
-from nystra.export import ExportOptions, ExportResult, Plan, SiteParameters, export_model
+from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.cli import main
 from nystra.export.graph.precision import lowering
 from nystra.export.pictures import judged_feeds
@@ -29,7 +29,7 @@ from nystra.runtime.model.references import read_references
 from test_checkpoint import tiny
 from test_patch_export import checkpoint as patch_checkpoint
 
-NYSTRA = Plan(SiteParameters("nystra", (2, 2)))
+NYSTRA = Plan(mechanism("nystra", landmarks=(2, 2)))
 
 
 def checkpoint(folder: Path, **scaled: float) -> Path:
@@ -208,7 +208,7 @@ def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(
 
 def test_a_search_is_judged_by_its_mean(tmp_path: Path) -> None:
     source = patch_checkpoint("inpainting", tmp_path)
-    options = ExportOptions(Plan(SiteParameters("psal")), precision="fp16", speed=False)
+    options = ExportOptions(Plan(mechanism("psal")), precision="fp16", speed=False)
     result = export_model(source, tmp_path, options)
     assert result.judgement.passed
     meta = read_references(_beside(result)).meta
@@ -221,7 +221,7 @@ def test_a_search_is_judged_by_its_mean(tmp_path: Path) -> None:
 def test_a_search_that_rounding_turns_is_refused(tmp_path: Path) -> None:
     loaded = load(checkpoint(tmp_path))
     resolved = {
-        f"layers.0.residual_group.blocks.{place}.attn": SiteParameters("psal") for place in (0, 1)
+        f"layers.0.residual_group.blocks.{place}.attn": mechanism("psal") for place in (0, 1)
     }
     feeds = judged_feeds(loaded.facts, None)
     with pytest.raises(UnsupportedModelError, match="makes the search find other matches"):

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
+from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve, swap
 from nystra.export.cli import export_main
 from nystra.export.graph.bodies import attach_bodies, used_operators
@@ -40,7 +41,7 @@ def checkpoint(folder: Path, network: torch.nn.Module) -> Path:
 
 
 def built(
-    network: torch.nn.Module, facts: Facts, parameters: SiteParameters, path: Path
+    network: torch.nn.Module, facts: Facts, parameters: Mechanism, path: Path
 ) -> onnx.ModelProto:
     model = trace(swap(network, resolve(Plan(parameters), network), "operator"), facts, 20)
     tidy(model, facts.scale, dynamic=True, extra=facts.extra_inputs)
@@ -56,7 +57,7 @@ def colour(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("psal")
     torch.manual_seed(0)
     loaded = load(checkpoint(folder, Colorization(channels=4, patch=3)))
-    parameters = SiteParameters("psal", neighbors=2, search_iterations=2, patch_size=3)
+    parameters = mechanism("psal", neighbors=2, search_iterations=2, patch_size=3)
     path = folder / "colour.onnx"
     model = built(loaded.network, loaded.facts, parameters, path)
     resolved = resolve(Plan(parameters), loaded.network)
@@ -129,7 +130,7 @@ def test_few_pixels_that_differ_by_much_pass_and_many_do_not() -> None:
 
 def test_exact_plans_have_no_second_tolerance(colour: Any) -> None:
     loaded = colour[0]
-    resolved = resolve(Plan(SiteParameters()), loaded.network)
+    resolved = resolve(Plan(mechanism("full")), loaded.network)
     references = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
     assert "mean_tolerances" not in references.meta
 
@@ -155,7 +156,7 @@ def test_shifted_windows_with_bias_and_mask(tmp_path: Path) -> None:
     torch.manual_seed(1)
     network = Windowed().eval()
     facts = Facts("test", "restoration", 1, 3, 6, (0.0, 1.0), (4, 4), 1, 1, "supported", "fp32", "")
-    parameters = SiteParameters("psal", neighbors=3, search_iterations=1)
+    parameters = mechanism("psal", neighbors=3, search_iterations=1)
     built(network, facts, parameters, tmp_path / "model.onnx")
     twin = swap(network, resolve(Plan(parameters), network))
     image = torch.rand(2, 3, 9, 6, generator=torch.Generator().manual_seed(0))

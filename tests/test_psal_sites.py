@@ -1,6 +1,5 @@
-"""Mechanism psal at every kind of site: with all keys it is exact attention; plan and flags."""
+"""Mechanism psal at every kind of site: with all keys it is exact attention; its plan."""
 
-import argparse
 import json
 from typing import Any
 
@@ -8,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nystra.export.attention.mechanism import SiteParameters, mechanism
+from nystra.export.attention.computing import computing
 from nystra.export.attention.plan import Plan, parse_plan
+from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve, swap
-from nystra.export.commands.common import add_plan_arguments, plan_from
 from nystra.models.colorization.network import Colorization
 from nystra.models.contextual_attention.network import ContextualAttention
 from nystra.models.csnln.network import CrossScaleAttention
@@ -45,7 +44,7 @@ def patch_maps(geometry: PatchGeometry) -> list[Tensor]:
 
 
 def at(site: Any, name: str = "psal", form: Any = "plain", **parameters: Any) -> Any:
-    return mechanism(SiteParameters(name, **parameters), site, form)
+    return computing(mechanism(name, **parameters), site, form)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -169,14 +168,13 @@ def test_map_sites_are_exact_in_local_windows() -> None:
 
 def test_a_window_with_fewer_tokens_than_neighbours_keeps_full_attention() -> None:
     geometry = WindowGeometry(1, 2, 2, (4, 4), (0, 0), False, 1.0)
-    assert SiteParameters("psal", neighbors=16).fitted(geometry).mechanism == "psal"
-    fitted = SiteParameters("psal", neighbors=17).fitted(geometry)
-    assert fitted.mechanism == "full"
-    assert "more neighbours than tokens of the 4x4 window" in fitted.reason
+    assert mechanism("psal", neighbors=16).fits(geometry) == ""
+    reason = mechanism("psal", neighbors=17).fits(geometry)
+    assert reason == "more neighbours than tokens of the 4x4 window"
 
 
 def test_a_psal_plan_survives_its_json() -> None:
-    parameters = SiteParameters(
+    parameters = mechanism(
         "psal", neighbors=5, search_iterations=2, patch_size=7, metric="l2", seed=9,
         temperature=0.5, aggregate=True, full_size=True, local_window=16, mask="none",
     )  # fmt: skip
@@ -188,14 +186,14 @@ def test_a_psal_plan_survives_its_json() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("neighbors", 33, "neighbors 33 is not 1 to 32"),
-        ("patch_size", 4, "0 \\(the site's\\) or an odd number"),
-        ("metric", "l1", "one of site, l2, dot, cosine"),
-        ("seed", 4096, "0 to 4095"),
-        ("temperature", 0.0, "above 0"),
-        ("aggregate", 1, "not of type bool"),
-        ("search_iterations", 17, "1 to 16"),
-        ("local_window", 0, "1 to 1024"),
+        ("neighbors", 33, "neighbors 33 is not a whole number from 1 to 32"),
+        ("patch_size", 4, "0 \\(the network's\\) or an odd number"),
+        ("metric", "l1", "site, l2, dot or cosine"),
+        ("seed", 4096, "a whole number from 0 to 4095"),
+        ("temperature", 0.0, "a number from 1e-06 to 1e\\+06"),
+        ("aggregate", 1, "aggregate 1 is not true or false"),
+        ("search_iterations", 17, "a whole number from 1 to 16"),
+        ("local_window", 0, "a whole number from 1 to 1024"),
         ("neighbours", 3, "unknown key 'neighbours'"),
     ],
 )
@@ -205,41 +203,9 @@ def test_bad_parameters(key: str, value: Any, message: str) -> None:
         parse_plan(document)
 
 
-def parsed(*arguments: str) -> Plan:
-    parser = argparse.ArgumentParser()
-    add_plan_arguments(parser)
-    return plan_from(parser.parse_args(arguments))
-
-
-def test_flags_make_the_plan() -> None:
-    plan = parsed(
-        "--attn", "psal", "--neighbors", "8", "--search-iterations", "3", "--seed", "2",
-        "--patch-size", "5", "--metric", "dot", "--temperature", "2", "--aggregate",
-        "--full-size", "--local-window", "64",
-    )  # fmt: skip
-    assert plan.default == SiteParameters(
-        "psal", neighbors=8, search_iterations=3, seed=2, patch_size=5, metric="dot",
-        temperature=2.0, aggregate=True, full_size=True, local_window=64,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--neighbors", "3"], "--neighbors says nothing to --attn full: it is for --attn psal"),
-        (["--attn", "psal", "--landmarks", "16"], "--landmarks says nothing to --attn psal"),
-        (["--attn", "nystra", "--full-size"], "--full-size says nothing to --attn nystra"),
-        (["--plan", "a.json", "--seed", "1"], "--plan and --seed contradict each other"),
-    ],
-)
-def test_flags_that_do_not_fit(arguments: list[str], message: str) -> None:
-    with pytest.raises(NystraError, match=message):
-        parsed(*arguments)
-
-
 def test_operator_form_equals_plain_form() -> None:
     network = Colorization(channels=4, patch=3).eval()
-    resolved = resolve(Plan(SiteParameters("psal", aggregate=True)), network)
+    resolved = resolve(Plan(mechanism("psal", aggregate=True)), network)
     generator = torch.Generator().manual_seed(0)
     grey, reference = (torch.rand(2, c, 9, 11, generator=generator) for c in (1, 3))
     with torch.no_grad():

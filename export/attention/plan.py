@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
-from .mechanism import SiteParameters
+from ...plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
+from ...plugins.strict_json import parse_json, read_json
+from .full.parameters import Full
+from .mechanism import Mechanism
+from .parameter import Number
+from .registry import mechanism_class, refuse_foreign
 
 SCHEMA_VERSION = 1
-_PARAMETERS = {f.name: f for f in fields(SiteParameters)}
-
-
-def parse_landmarks(text: str) -> tuple[int, int]:
-    """Return rows and columns of ``4x4`` or of a number: the most square grid, rows first.
-
-    Raises:
-        NystraError: neither form.
-    """
-    try:
-        if "x" in text:
-            rows, columns = (int(part) for part in text.split("x"))
-        else:
-            count = int(text)
-            rows = max(r for r in range(1, int(count**0.5) + 1) if count % r == 0)
-            columns = count // rows
-    except ValueError:
-        raise NystraError(
-            f"landmarks {text!r} is neither a number such as 16 nor a grid such as 4x4"
-        ) from None
-    return rows, columns
+_KEYS = {"schema_version", "source_sha256", "window", "default", "sites"}
+_SIDE = Number.of(WINDOWS, "window_h", default=1)
 
 
 @dataclass(frozen=True)
@@ -40,19 +25,19 @@ class Plan:
     """Mechanism and parameters for every site.
 
     Attributes:
-        default: what a site gets that is not named.
-        sites: exact path to parameters.
-        window: the window the plan was made for, or None.
-        source_sha256: of the checkpoint it was made for, or "".
+        default: What a site gets that is not named.
+        sites: Exact path to mechanism.
+        window: The window the plan was made for, or None.
+        source_sha256: Of the checkpoint it was made for, or "".
     """
 
-    default: SiteParameters = field(default_factory=SiteParameters)
-    sites: dict[str, SiteParameters] = field(default_factory=dict)
+    default: Mechanism = field(default_factory=Full)
+    sites: dict[str, Mechanism] = field(default_factory=dict)
     window: tuple[int, int] | None = None
     source_sha256: str = ""
 
-    def at(self, path: str) -> SiteParameters:
-        """Return the parameters of one site."""
+    def at(self, path: str) -> Mechanism:
+        """Return the mechanism of one site."""
         return self.sites.get(path, self.default)
 
     def refuse_unknown_sites(self, known: Sequence[str]) -> None:
@@ -65,10 +50,10 @@ class Plan:
                 "('nystra inspect CHECKPOINT' lists them)"
             )
 
-    def full(self) -> Plan:
-        """Return the plan that computes exact attention everywhere, with the same masks."""
-        sites = {path: one.as_full() for path, one in self.sites.items()}
-        return replace(self, default=self.default.as_full(), sites=sites)
+    def keep_full(self, paths: Iterable[str]) -> Plan:
+        """Return the plan that computes exact attention at these sites, with the same masks."""
+        kept = {path: Full.instead_of(self.at(path)) for path in paths}
+        return replace(self, sites=self.sites | kept)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form; ``parse_plan`` reads it back."""
@@ -76,7 +61,7 @@ class Plan:
             "schema_version": SCHEMA_VERSION,
             "source_sha256": self.source_sha256,
             "default": self.default.as_dict(),
-            "sites": {path: one.as_dict() for path, one in self.sites.items()},
+            "sites": {path: site.as_dict() for path, site in self.sites.items()},
         }
         if self.window is not None:
             document["window"] = list(self.window)
@@ -87,46 +72,55 @@ def read_plan(path: str | Path) -> Plan:
     """Read a plan file.
 
     Raises:
-        NystraError: no such file, not JSON, unknown keys, values out of range.
+        NystraError: No such file, not JSON within bounds, unknown keys, values out of range.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        document = json.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise NystraError(f"the plan {path} cannot be read: {error}") from error
-    except json.JSONDecodeError as error:
-        raise NystraError(f"the plan {path} is not JSON: {error}") from error
+    return _parsed(read_json(path, "the plan"), f"the plan {path}")
+
+
+def decode_plan(text: str, where: str) -> Plan:
+    """Return the plan of a JSON text, such as a model file's metadata.
+
+    Args:
+        text: The JSON.
+        where: How errors call it.
+
+    Raises:
+        NystraError: As `read_plan`.
+    """
+    return _parsed(parse_json(text, where), where)
+
+
+def _parsed(document: Any, where: str) -> Plan:
     try:
         return parse_plan(document)
     except NystraError as error:
-        raise NystraError(f"the plan {path}: {error}") from error
+        raise NystraError(f"{where}: {error}") from error
 
 
 def parse_plan(document: Any) -> Plan:
     """Return the plan of a decoded JSON document.
 
     Raises:
-        NystraError: unknown keys, wrong types, values out of range, another schema version.
+        NystraError: Unknown keys, wrong types, values out of range, another schema version.
     """
-    _refuse_keys(
-        document, {"schema_version", "source_sha256", "window", "default", "sites"}, "plan"
-    )
+    _refuse_keys(document, _KEYS, "plan")
     if document.get("schema_version") != SCHEMA_VERSION:
         raise NystraError(
-            f"schema_version {document.get('schema_version')!r}; this nystra reads {SCHEMA_VERSION}"
+            f"schema_version {document.get('schema_version')!r:.40}; this nystra reads "
+            f"{SCHEMA_VERSION}"
         )
-    window = document.get("window")
-    if window is not None:
-        window = _grid(window, "window")
-    default = _parse_site(document.get("default", {}), SiteParameters(), "default")
+    default = _parse_site(document.get("default", {}), Full(), "default")
     sites = document.get("sites", {})
     if not isinstance(sites, dict):
         raise NystraError("'sites' is not an object of path to parameters")
+    sha256 = document.get("source_sha256", "")
+    if not isinstance(sha256, str):
+        raise NystraError(f"source_sha256 {sha256!r:.40} is not a text")
     return Plan(
         default=default,
-        sites={path: _parse_site(one, default, f"site {path}") for path, one in sites.items()},
-        window=window,
-        source_sha256=str(document.get("source_sha256", "")),
+        sites={path: _parse_site(site, default, f"site {path}") for path, site in sites.items()},
+        window=_parse_window(document.get("window")),
+        source_sha256=sha256,
     )
 
 
@@ -136,29 +130,32 @@ def _refuse_keys(document: Any, known: set[str], where: str) -> None:
     unknown = sorted(set(document) - known)
     if unknown:
         raise NystraError(
-            f"unknown key {unknown[0]!r} in {where}; known are {', '.join(sorted(known))}"
+            f"unknown key {unknown[0]!r:.40} in {where}; known are {', '.join(sorted(known))}"
         )
 
 
-def _grid(value: Any, where: str) -> tuple[int, int]:
-    if not (isinstance(value, list) and len(value) == 2 and all(type(v) is int for v in value)):
-        raise NystraError(f"{where} {value!r} is not [rows, columns]")
-    return value[0], value[1]
+def _parse_window(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not (isinstance(value, list) and len(value) == 2):
+        raise NystraError(f"window {value!r:.40} is not [rows, columns]")
+    rows, columns = (_SIDE.accept("window", side) for side in value)
+    return rows, columns
 
 
-def _parse_site(document: Any, base: SiteParameters, where: str) -> SiteParameters:
-    _refuse_keys(document, set(_PARAMETERS), where)
-    values: dict[str, Any] = {}
-    for key, value in document.items():
-        if key == "reason":
-            continue
-        expected = type(getattr(base, key))
-        if key == "landmarks":
-            values[key] = _grid(value, f"{where}: landmarks")
-        elif expected is float and type(value) in (int, float):
-            values[key] = float(value)
-        elif type(value) is expected:
-            values[key] = value
-        else:
-            raise NystraError(f"{where}: {key} {value!r} is not of type {expected.__name__}")
-    return replace(base, reason="", **values)
+def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
+    """Return the mechanism of a site; what is not given is as in ``base``, where both have it."""
+    if not isinstance(document, dict):
+        raise NystraError(f"{where} is not a JSON object")
+    given = {key: value for key, value in document.items() if key != "reason"}
+    name = given.pop("mechanism", base.name)
+    try:
+        if not isinstance(name, str):
+            raise NystraError(f"mechanism {name!r:.40} is not a text")
+        kind = mechanism_class(name)
+        for key in given:
+            refuse_foreign(key, key, kind)
+        shared = {key: value for key, value in base.values().items() if key in kind.parameters()}
+        return kind(**shared | given)
+    except NystraError as error:
+        raise NystraError(f"{where}: {error}") from None

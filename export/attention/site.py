@@ -12,7 +12,10 @@ from torch import nn
 
 from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
 from ...plugins.errors import UnsupportedModelError
-from .mechanism import AnySite, Form, SiteParameters, mechanism, serves, unserved
+from .as_trained.parameters import AsTrained
+from .computing import AnySite, Form, as_trained, computing, unserved
+from .full.parameters import Full
+from .mechanism import Mechanism
 from .plan import Plan
 
 
@@ -61,41 +64,47 @@ def find_sites(network: nn.Module) -> list[Site]:
     return sites
 
 
-def resolve(plan: Plan, network: nn.Module) -> dict[str, SiteParameters]:
+def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
     """Return what the plan does at every site of a network.
 
-    A site where the planned mechanism is undefined (a region border cuts a landmark cell) or
-    impossible, or whose kind it does not serve, gets ``full``, with the reason.
+    A site that the planned mechanism does not serve, or where it is undefined (a region border
+    cuts a landmark cell), stays as trained, with the reason. As trained is ``full`` where the
+    network came with exact softmax attention.
 
     Raises:
         NystraError: the plan names a site that the network does not have.
     """
     sites = find_sites(network)
     plan.refuse_unknown_sites([site.path for site in sites])
-    resolved = {}
-    for site in sites:
-        parameters = plan.at(site.path)
-        if not serves(parameters.mechanism, site.module):
-            parameters = parameters.as_full(unserved(parameters.mechanism, site.module))
-        elif isinstance(site.module, WindowSite):
-            parameters = parameters.fitted(site.module.geometry)
-        resolved[site.path] = parameters
-    return resolved
+    return {site.path: _resolved(plan.at(site.path), site.module) for site in sites}
 
 
-def swap(
-    network: nn.Module, resolved: Mapping[str, SiteParameters], form: Form = "plain"
-) -> nn.Module:
+def _resolved(planned: Mechanism, site: AnySite) -> Mechanism:
+    if isinstance(planned, AsTrained):
+        return as_trained(site)
+    reason = unserved(planned, site)
+    if not reason:
+        return planned
+    own = as_trained(site)
+    return Full.instead_of(planned, reason) if isinstance(own, Full) else AsTrained(reason=reason)
+
+
+def neutral(network: nn.Module) -> dict[str, Mechanism]:
+    """Return what every site of a network came with, which every plan is compared with."""
+    return {site.path: as_trained(site.module) for site in find_sites(network)}
+
+
+def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "plain") -> nn.Module:
     """Return a copy of a network, weights shared, whose sites compute as planned.
 
     Args:
         network: left as it is.
-        resolved: parameters of every site, from ``resolve``.
+        resolved: mechanism of every site, from ``resolve``.
         form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
     """
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
     twin = copy.deepcopy(network, shared)
     for site in find_sites(twin):
-        chosen: Any = mechanism(resolved[site.path], site.module, form)
+        chosen: Any = computing(resolved[site.path], site.module, form)
         site.module.mechanism = chosen
     return twin

@@ -8,18 +8,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import picture_size
 
-if TYPE_CHECKING:
-    from ..attention.plan import Plan
-
 BACKEND_NAMES = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt")
 """The runtime's table of backends, without importing it."""
-
-MECHANISM_NAMES = ("full", "nystra", "nystromformer", "psal")
 
 
 def parse_sizes(flag: str, text: str) -> list[dict[str, int]]:
@@ -65,45 +60,6 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="another hyper-parameter, its value in JSON or text; may be repeated",
     )
-
-
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how attention is computed."""
-    parser.add_argument(
-        "--attn", metavar="MECHANISM", help=f"{', '.join(MECHANISM_NAMES)} (default: full)"
-    )
-    parser.add_argument(
-        "--landmarks", metavar="N|RxC", help="landmarks of a window, 16 or 4x4 (default: 4x4)"
-    )
-    parser.add_argument("--iterations", type=int, metavar="N", help="of the pseudoinverse, 1 to 8")
-    parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
-    search = parser.add_argument_group("--attn psal")
-    search.add_argument(
-        "--neighbors", type=int, metavar="K", help="matches of a query, 1 to 32 (default: 3)"
-    )
-    search.add_argument(
-        "--search-iterations", type=int, metavar="N", help="of the search, 1 to 16 (default: 5)"
-    )
-    search.add_argument(
-        "--patch-size", type=int, metavar="P", help="of patch sites, odd (default: the network's)"
-    )
-    search.add_argument(
-        "--metric", help="of patch sites: site, l2, dot or cosine (default: site, the network's)"
-    )
-    search.add_argument("--seed", type=int, metavar="N", help="of the search, 0 to 4095")
-    search.add_argument(
-        "--temperature", type=float, metavar="T", help="divides the network's logits (default: 1)"
-    )
-    search.add_argument(
-        "--aggregate", action="store_true", default=None, help="use the matches of neighbours too"
-    )
-    search.add_argument(
-        "--full-size",
-        action="store_true",
-        default=None,
-        help="compare unshrunk maps and paste single pixels",
-    )
-    search.add_argument("--local-window", type=int, metavar="N", help="of map sites (default: 32)")
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,39 +137,6 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
             raise NystraError(f"{flag} and --set {key} contradict each other: give one")
         hyper[key] = value
     return hyper
-
-
-def plan_from(args: argparse.Namespace) -> Plan:
-    """Return the plan given on the command line.
-
-    Raises:
-        NystraError: an unknown mechanism, a flag that it does not read, or --plan together with
-            the flags it excludes.
-    """
-    from ..attention.mechanism import MECHANISMS, PARAMETERS, SiteParameters
-    from ..attention.plan import Plan, parse_landmarks, read_plan
-
-    names = sorted({name for row in PARAMETERS.values() for name in row})
-    flags = {name: f"--{name.replace('_', '-')}" for name in names}
-    every = {name: getattr(args, name, None) for name in names}
-    values: dict[str, Any] = {name: one for name, one in every.items() if one is not None}
-    if args.plan is not None:
-        given = [*(["--attn"] if args.attn is not None else []), *(flags[one] for one in values)]
-        if given:
-            raise NystraError(f"--plan and {given[0]} contradict each other: the plan says it all")
-        return read_plan(args.plan)
-    name = args.attn or "full"
-    if name not in MECHANISMS:
-        raise NystraError(f"--attn {name!r} is unknown; known are {', '.join(MECHANISMS)}")
-    for one in values:
-        if one not in PARAMETERS[name]:
-            users = [user for user, row in PARAMETERS.items() if one in row]
-            raise NystraError(
-                f"{flags[one]} says nothing to --attn {name}: it is for --attn {' or '.join(users)}"
-            )
-    if "landmarks" in values:
-        values["landmarks"] = parse_landmarks(args.landmarks)
-    return Plan(default=SiteParameters(mechanism=name, **values))
 
 
 def print_json(document: Any) -> None:

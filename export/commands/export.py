@@ -10,14 +10,13 @@ from ...plugins.errors import NystraError
 from .common import (
     add_checkpoint_arguments,
     add_output_arguments,
-    add_plan_arguments,
     hyper_from,
-    plan_from,
     print_json,
     print_table,
     steps,
     warn,
 )
+from .plan_flags import add_plan_arguments, plan_from
 
 if TYPE_CHECKING:
     from ..judge import Judgement
@@ -123,7 +122,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "nodes": result.nodes,
         "precision": result.precision,
         "bytes": result.model.stat().st_size,
-        "sites": {path: one.as_dict() for path, one in result.resolved.items()},
+        "sites": {path: site.as_dict() for path, site in result.resolved.items()},
         "against_torch": result.judgement.as_dict(),
         "fidelity": result.fidelity.as_dict(),
         "speed": None if result.speed is None else result.speed.as_dict(),
@@ -133,8 +132,8 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
 
 def _print(result: ExportResult) -> None:
     counts: dict[str, int] = {}
-    for one in result.resolved.values():
-        counts[one.mechanism] = counts.get(one.mechanism, 0) + 1
+    for site in result.resolved.values():
+        counts[site.name] = counts.get(site.name, 0) + 1
     attention = ", ".join(f"{name} at {count} sites" for name, count in counts.items())
     rows = [
         ("model", str(result.model)),

@@ -11,15 +11,14 @@ from ...plugins.errors import BackendUnavailableError
 from .common import (
     add_checkpoint_arguments,
     add_output_arguments,
-    add_plan_arguments,
     add_session_arguments,
     hyper_from,
-    plan_from,
     print_json,
     print_table,
     steps,
     warn,
 )
+from .plan_flags import add_plan_arguments, plan_from
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
@@ -42,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _inspect_checkpoint(args: argparse.Namespace) -> int:
+    from ..attention.advice import plan_warnings
     from ..attention.site import resolve
     from ..inspection import inspect_network
     from ..pictures import calibration_feeds
-    from ..stages.planning import plan_warnings
     from ..stages.preparing import load_for
 
     with steps(args) as progress:
@@ -76,18 +75,13 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     )
     rows = [("site", "tokens", "FLOPs", "bias", "plan", "error", "guarded")]
     for one in reports:
-        what = one.parameters.mechanism
-        if what != "full":
-            what += " {}x{}, {} iterations".format(
-                *one.parameters.landmarks, one.parameters.iterations
-            )
         rows.append(
             (
                 one.path,
                 "any" if one.tokens is None else str(one.tokens),
                 f"{one.flops_share:.1%}",
                 "-" if one.bias is None else f"{one.bias:.2f}",
-                what,
+                str(one.planned),
                 "-" if one.error is None else f"{one.error:.2%}",
                 "-" if one.guarded is None else f"{one.guarded:.2%}",
             )

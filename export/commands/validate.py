@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +116,7 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
         return read_references(args.references or args.model.with_suffix(".npz"))
     if args.references is not None:
         raise NystraError("--checkpoint and --references contradict each other: give one")
-    from ..attention.plan import parse_plan
+    from ..attention.plan import decode_plan
     from ..attention.site import resolve
     from ..pictures import judged_feeds
     from ..references import record_references
@@ -126,7 +125,7 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
 
     if "nystra.attention" not in metadata:
         raise NystraError(f"{args.model} carries no plan: it was not written by nystra-export")
-    plan = parse_plan(json.loads(metadata["nystra.attention"]))
+    plan = decode_plan(metadata["nystra.attention"], f"the plan in {args.model}")
     progress("load")
     loaded = load_for(args.checkpoint, plan, hyper_from(args))
     if plan.source_sha256 != loaded.checkpoint.sha256:

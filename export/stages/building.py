@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from ..attention.mechanism import SiteParameters
+from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from ..graph.bodies import attach_bodies, inline_bodies
 from ..graph.tidy import tidy
@@ -24,7 +24,7 @@ class Built:
     Attributes:
         model: What is written, still without metadata.
         outcome: What the transform did, with the twin; None where there is none.
-        full: The same with full attention, to be timed against; None where nothing is timed.
+        full: The same as the network came, to be timed against; None where nothing is timed.
     """
 
     model: onnx.ModelProto
@@ -40,14 +40,16 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         UnsupportedModelError: The transform finds nothing to change.
     """
     model, outcome = _graph(prepared, planned.resolved, progress)
-    timed = prepared.options.speed and prepared.options.precision != "bf16" and not planned.is_full
-    full = _graph(prepared, planned.exact, progress)[0] if timed else None
+    timed = (
+        prepared.options.speed and prepared.options.precision != "bf16" and not planned.is_neutral
+    )
+    full = _graph(prepared, planned.neutral, progress)[0] if timed else None
     return Built(model, outcome, full)
 
 
 def _graph(
     prepared: Prepared,
-    resolved: Mapping[str, SiteParameters],
+    resolved: Mapping[str, Mechanism],
     progress: Callable[[str], None],
 ) -> tuple[onnx.ModelProto, Outcome | None]:
     options, facts, transform = prepared.options, prepared.loaded.facts, prepared.transform

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from torch import nn
 
 from ...runtime.model.references import References
+from ..attention.advice import improvements
 from ..fidelity import Fidelity, measure_fidelity
 from ..judge import Judgement, judge
 from ..references import record_references
@@ -71,7 +73,8 @@ def judge_all(
             smallest = min(prepared.feeds, key=lambda feeds: feeds["input"].size)
             speed = compare_speed(trial, full, smallest)
     minimum = options.min_psnr
-    below = _below(fidelity, FIDELITY_WARNING if minimum is None else minimum)
+    wanted = FIDELITY_WARNING if minimum is None else minimum
+    below = _below(fidelity, wanted, network, planned)
     warnings = () if built.outcome is None else tuple(built.outcome.sentences())
     failures = tuple(judgement.faults)
     if minimum is None:
@@ -86,13 +89,14 @@ def _saved(path: Path, model: onnx.ModelProto) -> Path:
     return path
 
 
-def _below(fidelity: Fidelity, wanted: float) -> tuple[str, ...]:
+def _below(
+    fidelity: Fidelity, wanted: float, network: nn.Module, planned: Planned
+) -> tuple[str, ...]:
     if fidelity.mean >= wanted:
         return ()
-    worst = ", ".join(f"{cost.path} ({cost.error:.0%} off)" for cost in fidelity.sites[:3])
-    text = (
-        f"the plan gives {fidelity.mean:.1f} dB against full attention, below {wanted:.1f} dB. "
-        f"Worst sites: {worst}. Try full attention there (--plan), more --landmarks, "
-        "or --attn nystromformer"
-    )
+    text = f"the plan gives {fidelity.mean:.1f} dB against full attention, below {wanted:.1f} dB"
+    if fidelity.sites:
+        worst = ", ".join(f"{cost.path} ({cost.error:.0%} off)" for cost in fidelity.sites[:3])
+        tries = improvements(network, planned.resolved, fidelity.sites[0].path)
+        text += f". Worst sites: {worst}. Try {tries}"
     return (text,)

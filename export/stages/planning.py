@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...models.loading import LoadedModel
 from ...plugins.errors import NystraError
 from ...runtime.files.writing import check_writable_folder
-from ..attention.mechanism import SiteParameters
+from ..attention.advice import plan_warnings
+from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
-from ..attention.site import find_sites, resolve
-from ..naming import attention_label, output_path
+from ..attention.site import neutral, resolve
+from ..naming import output_path
 from .preparing import Prepared
 
 
@@ -22,28 +21,25 @@ class Planned:
 
     Attributes:
         plan: As it is written: every site, the window, the checkpoint.
+        neutral: What every site came with, which the plan is compared with.
         target: The model file.
         warnings: One sentence each.
     """
 
     plan: Plan
+    neutral: dict[str, Mechanism]
     target: Path
     warnings: tuple[str, ...]
 
     @property
-    def resolved(self) -> dict[str, SiteParameters]:
-        """Parameters of every site."""
+    def resolved(self) -> dict[str, Mechanism]:
+        """Mechanism of every site."""
         return self.plan.sites
 
     @property
-    def exact(self) -> dict[str, SiteParameters]:
-        """Full attention at every site, with the same masks."""
-        return {path: parameters.as_full() for path, parameters in self.resolved.items()}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the plan is full attention itself."""
-        return attention_label(self.resolved) == "full"
+    def is_neutral(self) -> bool:
+        """Whether the plan is what the network came with."""
+        return self.resolved == self.neutral
 
 
 def make_plan(prepared: Prepared, output: Path) -> Planned:
@@ -83,44 +79,4 @@ def make_plan(prepared: Prepared, output: Path) -> Planned:
         source_sha256=loaded.checkpoint.sha256,
     )
     warnings = (*loaded.warnings, *plan_warnings(asked, loaded, resolved))
-    return Planned(written, target, warnings)
-
-
-def plan_warnings(
-    plan: Plan, loaded: LoadedModel, resolved: Mapping[str, SiteParameters]
-) -> list[str]:
-    """Return what the user of a plan should know: one sentence each."""
-    warnings = []
-    sha = loaded.checkpoint.sha256
-    if plan.source_sha256 and plan.source_sha256 != sha:
-        warnings.append(
-            f"the plan was made for another checkpoint ({plan.source_sha256[:12]}..., "
-            f"this one is {sha[:12]}...)"
-        )
-    linear = [s for s in find_sites(loaded.network) if resolved[s.path].pools]
-    biases = [site.bias_size for site in linear if site.bias_size is not None]
-    if biases:
-        warnings.append(
-            f"the relative position bias of {len(biases)} sites is dropped "
-            f"(largest entry {max(biases):.2f} in logits)"
-        )
-    small = [
-        s for s in linear if s.tokens is not None and s.tokens <= 2 * _landmarks(resolved[s.path])
-    ]
-    if small:
-        site = small[0]
-        warnings.append(
-            f"linear attention cannot pay at {len(small)} sites: {site.tokens} tokens, "
-            f"{_landmarks(resolved[site.path])} landmarks at {site.path}; --attn full is exact "
-            "and faster there"
-        )
-    reasons = [parameters.reason for parameters in resolved.values() if parameters.reason]
-    warnings += [
-        f"{reasons.count(reason)} sites keep full attention: {reason}"
-        for reason in sorted(set(reasons))
-    ]
-    return warnings
-
-
-def _landmarks(parameters: SiteParameters) -> int:
-    return parameters.landmarks[0] * parameters.landmarks[1]
+    return Planned(written, neutral(loaded.network), target, warnings)

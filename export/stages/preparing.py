@@ -67,15 +67,27 @@ def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedMo
     """Load a checkpoint at the window that a plan is for.
 
     Raises:
-        NystraError: The checkpoint is bad, or the plan is for another window than asked.
+        NystraError: The checkpoint is bad, or the plan is for another window than asked, or than
+            this checkpoint was trained at where it was made for another one.
     """
-    hyper = dict(hyper)
+    asked = dict(hyper)
     if plan.window is not None:
-        asked = hyper.setdefault("window_size", list(plan.window))
-        sides = [asked, asked] if isinstance(asked, int) else list(asked)
+        window = asked.setdefault("window_size", list(plan.window))
+        sides = [window, window] if isinstance(window, int) else list(window)
         if sides != list(plan.window):
-            raise NystraError(f"the plan is for window {plan.window}, but window {asked} was given")
-    return load(checkpoint, **hyper)
+            raise NystraError(
+                f"the plan is for window {plan.window}, but window {window} was given"
+            )
+    loaded = load(checkpoint, **asked)
+    foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
+    if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
+        rows, columns = plan.window
+        raise NystraError(
+            f"the plan was made for another checkpoint, at window {rows}x{columns}, which "
+            f"{checkpoint.name} was not trained at: give --window {rows} to run it there, or "
+            "take 'window' out of the plan"
+        )
+    return loaded
 
 
 def _trained(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:

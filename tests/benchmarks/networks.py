@@ -18,7 +18,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor, nn
 
-from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.registry import mechanism as planned
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.bodies import attach_bodies, inline_bodies
 from nystra.export.graph.tidy import tidy
@@ -114,7 +114,7 @@ def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
 def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
     net = network(name)
     facts = swinir_facts(net, {"in_chans": 3}, "none")
-    parameters = {site.path: SiteParameters(mechanism) for site in find_sites(net)}
+    parameters = {site.path: planned(mechanism) for site in find_sites(net)}
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, 2, dynamic=True)
     attach_bodies(model, OPSET)

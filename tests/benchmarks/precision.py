@@ -24,7 +24,8 @@ import onnx
 import torch
 from safetensors.torch import load_file, save_file
 
-from nystra.export import Plan, SiteParameters
+from nystra.export import Plan
+from nystra.export import mechanism as planned
 from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.bodies import attach_bodies
 from nystra.export.graph.precision.lowering import Lowered, lower_model
@@ -112,7 +113,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     """Print the rows of one network."""
     loaded = load(path)
     facts = loaded.facts
-    resolved = resolve(Plan(SiteParameters(mechanism)), loaded.network)
+    resolved = resolve(Plan(planned(mechanism)), loaded.network)
     plain = swap(loaded.network, resolved)
     feeds: list[Any] = judged_feeds(facts, None)
     base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
@@ -132,7 +133,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
             stream = max(stream, *largest_values(base, [name], feeds[:1]).values())
         except NystraError:  # an Add of sizes, not of maps
             continue
-    searching = any(one.searches for one in resolved.values())
+    searching = any(site.has_near_ties for site in resolved.values())
     for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
         name = f"{precision}-tensorrt" if tensorrt else precision
         model = onnx.ModelProto.FromString(base.SerializeToString())

@@ -10,8 +10,9 @@ from quality_measure import WHOLE, PictureSet, measure, planned
 from quality_tables import Engine, Models, Progress, Row, label, nystra, nystromformer
 
 from nystra.export import ExportOptions, export_model
-from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
+from nystra.export.attention.registry import mechanism
 from nystra.models import LoadedModel
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import library_path
@@ -22,17 +23,17 @@ from nystra.runtime.session import Session
 from nystra.runtime.timing.bench import LIBRARY_BACKEND, bench, session_configuration
 
 TIMED = (
-    SiteParameters(),
+    mechanism("full"),
     *(nystra(m) for m in (8, 16, 32)),
     nystra(16, 2),
     nystra(16, 6, 0.0),
     nystra(16, mask="none"),
     nystromformer(16),
 )
-COMPARED = (SiteParameters(), nystra(16), nystra(8, 1), nystra(16, 6, 0.0), nystromformer(16))
+COMPARED = (mechanism("full"), nystra(16), nystra(8, 1), nystra(16, 6, 0.0), nystromformer(16))
 
 
-def export(model: LoadedModel, parameters: SiteParameters, folder: Path) -> Path:
+def export(model: LoadedModel, parameters: Mechanism, folder: Path) -> Path:
     """Return the file of a plan.
 
     Each mechanism is exported once; since every parameter is an attribute of the nodes, the other
@@ -40,9 +41,9 @@ def export(model: LoadedModel, parameters: SiteParameters, folder: Path) -> Path
     """
     source = model.checkpoint
     stem = f"{source.path.stem}-{source.sha256[:8]}"
-    base = folder / f"{stem}-{parameters.mechanism}.onnx"
+    base = folder / f"{stem}-{parameters.name}.onnx"
     if not base.exists():
-        options = ExportOptions(Plan(default=SiteParameters(parameters.mechanism)), speed=False)
+        options = ExportOptions(Plan(default=mechanism(parameters.name)), speed=False)
         export_model(source.path, base, options)
     graph = onnx.load(str(base))
     values: dict[str, float] = {
@@ -73,7 +74,7 @@ def session_engine(folder: Path, threads: int) -> Engine:
     """
     library = library_path()
 
-    def engine(model: LoadedModel, parameters: SiteParameters, change: object) -> Session:
+    def engine(model: LoadedModel, parameters: Mechanism, change: object) -> Session:
         if change is not None:
             raise NystraError("files are measured as they are, without changes to the network")
         return Session(export(model, parameters, folder), "ort-cpu", threads, library)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra import Windows
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import find_sites, resolve, swap
@@ -60,9 +60,7 @@ class Result:
         return [difference_psnr(got, expected) for got, expected in pairs]
 
 
-def planned(
-    model: LoadedModel, parameters: SiteParameters, change: Change | None = None
-) -> nn.Module:
+def planned(model: LoadedModel, parameters: Mechanism, change: Change | None = None) -> nn.Module:
     """Return the network with one mechanism everywhere, plain PyTorch.
 
     Raises:
@@ -70,7 +68,7 @@ def planned(
             plan's.
     """
     resolved = resolve(Plan(default=parameters), model.network)
-    fallen = [one.reason for one in resolved.values() if one.mechanism != parameters.mechanism]
+    fallen = [site.reason for site in resolved.values() if site.name != parameters.name]
     if fallen:
         raise RuntimeError(f"{len(fallen)} sites of the plan keep full attention: {fallen[0]}")
     network = swap(model.network, resolved)

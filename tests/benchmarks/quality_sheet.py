@@ -20,7 +20,8 @@ from PIL import Image
 from quality_measure import WHOLE, planned, restorer
 from quality_tables import ITERATIONS, LANDMARKS, label, nystra, nystromformer
 
-from nystra.export.attention.mechanism import SiteParameters
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.registry import mechanism
 from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel, load
@@ -32,7 +33,7 @@ SIDE, ZOOM, FACTOR = 56, 3, 10.0
 Pixels = npt.NDArray[Any]
 
 
-def restored(model: LoadedModel, parameters: SiteParameters, pixels: Pixels) -> Pixels:
+def restored(model: LoadedModel, parameters: Mechanism, pixels: Pixels) -> Pixels:
     """Return what a plan makes of a picture, (H, W, 3), 0..1."""
     output, _ = restorer(model, TorchBackend(planned(model, parameters)))(pixels, WHOLE)
     return np.clip(output, 0.0, 1.0)
@@ -53,7 +54,7 @@ def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
     """Return the pictures of one row, by column, cropped and magnified, difference below."""
     model = load(checkpoint)
     pixels, truth = read_picture(small).pixels, read_picture(large).pixels
-    full = restored(model, SiteParameters(), pixels)
+    full = restored(model, mechanism("full"), pixels)
     bare = {
         label(one): restored(model, one, pixels)
         for one in (nystra(m, n, 0.0) for m in LANDMARKS for n in ITERATIONS)

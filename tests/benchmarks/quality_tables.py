@@ -18,8 +18,12 @@ from quality_measure import (
     sharpness,
 )
 
-from nystra.export.attention.mechanism import SiteParameters
-from nystra.export.attention.plan import parse_landmarks
+from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.landmarks import Landmarks
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.nystra.parameters import Nystra
+from nystra.export.attention.nystromformer.parameters import Nystromformer
+from nystra.export.attention.parameter import most_square
 from nystra.models import LoadedModel
 from nystra.runtime.files.json_text import json_number
 from nystra.runtime.pictures.images import read_picture
@@ -28,12 +32,12 @@ from nystra.runtime.pictures.pairs import paired_pictures
 Row = dict[str, Any]
 Models = Mapping[str, LoadedModel]
 Progress = Callable[[str], None]
-Engine = Callable[[LoadedModel, SiteParameters, Change | None], Any]
-Variants = Iterable[tuple[str, SiteParameters, Change | None]]
+Engine = Callable[[LoadedModel, Mechanism, Change | None], Any]
+Variants = Iterable[tuple[str, Mechanism, Change | None]]
 
 LANDMARKS = (8, 16, 32)
 ITERATIONS = (1, 2, 3, 6)
-GUARD = SiteParameters().guard
+GUARD = Nystra().guard
 SHARPNESS = (1.0, 2.0, 4.0, 8.0, 16.0)
 GUARDS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 THRESHOLDS = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -41,31 +45,31 @@ THRESHOLDS = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 def nystra(
     landmarks: int, iterations: int = 6, guard: float = GUARD, mask: str = "regions"
-) -> SiteParameters:
-    """Return the parameters of ``nystra``, landmarks as the command line reads them."""
-    grid = parse_landmarks(str(landmarks))
-    return SiteParameters("nystra", grid, iterations, guard=guard, mask=mask)
+) -> Nystra:
+    """Return ``nystra`` with landmarks as the command line reads them."""
+    return Nystra(most_square(landmarks), iterations, guard=guard, mask=mask)
 
 
-def nystromformer(landmarks: int, iterations: int = 6, mask: str = "regions") -> SiteParameters:
-    """Return the parameters of ``nystromformer``."""
-    return SiteParameters("nystromformer", parse_landmarks(str(landmarks)), iterations, mask=mask)
+def nystromformer(landmarks: int, iterations: int = 6, mask: str = "regions") -> Nystromformer:
+    """Return ``nystromformer``."""
+    return Nystromformer(most_square(landmarks), iterations, mask=mask)
 
 
-def label(one: SiteParameters) -> str:
-    """Return the parameters in a few words."""
-    text = one.mechanism
-    if one.mechanism != "full":
-        text += f" {one.landmarks[0] * one.landmarks[1]}, {one.iterations} it"
-    if one.mechanism == "nystra":
-        usual = SiteParameters()
-        text += "" if one.threshold == usual.threshold else f", threshold {one.threshold:g}"
-        if one.guard != usual.guard:
-            text += f", guard {one.guard:g}" if one.guard else ", no guard"
-    return text if one.mask == "regions" else f"{text}, mask none"
+def label(mechanism: Mechanism) -> str:
+    """Return a mechanism with its parameters in a few words."""
+    text = mechanism.name
+    if isinstance(mechanism, Landmarks):
+        text += f" {mechanism.landmarks[0] * mechanism.landmarks[1]}, {mechanism.iterations} it"
+    if isinstance(mechanism, Nystra):
+        usual = Nystra()
+        if mechanism.threshold != usual.threshold:
+            text += f", threshold {mechanism.threshold:g}"
+        if mechanism.guard != usual.guard:
+            text += f", guard {mechanism.guard:g}" if mechanism.guard else ", no guard"
+    return f"{text}, mask none" if mechanism.values().get("mask") == "none" else text
 
 
-def all_plans() -> list[SiteParameters]:
+def all_plans() -> list[Mechanism]:
     """Return the plans of the main table."""
     return [
         *(nystra(m, n, guard) for m in LANDMARKS for guard in (GUARD, 0.0) for n in ITERATIONS),
@@ -84,7 +88,7 @@ def masks_table(
     models: Models, sets: Sequence[PictureSet], progress: Progress, engine: Engine = planned
 ) -> list[Row]:
     """Measure cut windows: regions kept apart, or the mask ignored."""
-    plans = [SiteParameters(mask="none")]
+    plans: list[Mechanism] = [Full(mask="none")]
     for mask in ("regions", "none"):
         plans += [*(nystra(m, mask=mask) for m in LANDMARKS), nystromformer(16, mask=mask)]
     return _everywhere(models, sets, plans, progress, engine)
@@ -99,7 +103,7 @@ def settings_table(models: Models, sets: Sequence[PictureSet], progress: Progres
 
 def bias_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
     """Measure what full attention loses without its position bias."""
-    variants = [("full, no position bias", SiteParameters(), drop_bias)]
+    variants = [("full, no position bias", Full(), drop_bias)]
     return [
         row
         for name, model in models.items()
@@ -123,7 +127,7 @@ def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) 
         image = np.moveaxis(read_picture(here).pixels, 2, 0)[None].astype(np.float32)
         for factor in SHARPNESS:
             change = sharpen(factor)
-            measured = sharpness(planned(model, SiteParameters(), change), image)
+            measured = sharpness(planned(model, Full(), change), image)
             variants = [(label(one), one, change) for one in plans]
             for row in _compare(name, model, first, variants, progress, change)[1:]:
                 kept = {key: row[key] for key in row.keys() - {"psnr", "change", "ssim"}}
@@ -134,7 +138,7 @@ def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) 
 def _everywhere(
     models: Models,
     sets: Sequence[PictureSet],
-    plans: Sequence[SiteParameters],
+    plans: Sequence[Mechanism],
     progress: Progress,
     engine: Engine = planned,
 ) -> list[Row]:
@@ -157,7 +161,7 @@ def _compare(
     engine: Engine = planned,
 ) -> list[Row]:
     progress(f"{name} {pictures.name} full")
-    full = measure(model, engine(model, SiteParameters(), base), pictures)
+    full = measure(model, engine(model, Full(), base), pictures)
     rows = [_row(name, pictures, "full", full, full)]
     for text, parameters, change in variants:
         progress(f"{name} {pictures.name} {text}")

@@ -7,23 +7,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from ...models.patches import exact_patches
-from ...models.sites import exact_map, exact_tokens
-from ...plugins.operators.window_softmax import torch_op
-from .mechanism import Form, SiteParameters, masked
+from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
+from ....models.patches import exact_patches
+from ....models.sites import exact_map, exact_tokens
+from ....plugins.operators.window_softmax import torch_op
+from ..computing import Form
+from .parameters import Full
 
 
 @dataclass(frozen=True)
 class Windows:
     """Exact attention at a window site; called as ``models.sites.WindowSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Full
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        attributes = geometry.attributes() | {"mask": masked(self.parameters, geometry)}
+        attributes = geometry.attributes() | {"mask": self.parameters.masked(geometry)}
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
         compute = torch.ops.nystra.window_softmax if self.form == "operator" else _plain
         out: Tensor = compute(qkv, table, bias=int(bias_table is not None), **attributes)
@@ -37,7 +38,7 @@ _plain = torch_op.window_softmax
 class Tokens:
     """Exact attention at a token site; called as ``models.sites.TokenSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Full
     form: Form
 
     def __call__(
@@ -51,7 +52,7 @@ class Tokens:
 class Patches:
     """Exact attention at a patch site; called as ``models.sites.PatchSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Full
     form: Form
 
     def __call__(
@@ -70,7 +71,7 @@ class Patches:
 class Maps:
     """Exact attention at a map site; called as ``models.sites.MapSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Full
     form: Form
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

@@ -8,19 +8,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...models.geometry import PatchGeometry
-from ...models.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
-from ...models.psal.layer import PsalOptions, Search, matches
-from ...models.psal.scores import patch_squares
-from ...models.psal.values import (
+from ....models.geometry import PatchGeometry
+from ....models.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
+from ....models.psal.layer import PsalOptions, Search, matches
+from ....models.psal.scores import patch_squares
+from ....models.psal.values import (
     aggregate_values,
     batch_offset,
     match_logits,
     match_weights,
     mix_rows,
 )
-from ...plugins.operators.patch_match.torch_op import patch_match
-from .mechanism import Form, SiteParameters
+from ....plugins.operators.patch_match.torch_op import patch_match
+from ..computing import Form
+from .parameters import Psal
 
 
 def attend_patches(
@@ -29,7 +30,7 @@ def attend_patches(
     value: Tensor,
     key_mask: Tensor | None,
     geometry: PatchGeometry,
-    parameters: SiteParameters,
+    parameters: Psal,
     form: Form,
 ) -> Tensor:
     """Return PSAL between patches; shapes as ``models.sites.PatchSite`` says."""
@@ -56,7 +57,7 @@ def attend_patches(
     return join_blocks(pasted, geometry)
 
 
-def planned_geometry(geometry: PatchGeometry, parameters: SiteParameters) -> PatchGeometry:
+def planned_geometry(geometry: PatchGeometry, parameters: Psal) -> PatchGeometry:
     """Return how a site compares and pastes under a plan: its own way, or as the plan says."""
     patch = parameters.patch_size or geometry.patch
     if parameters.full_size and geometry.shrink == geometry.value_stride:
@@ -72,7 +73,7 @@ def searcher(form: Form) -> Search:
     return operator if form == "operator" else patch_match
 
 
-def _metric(geometry: PatchGeometry, parameters: SiteParameters) -> str:
+def _metric(geometry: PatchGeometry, parameters: Psal) -> str:
     """Return the metric of the search.
 
     A dot product with normalised keys is the cosine times the norm of the query, which ranks keys

@@ -19,11 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from ...plugins.operators.window_softmax import torch_op
-from .mechanism import Form, SiteParameters, masked
-from .psal_patches import attend_patches
-from .psal_tokens import attend_tokens, attend_windows
+from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
+from ....plugins.operators.window_softmax import torch_op
+from ..computing import Form
+from .parameters import Psal
+from .patches import attend_patches
+from .tokens import attend_tokens, attend_windows
 
 _PADDED = -1e4
 """Logit of the keys beyond the map in a local window."""
@@ -33,7 +34,7 @@ _PADDED = -1e4
 class Patches:
     """PSAL at a patch site; called as ``models.sites.PatchSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Psal
     form: Form
 
     def __call__(
@@ -55,12 +56,12 @@ class Windows:
     The search does not know the position bias; the scores of what it found get theirs.
     """
 
-    parameters: SiteParameters
+    parameters: Psal
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        mask = masked(self.parameters, geometry)
+        mask = self.parameters.masked(geometry)
         return attend_windows(qkv, bias_table, geometry, mask, self.parameters, self.form)
 
 
@@ -68,7 +69,7 @@ class Windows:
 class Tokens:
     """The k nearest tokens of the key grid; called as ``models.sites.TokenSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Psal
     form: Form
 
     def __call__(
@@ -82,7 +83,7 @@ class Tokens:
 class Maps:
     """Exact attention in local windows; called as ``models.sites.MapSite`` says."""
 
-    parameters: SiteParameters
+    parameters: Psal
     form: Form
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...models.geometry import TokenGeometry
 from ...plugins.operators import attention
-from .mechanism import SiteParameters
+from .landmarks import Landmarks
 
 
 def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def linear_tokens(
     k: Tensor,
     v: Tensor,
     geometry: TokenGeometry,
-    parameters: SiteParameters,
+    parameters: Landmarks,
     **more: Any,
 ) -> Tensor:
     """Return linear attention of q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e).

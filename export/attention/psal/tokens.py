@@ -7,12 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from ...models.geometry import TokenGeometry, WindowGeometry
-from ...models.psal.layer import PsalOptions, matches
-from ...models.psal.values import batch_offset, match_logits, match_weights, mix_rows
-from ...plugins.operators.windows_torch import merge, partition, token_regions
-from .mechanism import Form, SiteParameters
-from .psal_patches import searcher
+from ....models.geometry import TokenGeometry, WindowGeometry
+from ....models.psal.layer import PsalOptions, matches
+from ....models.psal.values import batch_offset, match_logits, match_weights, mix_rows
+from ....plugins.operators.windows_torch import merge, partition, token_regions
+from ..computing import Form
+from .parameters import Psal
+from .patches import searcher
 
 _APART = 100.0
 """By how many logits tokens of another region are behind, as in the published networks."""
@@ -24,7 +25,7 @@ def attend_tokens(
     v: Tensor,
     bias: Tensor | None,
     geometry: TokenGeometry,
-    parameters: SiteParameters,
+    parameters: Psal,
     form: Form,
 ) -> Tensor:
     """Return PSAL of tokens; shapes as ``models.sites.TokenSite`` says.
@@ -54,7 +55,7 @@ def attend_windows(
     bias_table: Tensor | None,
     geometry: WindowGeometry,
     mask: int,
-    parameters: SiteParameters,
+    parameters: Psal,
     form: Form,
 ) -> Tensor:
     """Return PSAL in windows; shapes as ``models.sites.WindowSite`` says.
@@ -89,7 +90,7 @@ def _nearest(
     k: Tensor,
     query_grid: tuple[int, ...],
     key_grid: tuple[int, ...],
-    parameters: SiteParameters,
+    parameters: Psal,
     form: Form,
 ) -> tuple[Tensor, Tensor]:
     """Return index and score (B, neighbors, N) of the nearest of k (B, Nk, d) to q (B, N, d)."""
@@ -129,7 +130,7 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
     return table.t().reshape(-1)[place].flatten(0, 1)
 
 
-def _weighted(index: Tensor, logits: Tensor, v: Tensor, parameters: SiteParameters) -> Tensor:
+def _weighted(index: Tensor, logits: Tensor, v: Tensor, parameters: Psal) -> Tensor:
     """Return the weighted values (B, N, e) of the found tokens; v is (B, Nk, e)."""
     index, logits = index.unsqueeze(2), logits.unsqueeze(2)
     weights = match_weights(match_logits(index, logits, parameters.temperature), index)

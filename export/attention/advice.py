@@ -1,0 +1,87 @@
+"""What the user of a plan should know, and what to try where it costs too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from ...models.loading import LoadedModel
+from .as_trained.parameters import AsTrained
+from .computing import unserved
+from .full.parameters import Full
+from .mechanism import Mechanism
+from .plan import Plan
+from .registry import MECHANISMS, mechanism
+from .site import Site, find_sites
+
+
+def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechanism]) -> list[str]:
+    """Return what the user of a plan should know: one sentence each."""
+    sites = find_sites(loaded.network)
+    return [
+        *_another_checkpoint(plan, loaded.checkpoint.sha256),
+        *_dropped_biases(sites, resolved),
+        *_cannot_pay(sites, resolved),
+        *_kept(resolved),
+    ]
+
+
+def _another_checkpoint(plan: Plan, sha256: str) -> list[str]:
+    if plan.source_sha256 in ("", sha256):
+        return []
+    made_for, this = plan.source_sha256[:12], sha256[:12]
+    return [f"the plan was made for another checkpoint ({made_for}..., this one is {this}...)"]
+
+
+def _dropped_biases(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
+    dropping = [site for site in sites if not resolved[site.path].keeps_bias]
+    biases = [site.bias_size for site in dropping if site.bias_size is not None]
+    if not biases:
+        return []
+    largest = f"(largest entry {max(biases):.2f} in logits)"
+    return [f"the relative position bias of {len(biases)} sites is dropped {largest}"]
+
+
+def _cannot_pay(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> list[str]:
+    small = {
+        site.path: why
+        for site in sites
+        if site.tokens is not None and (why := resolved[site.path].cannot_pay(site.tokens))
+    }
+    if not small:
+        return []
+    path, why = next(iter(small.items()))
+    text = f"linear attention cannot pay at {len(small)} sites: {why} at {path}"
+    return [f"{text}; --attn full is exact and faster there"]
+
+
+def _kept(resolved: Mapping[str, Mechanism]) -> list[str]:
+    """Return which sites do not get what was planned, and why."""
+    warnings = []
+    for reason in sorted({site.reason for site in resolved.values() if site.reason}):
+        kept = [site for site in resolved.values() if site.reason == reason]
+        own = "the attention they were trained with"
+        what = own if any(isinstance(site, AsTrained) for site in kept) else "full attention"
+        warnings.append(f"{len(kept)} sites keep {what}: {reason}")
+    return warnings
+
+
+def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: str) -> str:
+    """Return what to try where a plan costs too much, of what serves the site that loses most.
+
+    Args:
+        network: The loaded network.
+        resolved: Mechanism of every site.
+        worst: Path of the site that loses most.
+    """
+    site = next(site for site in find_sites(network) if site.path == worst)
+    planned = resolved[worst]
+    others = [mechanism(name) for name in MECHANISMS if name != planned.name]
+    served = [
+        f"--attn {other.name}"
+        for other in others
+        if not isinstance(other, (Full, AsTrained)) and not unserved(other, site.module)
+    ]
+    tries = [f"full attention there (--keep-full {worst})"]
+    return ", ".join([*tries, *filter(None, [planned.advice]), *served])

@@ -1,0 +1,1 @@
+"""Mechanism ``as_trained``."""

@@ -1,0 +1,83 @@
+"""What computes a mechanism at a site: the class for the kind of the site, in its ``sites.py``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Literal, TypeAlias
+
+from ...models.patches import exact_patches
+from ...models.sites import (
+    MapMechanism,
+    MapSite,
+    PatchMechanism,
+    PatchSite,
+    TokenMechanism,
+    TokenSite,
+    WindowMechanism,
+    WindowSite,
+    exact_map,
+    exact_tokens,
+    exact_windows,
+)
+from ...plugins.errors import NystraError
+from .as_trained.parameters import AsTrained
+from .full.parameters import Full
+from .mechanism import Mechanism
+
+Form = Literal["plain", "operator"]
+AnySite: TypeAlias = WindowSite | TokenSite | PatchSite | MapSite
+Computing: TypeAlias = WindowMechanism | TokenMechanism | PatchMechanism | MapMechanism
+
+_CLASSES: dict[type[AnySite], str] = {
+    WindowSite: "Windows",
+    TokenSite: "Tokens",
+    PatchSite: "Patches",
+    MapSite: "Maps",
+}
+_SOFTMAX = (exact_windows, exact_tokens, exact_patches, exact_map)
+
+
+def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
+    """Return the callable that computes a mechanism at a site.
+
+    Args:
+        mechanism: The mechanism with its parameters.
+        site: Is left as it is; a mechanism with trained tensors finds them there.
+        form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
+
+    Raises:
+        NystraError: The mechanism does not serve this site.
+    """
+    if isinstance(mechanism, AsTrained):
+        return site.mechanism
+    if reason := unserved(mechanism, site):
+        raise NystraError(reason)
+    kind = getattr(_home(mechanism), _kind(site))
+    trained = {"site": site} if mechanism.trained else {}
+    computed: Computing = kind(mechanism, form, **trained)
+    return computed
+
+
+def unserved(mechanism: Mechanism, site: AnySite) -> str:
+    """Return why a mechanism cannot be computed at a site, or ""."""
+    if isinstance(mechanism, AsTrained):
+        return ""
+    if not hasattr(_home(mechanism), _kind(site)):
+        return f"{mechanism.name} serves no attention between {_kind(site).lower()}"
+    missing = [name for name in mechanism.trained if getattr(site, name, None) is None]
+    if missing:
+        return f"{mechanism.name} needs trained tensors that are not there: {', '.join(missing)}"
+    return mechanism.fits(getattr(site, "geometry", None))
+
+
+def as_trained(site: AnySite) -> Mechanism:
+    """Return what a site came with: ``full`` where that is exact softmax attention."""
+    return Full() if site.mechanism in _SOFTMAX else AsTrained()
+
+
+def _home(mechanism: Mechanism) -> Any:
+    return importlib.import_module(f".{mechanism.name}.sites", __package__)
+
+
+def _kind(site: AnySite) -> str:
+    return next(name for kind, name in _CLASSES.items() if isinstance(site, kind))

@@ -1,0 +1,20 @@
+"""The parameters of ``full``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..mechanism import Mechanism, Windowed
+
+
+@dataclass(frozen=True)
+class Full(Windowed):
+    """Exact softmax attention."""
+
+    name = "full"
+    summary = "exact softmax attention"
+
+    @classmethod
+    def instead_of(cls, other: Mechanism, reason: str = "") -> Full:
+        """Return exact attention with the mask of another mechanism."""
+        return cls(mask=other.mask if isinstance(other, Windowed) else "regions", reason=reason)

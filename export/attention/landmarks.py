@@ -1,0 +1,68 @@
+"""What the Nystrom forms have in common: landmarks, and the pseudoinverse between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...models.geometry import WindowGeometry
+from ...plugins.operators.pinv.schema import SCHEMA
+from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
+from .mechanism import Geometry, Windowed
+from .parameter import Choice, Grid, Number, parameter
+
+
+@dataclass(frozen=True)
+class Landmarks(Windowed):
+    """Tokens are pooled into landmarks, which leaves no place for a position bias."""
+
+    keeps_bias = False
+    advice = "more --landmarks"
+
+    landmarks: tuple[int, int] = parameter(
+        Grid(
+            (4, 4), "cells that the tokens of a window are pooled into", "landmarks", MAX_LANDMARKS
+        )
+    )
+    iterations: int = parameter(Number.of(SCHEMA, "iterations"))
+    init: str = parameter(
+        Choice(
+            "matrix",
+            "start of the pseudoinverse scaled per matrix, or over the whole batch",
+            ("matrix", "batch"),
+        )
+    )
+
+    def fits(self, geometry: Geometry) -> str:
+        """Return why landmarks are undefined there: too many, or a region border cuts a cell."""
+        reason = super().fits(geometry)
+        if reason or not isinstance(geometry, WindowGeometry):
+            return reason
+        rows, columns = geometry.window
+        if self.landmarks[0] > rows or self.landmarks[1] > columns:
+            return f"more landmarks than rows or columns of the {rows}x{columns} window"
+        if self.masked(geometry):
+            for side, shift, parts in zip(
+                geometry.window, geometry.shift, self.landmarks, strict=True
+            ):
+                if cuts_a_cell(side, shift, parts):
+                    return (
+                        f"a region border cuts a landmark cell (window {side}, shift {shift}, "
+                        f"{parts} cells); mask 'none' ignores the regions"
+                    )
+        return ""
+
+    def cannot_pay(self, tokens: int) -> str:
+        """Return both counts where landmarks are half as many as tokens, or more."""
+        count = self.landmarks[0] * self.landmarks[1]
+        return f"{tokens} tokens, {count} landmarks" if tokens <= 2 * count else ""
+
+    def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
+        """Return the attributes of a window operator with landmarks."""
+        return geometry.attributes() | {
+            "mask": self.masked(geometry),
+            "landmark_rows": self.landmarks[0],
+            "landmark_cols": self.landmarks[1],
+            "iterations": self.iterations,
+            "batch_init": int(self.init == "batch"),
+        }

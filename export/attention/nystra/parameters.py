@@ -1,0 +1,26 @@
+"""The parameters of ``nystra``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....models.geometry import WindowGeometry
+from ....plugins.operators.window_nystrom.schema import SCHEMA
+from ..landmarks import Landmarks
+from ..parameter import Number, parameter
+
+
+@dataclass(frozen=True)
+class Nystra(Landmarks):
+    """Kernel Nystrom of PnP-Nystra."""
+
+    name = "nystra"
+    summary = "kernel Nystrom of PnP-Nystra: linear, no retraining"
+
+    threshold: float = parameter(Number.of(SCHEMA, "threshold"))
+    guard: float = parameter(Number.of(SCHEMA, "guard"))
+
+    def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
+        """Return the attributes of the window operator."""
+        return super().attributes(geometry) | {"threshold": self.threshold, "guard": self.guard}

@@ -1,0 +1,57 @@
+"""Mechanism ``nystra``: the kernel Nystrom of PnP-Nystra, equations 2-7 and algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ....models.geometry import TokenGeometry, WindowGeometry
+from ....plugins.operators.window_nystrom import torch_op
+from ..computing import Form
+from ..landmark_tokens import linear_tokens
+from .parameters import Nystra
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Kernel Nystrom at a window site; a position bias is dropped."""
+
+    parameters: Nystra
+    form: Form
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
+        compute = (
+            torch.ops.nystra.window_nystrom if self.form == "operator" else torch_op.window_nystrom
+        )
+        out: Tensor = compute(qkv, **self.parameters.attributes(geometry))
+        return out
+
+    def guarded_share(
+        self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
+    ) -> float:
+        """Return the share of (token, head) pairs that the guard touches, 0..1."""
+        return self.with_share(qkv, geometry)[1]
+
+    def with_share(self, qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, float]:
+        """Return the attention of qkv in plain PyTorch, and ``guarded_share``."""
+        out, kept = torch_op.window_nystrom_terms(qkv, **self.parameters.attributes(geometry))
+        return out, float((kept < 1).double().mean())
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Kernel Nystrom at a token site, from standard operators and the pseudoinverse."""
+
+    parameters: Nystra
+    form: Form
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        given = self.parameters
+        more = {"threshold": given.threshold, "guard": given.guard}
+        return linear_tokens("nystrom_attention", q, k, v, geometry, given, **more)

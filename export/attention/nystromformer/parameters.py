@@ -1,0 +1,15 @@
+"""The parameters of ``nystromformer``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..landmarks import Landmarks
+
+
+@dataclass(frozen=True)
+class Nystromformer(Landmarks):
+    """Row-normalised Nystrom of Nystromformer."""
+
+    name = "nystromformer"
+    summary = "row-normalised Nystrom of Nystromformer: linear, no retraining"

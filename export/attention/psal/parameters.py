@@ -1,0 +1,79 @@
+"""The parameters of ``psal``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ....models.geometry import WindowGeometry
+from ....plugins.operators.patch_match.schema import SCHEMA
+from ....plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
+from ..mechanism import Geometry, Windowed
+from ..parameter import Choice, Number, Switch, parameter
+
+_SEED = Number.of(SCHEMA, "seed", "of the search")
+
+
+class _PatchSize(Number):
+    """Side of a patch, or 0."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return f"0 (the network's) or an odd number from {self.minimum:g} to {self.maximum:g}"
+
+    def allows(self, value: float) -> bool:
+        """Tell whether a number is 0, or odd and in the range."""
+        return value == 0 or (value % 2 == 1 and super().allows(value))
+
+
+@dataclass(frozen=True)
+class Psal(Windowed):
+    """Attention to what a seeded search finds: the k nearest patches or tokens.
+
+    At map sites it is exact attention in local windows.
+    """
+
+    name = "psal"
+    summary = "PatchMatch attention: the k nearest patches or tokens, memory O(n k)"
+    has_near_ties = True
+    advice = "more --neighbors"
+
+    neighbors: int = parameter(Number.of(SCHEMA, "neighbors", "matches of a query"))
+    search_iterations: int = parameter(Number.of(SCHEMA, "iterations", "rounds of the search"))
+    patch_size: int = parameter(
+        _PatchSize.of(SCHEMA, "patch_size", "side of the patches that patch sites compare", 0)
+    )
+    metric: str = parameter(
+        Choice(
+            "site",
+            "how patch sites compare; site is the network's own way",
+            ("site", "l2", "dot", "cosine"),
+        )
+    )
+    seed: int = parameter(_SEED)
+    temperature: float = parameter(
+        Number(1.0, "what the network's logits are divided by", 1e-6, 1e6)
+    )
+    aggregate: bool = parameter(
+        Switch("patch sites that paste single pixels take the matches of neighbours too")
+    )
+    full_size: bool = parameter(
+        Switch("patch sites that shrink their maps do not, and paste single pixels")
+    )
+    local_window: int = parameter(
+        Number.of(WINDOWS, "window_h", "side of the local windows at map sites", 32)
+    )
+
+    def fits(self, geometry: Geometry) -> str:
+        """Return why there is no search in a window of too few tokens, or ""."""
+        reason = super().fits(geometry)
+        if reason or not isinstance(geometry, WindowGeometry):
+            return reason
+        if self.neighbors <= geometry.tokens:
+            return ""
+        rows, columns = geometry.window
+        return f"more neighbours than tokens of the {rows}x{columns} window"
+
+    def reseeded(self) -> Psal:
+        """Return the same with the next seed."""
+        return replace(self, seed=(self.seed + 1) % (int(_SEED.maximum) + 1))
