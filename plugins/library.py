@@ -14,6 +14,7 @@ from pathlib import Path
 from .errors import BackendUnavailableError
 
 __all__ = [
+    "CPU_LIBRARY",
     "CUDA_LIBRARY",
     "INSTRUCTION_SETS",
     "LIBRARY_DIR_VARIABLE",
@@ -22,6 +23,9 @@ __all__ = [
     "library_path",
     "supported",
 ]
+
+CPU_LIBRARY = "nystra_cpu"
+"""The library with the C interface of the CPU kernels, as `library_path` names it."""
 
 CUDA_LIBRARY = "nystra_onnxruntime_cuda"
 """The onnxruntime library with CPU and CUDA kernels, as `library_path` names it."""

@@ -29,6 +29,7 @@ from conformance_models import node_model, run_poisoned, session
 
 ROOT = emulator_library.ROOT
 BINDING = ROOT / "plugins" / "csrc" / "onnxruntime"
+OPERATORS = ROOT / "plugins" / "csrc" / "operators"
 HOST = ROOT / "tests" / "emulator_onnxruntime" / "register.cc"
 LIBRARY = "libnystra_onnxruntime.so"
 """Under this name the tests of the CPU library take it for theirs."""
@@ -38,11 +39,10 @@ LARGEST = 40_000
 
 
 def sources() -> list[Path]:
-    """What is compiled: the binding without the CPU kernels, and the test's runtime."""
-    shared = ["registration", "binding", "windows", "pinv", "window_softmax", "landmark_windows"]
-    files = [BINDING / f"{name}.cc" for name in (*shared, "patch_match")]
-    cuda = [one for one in sorted((BINDING / "cuda").glob("*.cc")) if one.name != "register.cc"]
-    return [*files, *cuda, HOST]
+    """What is compiled: the binding and the operators without the CPU kernels, and the runtime."""
+    files = [BINDING / "registration.cc", BINDING / "binding.cc", BINDING / "cuda" / "binding.cc"]
+    shared = [*sorted(OPERATORS.glob("*.cc")), *sorted((OPERATORS / "cuda").glob("*.cc"))]
+    return [*files, *shared, HOST]
 
 
 def build() -> Path:
@@ -53,7 +53,7 @@ def build() -> Path:
     """
     kernels = emulator_library.build("plain")
     digest = hashlib.sha256(kernels.name.encode())
-    for file in [*sorted(BINDING.rglob("*.*")), HOST]:
+    for file in [*sorted(BINDING.rglob("*.*")), *sorted(OPERATORS.rglob("*.*")), HOST]:
         digest.update(file.read_bytes())
     folder = emulator_library.CACHE / f"onnxruntime-{digest.hexdigest()[:16]}"
     with open(emulator_library.CACHE / "onnxruntime.lock", "w") as lock:

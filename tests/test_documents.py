@@ -49,8 +49,8 @@ def test_contributing_names_files_that_exist() -> None:
         names = {
             "plugins/operators": OPERATORS.values(),
             "plugins/csrc/kernels/cpu": OPERATORS.values(),
+            "plugins/csrc/operators": OPERATORS.values(),
             "plugins/csrc/kernels/cuda": OPERATORS.values(),
-            "plugins/csrc/tensorrt": OPERATORS.values(),
             "models": [row.name for row in ARCHITECTURES],
             "export/attention": [name for name in MECHANISMS if name != "as_trained"],
             "runtime/backends": [name.replace("-", "_") for name in backend_names()],
@@ -86,6 +86,6 @@ def test_installed_files_are_the_tracked_ones() -> None:
     }
     expected |= {"nystra/__init__.py", "nystra/py.typed"}
     libraries = {path for path in kept if path.endswith(".so")}
-    names = ("onnxruntime", "onnxruntime_cuda", "trt", "trt_register10", "trt_register11")
+    names = ("cpu", "onnxruntime", "onnxruntime_cuda", "trt", "trt_register10", "trt_register11")
     assert libraries <= {f"nystra/plugins/libnystra_{name}.so" for name in names}
     assert kept - libraries == expected

@@ -33,8 +33,7 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 find_package(CUDAToolkit REQUIRED)
 
-set(sources pinv window_softmax window_nystrom window_nystromformer patch_match)
-list(TRANSFORM sources REPLACE "(.+)" "csrc/kernels/cuda/\\1.cu")
+list(TRANSFORM operators REPLACE "(.+)" "csrc/kernels/cuda/\\1.cu" OUTPUT_VARIABLE sources)
 add_library(nystra_cuda STATIC ${sources})
 target_include_directories(nystra_cuda PUBLIC csrc)
 # In place of the options for C++, which nvcc does not know.
@@ -43,3 +42,8 @@ if(NYSTRA_WERROR)
   target_compile_options(nystra_cuda PRIVATE "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
 endif()
 target_link_libraries(nystra_cuda PUBLIC CUDA::cudart_static)
+
+# The operators on a CUDA device, for every binding.
+list(TRANSFORM operators REPLACE "(.+)" "csrc/operators/cuda/\\1.cc" OUTPUT_VARIABLE sources)
+add_library(nystra_cuda_operators OBJECT ${sources})
+target_link_libraries(nystra_cuda_operators PUBLIC nystra_operators)

@@ -5,7 +5,6 @@
 if(NOT TARGET nystra_cuda)
   return()
 endif()
-set(sources register binding pinv window_softmax landmark_windows patch_match)
-list(TRANSFORM sources REPLACE "(.+)" "csrc/onnxruntime/cuda/\\1.cc")
-nystra_onnxruntime_library(nystra_onnxruntime_cuda ${sources})
-target_link_libraries(nystra_onnxruntime_cuda PRIVATE nystra_cuda CUDA::cudart_static)
+nystra_library(nystra_onnxruntime_cuda exports.map csrc/onnxruntime/cuda/register.cc csrc/onnxruntime/cuda/binding.cc)
+target_link_libraries(nystra_onnxruntime_cuda
+  PRIVATE nystra_onnxruntime_binding nystra_cuda_operators nystra_cuda CUDA::cudart_static)

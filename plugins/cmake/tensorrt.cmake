@@ -32,20 +32,16 @@ set(tensorrt_exports ${CMAKE_CURRENT_SOURCE_DIR}/cmake/tensorrt_exports.map)
 # Adds a library of plugins: exports two functions, needs nothing of TensorRT or CUDA.
 function(nystra_tensorrt_library name)
   add_library(${name} SHARED ${ARGN})
-  target_link_libraries(${name} PRIVATE nystra_tensorrt nystra_cuda CUDA::cudart_static)
+  target_link_libraries(${name} PRIVATE nystra_tensorrt nystra_operators nystra_cuda_operators nystra_cuda CUDA::cudart_static)
   target_link_options(${name} PRIVATE -Wl,--version-script=${tensorrt_exports})
   if(NOT NYSTRA_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,--no-undefined)
   endif()
 endfunction()
 
-set(sources attributes plugin pinv windows window_softmax landmark_windows window_nystrom window_nystromformer
-    patch_match)
-list(TRANSFORM sources REPLACE "(.+)" "csrc/tensorrt/\\1.cc")
-add_library(nystra_tensorrt OBJECT ${sources})
-target_include_directories(nystra_tensorrt PUBLIC csrc)
+add_library(nystra_tensorrt OBJECT csrc/tensorrt/attributes.cc csrc/tensorrt/plugin.cc)
+target_link_libraries(nystra_tensorrt PUBLIC nystra_operators)
 target_include_directories(nystra_tensorrt SYSTEM PUBLIC ${NYSTRA_TENSORRT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
-target_compile_definitions(nystra_tensorrt PUBLIC NYSTRA_VERSION="${PROJECT_VERSION}")
 nystra_tensorrt_library(nystra_trt csrc/tensorrt/creators.cc)
 install(TARGETS nystra_trt LIBRARY DESTINATION nystra/plugins)
 

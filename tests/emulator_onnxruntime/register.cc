@@ -12,9 +12,6 @@
 #include "onnxruntime/cuda/binding.h"
 #include "onnxruntime/registration.h"
 
-// The CPU operators are not registered.
-const nystra::Kernels* nystra::kernels() { return nullptr; }
-
 namespace {
 
 using namespace nystra::ort;

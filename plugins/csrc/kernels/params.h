@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "limits.h"
+
 namespace nystra {
 
 // The CPU kernels know float and half.
@@ -51,9 +53,6 @@ struct PatchMatchParams {
   bool same_map;  // the query map is the key map
 };
 
-constexpr int64_t kL2 = 0, kDot = 1, kCosine = 2;  // metric
-
 constexpr int64_t kMaxPinvSize = 128;
-constexpr int64_t kMaxLandmarks = 64;
 
 }  // namespace nystra

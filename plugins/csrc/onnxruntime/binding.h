@@ -1,155 +1,78 @@
-// The seam between ONNX Runtime and the kernels: attributes, tensors, threads, and OrtCustomOp.
+// The seam between ONNX Runtime and the operators: attributes, tensors, threads, and OrtCustomOp.
 //
-// An operator is a class with `static constexpr const char* kName`, `kInputs`, a constructor from
-// Attributes and for each device `void compute(const CpuCall&) const`, `... (const CudaCall&)
-// const`. All may throw Refusal; nothing thrown leaves this header's entry points. A call of a
-// device says under which provider onnxruntime knows it (kProvider; null: the CPU) and what a node
-// keeps of it (Device). cuda/binding.h has that of CUDA.
+// A device is a class with the provider under which onnxruntime knows it (kProvider; null: the
+// CPU), the types it takes, a constructor from a node's KernelInfo, and compute(operator, tensors,
+// context). CpuDevice is here, cuda/binding.h has that of CUDA. Nothing thrown leaves this header's
+// entry points.
 #pragma once
 
-#include <cstdint>
-#include <initializer_list>
-#include <mutex>
-#include <stdexcept>
+#include <cstring>
 #include <string>
-#include <vector>
 
-#include "kernels/cpu/kernels.h"
+#include "operators/cpu/compute.h"
 #include "ort_abi.h"
 
 namespace nystra::ort {
 
-// Bad input; the message says what was got and expected. The operator's name is added outside.
-struct Refusal : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-std::string shape_text(const std::vector<int64_t>& shape);
-
 // Throws where a call of the runtime failed. The status is released.
 void check(const Api& api, Status* status, const char* what);
 
-// The attributes of a node. Reading checks presence and range.
-class Attributes {
- public:
-  Attributes(const Api& api, const KernelInfo* info) : api_(api), info_(info) {}
+// Reads the attributes of a node. Throws Refusal where one is missing or of another type.
+Attributes attributes(const Schema& schema, const Api& api, const KernelInfo* info);
 
-  int64_t integer(const char* name, int64_t minimum, int64_t maximum) const;
-  float number(const char* name, float minimum, float maximum) const;
-
-  // Refuses any revision but the one these kernels were written for.
-  void check_revision() const;
-
- private:
-  const Api& api_;
-  const KernelInfo* info_;
-};
-
-struct Tensor {
+// An input of a run.
+struct Input {
   const void* data;
-  std::vector<int64_t> shape;
+  Shape shape;
 };
 
-// One run of a node: what is the same on every device. Data lie in the device's memory.
-class Call {
- public:
-  Tensor input(size_t index) const;
-  void* output(size_t index, const std::vector<int64_t>& shape) const;
+Input input(const Api& api, KernelContext* context, size_t index);
+void* output(const Api& api, KernelContext* context, size_t index, const Shape& shape);
 
-  const Type type;
-
- protected:
-  Call(const Api& api, KernelContext* context, Type type)
-      : type(type), api_(api), context_(context) {}
-
-  const Api& api_;
-  KernelContext* context_;
-};
-
-// One run on the CPU.
-class CpuCall : public Call {
+// The CPU, with the threads of the session.
+class CpuDevice {
  public:
   static constexpr const char* kProvider = nullptr;
+  static constexpr Type kTypes[] = {Type::kFloat, Type::kHalf};
 
-  struct Device {
-    Device(const Api&, const KernelInfo*) {}
-  };
+  CpuDevice(const Api& api, const KernelInfo*) : api_(api) {}
 
-  CpuCall(const Api& api, KernelContext* context, Type type, const Device&)
-      : Call(api, context, type) {}
-
-  // Runs tasks 0..tasks-1 on the session's threads: work(first, last, scratch of `floats`).
-  // Throws where one of them fails.
-  template <class Work>
-  void parallel(int64_t tasks, int64_t floats, const Work& work) const {
-    const auto run = [](const void* w, int64_t first, int64_t last, float* scratch) {
-      return (*static_cast<const Work*>(w))(first, last, scratch);
-    };
-    parallel_tasks(tasks, floats, run, &work);
+  template <class Operator>
+  void compute(const Operator& op, const Tensors& tensors, KernelContext* context) const {
+    cpu::compute(op, tensors, SessionThreads(api_, context));
   }
 
  private:
-  using Run = nystra::Status (*)(const void* work, int64_t first, int64_t last, float* scratch);
-  void parallel_tasks(int64_t tasks, int64_t floats, Run run, const void* work) const;
-};
+  class SessionThreads final : public cpu::Threads {
+   public:
+    SessionThreads(const Api& api, KernelContext* context) : api_(api), context_(context) {}
 
-// The maxima of all tasks: find(first, last, scratch, here) merges those of some into `here`.
-template <class Find>
-BatchMaxima batch_maxima(const CpuCall& call, int64_t tasks, int64_t floats, const Find& find) {
-  std::mutex mutex;
-  BatchMaxima all = kOwnMaxima;
-  call.parallel(tasks, floats, [&](int64_t first, int64_t last, float* scratch) {
-    BatchMaxima here = kOwnMaxima;
-    const nystra::Status status = find(first, last, scratch, &here);
-    const std::lock_guard<std::mutex> lock(mutex);
-    merge(here, &all);
-    return status;
-  });
-  return all;
-}
+   private:
+    int64_t count() const override;
+    void run(int64_t workers, void (*work)(void*, size_t), void* user) const override;
 
-// Memory for `floats` floats, aligned to 64 bytes. Throws std::bad_alloc.
-class AlignedFloats {
- public:
-  explicit AlignedFloats(size_t floats);
-  ~AlignedFloats();
-  AlignedFloats(const AlignedFloats&) = delete;
-  AlignedFloats& operator=(const AlignedFloats&) = delete;
+    const Api& api_;
+    KernelContext* context_;
+  };
 
-  float* get() const { return data_; }
-
- private:
-  float* data_;
+  const Api& api_;
 };
 
 // Creates a status for what is being thrown. To be called in a handler.
 Status* caught(const Api& api, const char* name);
 
-// How many outputs an operator has, and the element types of inputs and outputs where `type` is the
-// one it is registered for. Operators that are not all of one type specialise it.
-template <class Operator>
-struct Signature {
-  static constexpr size_t kOutputs = 1;
-  static constexpr int input(size_t, int type) { return type; }
-  static constexpr int output(size_t, int type) { return type; }
-};
-
 // An OrtCustomOp of an operator on a device for one element type.
-template <class Operator, class Call>
+template <class Operator, class Device>
 class Registered : public CustomOp {
  public:
   Registered(const Api& api, Type type) : CustomOp{}, api_(api), type_(type) {
     version = kApiVersion;
-    GetName = [](const CustomOp*) { return Operator::kName; };
-    GetExecutionProviderType = [](const CustomOp*) -> const char* { return Call::kProvider; };
-    GetInputType = [](const CustomOp* op, size_t i) {
-      return Signature<Operator>::input(i, self(op).element_type());
-    };
-    GetInputTypeCount = [](const CustomOp*) -> size_t { return Operator::kInputs; };
-    GetOutputType = [](const CustomOp* op, size_t i) {
-      return Signature<Operator>::output(i, self(op).element_type());
-    };
-    GetOutputTypeCount = [](const CustomOp*) { return Signature<Operator>::kOutputs; };
+    GetName = [](const CustomOp*) { return kSchema.name; };
+    GetExecutionProviderType = [](const CustomOp*) -> const char* { return Device::kProvider; };
+    GetInputType = [](const CustomOp* op, size_t i) { return self(op).type(kSchema.inputs[i]); };
+    GetInputTypeCount = [](const CustomOp*) { return std::strlen(kSchema.inputs); };
+    GetOutputType = [](const CustomOp* op, size_t i) { return self(op).type(kSchema.outputs[i]); };
+    GetOutputTypeCount = [](const CustomOp*) { return std::strlen(kSchema.outputs); };
     GetInputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetOutputCharacteristic = [](const CustomOp*, size_t) { return kRequired; };
     GetInputMemoryType = [](const CustomOp*, size_t) { return kDefaultMemory; };
@@ -165,37 +88,51 @@ class Registered : public CustomOp {
   }
 
  private:
+  static constexpr const Schema& kSchema = Operator::kSchema;
+
   struct Kernel {
     const Registered& op;
     Operator work;
-    typename Call::Device device;
+    Device device;
   };
 
   static const Registered& self(const CustomOp* op) { return *static_cast<const Registered*>(op); }
-  int element_type() const {
+  int type(char kind) const {
+    if (kind == 'I') return kInt32;
     return type_ == Type::kFloat ? kFloat : type_ == Type::kHalf ? kFloat16 : kBfloat16;
   }
 
   static Status* create(const CustomOp* op, const Table*, const KernelInfo* info, void** kernel) {
     const Registered& registered = self(op);
     try {
-      const Attributes attributes(registered.api_, info);
-      attributes.check_revision();
-      *kernel = new Kernel{registered, Operator(attributes),
-                           typename Call::Device(registered.api_, info)};
+      *kernel = new Kernel{registered, Operator(attributes(kSchema, registered.api_, info)),
+                           Device(registered.api_, info)};
       return nullptr;
     } catch (...) {
-      return caught(registered.api_, Operator::kName);
+      return caught(registered.api_, kSchema.name);
     }
   }
 
   static Status* compute(void* kernel, KernelContext* context) {
     const Kernel& k = *static_cast<const Kernel*>(kernel);
+    const Api& api = k.op.api_;
     try {
-      k.work.compute(Call(k.op.api_, context, k.op.type_, k.device));
+      Shape shapes[kMaxTensors];
+      const void* inputs[kMaxTensors];
+      void* outputs[kMaxTensors];
+      for (size_t i = 0; kSchema.inputs[i] != '\0'; ++i) {
+        const Input given = input(api, context, i);
+        inputs[i] = given.data;
+        shapes[i] = given.shape;
+      }
+      k.work.check(shapes);
+      for (size_t i = 0; kSchema.outputs[i] != '\0'; ++i)
+        outputs[i] = output(api, context, i, k.work.output(int(i), shapes));
+      if (!k.work.output(0, shapes).empty())
+        k.device.compute(k.work, {k.op.type_, shapes, inputs, outputs}, context);
       return nullptr;
     } catch (...) {
-      return caught(k.op.api_, Operator::kName);
+      return caught(api, kSchema.name);
     }
   }
 

@@ -10,7 +10,7 @@ void add_cpu_operators(Registration& registration) {
     throw Refusal("NYSTRA_CPU_ISA is '" + forced +
                   "'; expected generic, avx2 or avx512, one that this CPU and this build have");
   }
-  registration.add<CpuCall>({Type::kFloat, Type::kHalf});
+  registration.add<CpuDevice>();
 }
 
 }  // namespace nystra::ort

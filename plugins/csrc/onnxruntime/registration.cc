@@ -44,8 +44,8 @@ Registration::Registration(Table given, uint32_t version)
 
 Registration::~Registration() { api.ReleaseCustomOpDomain(domain); }
 
-void Registration::add(std::shared_ptr<CustomOp> one) {
-  operators.push_back(std::move(one));
+void Registration::add(std::shared_ptr<CustomOp> op) {
+  operators.push_back(std::move(op));
   check(api, api.CustomOpDomain_Add(domain, operators.back().get()),
         "add an operator to the domain");
 }

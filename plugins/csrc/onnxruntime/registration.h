@@ -1,11 +1,10 @@
 // The operators as one onnxruntime knows them, and how a library registers them.
 #pragma once
 
-#include <initializer_list>
 #include <memory>
 #include <vector>
 
-#include "operators.h"
+#include "binding.h"
 
 namespace nystra::ort {
 
@@ -18,16 +17,14 @@ class Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
-  // Adds every operator for the device of Call.
-  template <class Call>
-  void add(std::initializer_list<Type> types) {
-    for (const Type type : types) {
-      add(std::make_shared<Registered<Pinv, Call>>(api, type));
-      add(std::make_shared<Registered<WindowSoftmax, Call>>(api, type));
-      add(std::make_shared<Registered<WindowNystrom, Call>>(api, type));
-      add(std::make_shared<Registered<WindowNystromformer, Call>>(api, type));
-      add(std::make_shared<Registered<PatchMatch, Call>>(api, type));
-    }
+  // Adds every operator for a device.
+  template <class Device>
+  void add() {
+#define NYSTRA_ADD(Operator)             \
+  for (const Type type : Device::kTypes) \
+    add(std::make_shared<Registered<Operator, Device>>(api, type));
+    NYSTRA_OPERATORS(NYSTRA_ADD)
+#undef NYSTRA_ADD
   }
 
   const Table table;
@@ -36,7 +33,7 @@ class Registration {
   std::vector<std::shared_ptr<CustomOp>> operators;
 
  private:
-  void add(std::shared_ptr<CustomOp> one);
+  void add(std::shared_ptr<CustomOp> op);
 };
 
 // The operators of a device. The first throws Refusal where NYSTRA_CPU_ISA cannot be served.

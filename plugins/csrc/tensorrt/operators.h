@@ -1,31 +1,85 @@
-// The plugins of this library; one file each. Meaning of the operators: ../../operators.
+// The plugins of this library: one of each operator.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "operators/cuda/launch.h"
 #include "plugin.h"
 
 namespace nystra::trt {
 
-const Description& pinv();
-const Description& window_softmax();
-const Description& window_nystrom();
-const Description& window_nystromformer();
-const Description& patch_match();
+// An operator of nystra as TensorRT sees it.
+template <class Work>
+class Served final : public Operator {
+ public:
+  explicit Served(const Attributes& attributes) : work_(attributes.values()) {}
+
+  void check(const Dims* in) const override { work_.check(Inputs(in).shapes); }
+
+  // A size of an output is that of the first input, or one that the attributes say.
+  void output_shapes(const DimsExprs* in, const Sizes& sizes, DimsExprs* out) const override {
+    Inputs unknown;
+    for (size_t i = 0; i < kInputs; ++i) {
+      unknown.shapes[i].rank = in[i].nbDims;
+      for (int axis = 0; axis < in[i].nbDims; ++axis) unknown.shapes[i][axis] = -1;
+    }
+    for (int i = 0; Work::kSchema.outputs[i] != '\0'; ++i) {
+      const Shape shape = work_.output(i, unknown.shapes);
+      out[i] = in[0];
+      for (int axis = 0; axis < shape.rank; ++axis)
+        if (shape[axis] != -1) out[i].d[axis] = sizes.constant(shape[axis]);
+    }
+  }
+
+  size_t workspace(const Dims* in) const override {
+    return cuda::workspace(work_, Inputs(in).shapes);
+  }
+
+  void run(const Call& c) const override {
+    const Inputs in(c.shapes);
+    const Tensors tensors{c.type, in.shapes, c.inputs, c.outputs};
+    require_ok(cuda::launch(work_, tensors, c.workspace, c.stream));
+  }
+
+ private:
+  static constexpr size_t kInputs = std::char_traits<char>::length(Work::kSchema.inputs);
+
+  struct Inputs {
+    Inputs() = default;
+    explicit Inputs(const Dims* in) {
+      for (size_t i = 0; i < kInputs; ++i) shapes[i] = to_shape(in[i]);
+    }
+
+    Shape shapes[kInputs];
+  };
+
+  const Work work_;
+};
+
+template <class Work>
+const Description& description() {
+  static const Description made{Work::kSchema,
+                                [](const Attributes& a) -> std::unique_ptr<const Operator> {
+                                  return std::make_unique<Served<Work>>(a);
+                                }};
+  return made;
+}
 
 // A creator of class `Made` for each of them, made once; as getCreators returns them.
 template <class Made>
 nvinfer1::IPluginCreatorInterface* const* creators_of(int32_t& count) {
   static const std::vector<std::unique_ptr<Made>> made = [] {
     std::vector<std::unique_ptr<Made>> result;
-    for (const auto one : {pinv, window_softmax, window_nystrom, window_nystromformer, patch_match})
-      result.push_back(std::make_unique<Made>(one()));
+#define NYSTRA_MAKE(Work) result.push_back(std::make_unique<Made>(description<Work>()));
+    NYSTRA_OPERATORS(NYSTRA_MAKE)
+#undef NYSTRA_MAKE
     return result;
   }();
   static const std::vector<nvinfer1::IPluginCreatorInterface*> list = [] {
     std::vector<nvinfer1::IPluginCreatorInterface*> result;
-    for (const auto& one : made) result.push_back(one.get());
+    for (const auto& creator : made) result.push_back(creator.get());
     return result;
   }();
   count = static_cast<int32_t>(list.size());

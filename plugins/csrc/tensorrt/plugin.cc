@@ -70,11 +70,11 @@ Dims known(const DimsExprs& shape) {
   return result;
 }
 
-std::string shape_text(const Dims& shape) {
-  std::string result = "(";
-  for (int32_t i = 0; i < shape.nbDims; ++i)
-    result += (i == 0 ? "" : ", ") + std::to_string(shape.d[i]);
-  return result + ")";
+Shape to_shape(const Dims& dims) {
+  Shape result;
+  for (result.rank = 0; result.rank < dims.nbDims; ++result.rank)
+    result[result.rank] = dims.d[result.rank];
+  return result;
 }
 
 Plugin::Plugin(const Description& description, Attributes attributes)

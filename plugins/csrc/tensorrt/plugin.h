@@ -9,7 +9,7 @@
 #include <string>
 
 #include "attributes.h"
-#include "kernels/params.h"
+#include "operators/tensors.h"
 
 namespace nystra::trt {
 
@@ -43,7 +43,7 @@ class Sizes {
 // The sizes of an input as far as they are known: -1 where they depend on the network's input.
 Dims known(const DimsExprs& shape);
 
-std::string shape_text(const Dims& shape);
+Shape to_shape(const Dims& dims);
 
 // An operator with its attributes. Immutable; functions throw Refusal at what they cannot serve.
 class Operator {
@@ -64,10 +64,18 @@ class Operator {
 
 // What is known of an operator without its attributes.
 struct Description {
+  explicit Description(const Schema& schema,
+                       std::unique_ptr<const Operator> (*make)(const Attributes&))
+      : name(schema.name),
+        inputs(schema.inputs),
+        outputs(schema.outputs),
+        attributes(schema),
+        make(make) {}
+
   const char* name;
-  const char* inputs;   // a letter a tensor: T (float, half or bfloat16, all alike) or I (int32)
-  const char* outputs;  // the same
-  AttributeTable attributes;
+  const char* inputs;
+  const char* outputs;
+  const Schema& attributes;
   std::unique_ptr<const Operator> (*make)(const Attributes&);
 };
 

@@ -45,42 +45,52 @@ struct PatchMatchMaps {
   void* score;
 };
 
-// The kernels of one instruction set. `scratch` functions return the floats that one running
-// task needs, aligned to 64 bytes. `maxima` functions merge into `result`.
+// X(result, name, parameters) of every function of an instruction set. `scratch` functions return
+// the floats that one running task needs, aligned to 64 bytes. `maxima` functions merge into
+// `result`. A search goes in steps, each a number of tasks; all of them share one workspace
+// (floats).
+#define NYSTRA_CPU_KERNELS(X)                                                                    \
+  X(int64_t, pinv_scratch, (const PinvParams&))                                                  \
+  X(Status, pinv_maxima,                                                                         \
+    (const PinvParams&, Type, const void* a, int64_t first, int64_t last, float* scratch,        \
+     BatchMaxima* result))                                                                       \
+  X(Status, pinv,                                                                                \
+    (const PinvParams&, Type, const void* a, const BatchMaxima&, void* z, int64_t first,         \
+     int64_t last, float* scratch))                                                              \
+  X(int64_t, window_softmax_tasks, (const WindowShape&))                                         \
+  X(int64_t, window_softmax_scratch, (const WindowShape&))                                       \
+  X(int64_t, window_softmax_bias_size, (const WindowShape&))                                     \
+  X(void, window_softmax_bias, (const WindowShape&, Type, const void* table, float* bias))       \
+  X(Status, window_softmax,                                                                      \
+    (const WindowSoftmaxParams&, Type, const void* qkv, void* out, int64_t first, int64_t last,  \
+     float* scratch))                                                                            \
+  X(int64_t, window_nystrom_scratch, (const LandmarkParams&))                                    \
+  X(Status, window_nystrom_maxima,                                                               \
+    (const LandmarkParams&, Type, const void* qkv, int64_t first, int64_t last, float* scratch,  \
+     BatchMaxima* result))                                                                       \
+  X(Status, window_nystrom,                                                                      \
+    (const LandmarkParams&, Type, const void* qkv, const BatchMaxima&, void* out, int64_t first, \
+     int64_t last, float* scratch))                                                              \
+  X(int64_t, window_nystromformer_scratch, (const LandmarkParams&))                              \
+  X(Status, window_nystromformer_maxima,                                                         \
+    (const LandmarkParams&, Type, const void* qkv, int64_t first, int64_t last, float* scratch,  \
+     BatchMaxima* result))                                                                       \
+  X(Status, window_nystromformer,                                                                \
+    (const LandmarkParams&, Type, const void* qkv, const BatchMaxima&, void* out, int64_t first, \
+     int64_t last, float* scratch))                                                              \
+  X(int64_t, patch_match_workspace, (const PatchMatchParams&))                                   \
+  X(int64_t, patch_match_steps, (const PatchMatchParams&))                                       \
+  X(int64_t, patch_match_tasks, (const PatchMatchParams&, int64_t step))                         \
+  X(Status, patch_match,                                                                         \
+    (const PatchMatchParams&, Type, const PatchMatchMaps&, int64_t step, int64_t first,          \
+     int64_t last, float* workspace))
+
+// The kernels of one instruction set.
 struct Kernels {
   const char* isa;
-
-  int64_t (*pinv_scratch)(const PinvParams&);
-  Status (*pinv_maxima)(const PinvParams&, Type, const void* a, int64_t first, int64_t last,
-                        float* scratch, BatchMaxima* result);
-  Status (*pinv)(const PinvParams&, Type, const void* a, const BatchMaxima&, void* z, int64_t first,
-                 int64_t last, float* scratch);
-
-  int64_t (*window_softmax_tasks)(const WindowShape&);
-  int64_t (*window_softmax_scratch)(const WindowShape&);
-  int64_t (*window_softmax_bias_size)(const WindowShape&);
-  void (*window_softmax_bias)(const WindowShape&, Type, const void* table, float* bias);
-  Status (*window_softmax)(const WindowSoftmaxParams&, Type, const void* qkv, void* out,
-                           int64_t first, int64_t last, float* scratch);
-
-  int64_t (*window_nystrom_scratch)(const LandmarkParams&);
-  Status (*window_nystrom_maxima)(const LandmarkParams&, Type, const void* qkv, int64_t first,
-                                  int64_t last, float* scratch, BatchMaxima* result);
-  Status (*window_nystrom)(const LandmarkParams&, Type, const void* qkv, const BatchMaxima&,
-                           void* out, int64_t first, int64_t last, float* scratch);
-
-  int64_t (*window_nystromformer_scratch)(const LandmarkParams&);
-  Status (*window_nystromformer_maxima)(const LandmarkParams&, Type, const void* qkv, int64_t first,
-                                        int64_t last, float* scratch, BatchMaxima* result);
-  Status (*window_nystromformer)(const LandmarkParams&, Type, const void* qkv, const BatchMaxima&,
-                                 void* out, int64_t first, int64_t last, float* scratch);
-
-  // A search goes in steps, each a number of tasks; all of them share one workspace (floats).
-  int64_t (*patch_match_workspace)(const PatchMatchParams&);
-  int64_t (*patch_match_steps)(const PatchMatchParams&);
-  int64_t (*patch_match_tasks)(const PatchMatchParams&, int64_t step);
-  Status (*patch_match)(const PatchMatchParams&, Type, const PatchMatchMaps&, int64_t step,
-                        int64_t first, int64_t last, float* workspace);
+#define NYSTRA_POINTER(result, name, parameters) result(*name) parameters;
+  NYSTRA_CPU_KERNELS(NYSTRA_POINTER)
+#undef NYSTRA_POINTER
 };
 
 // The table in use: the best this CPU has, or the one NYSTRA_CPU_ISA names; null where that one

@@ -20,11 +20,9 @@ void require_ok(nystra::Status status) {
 
 }  // namespace
 
-void add_cuda_operators(Registration& registration) {
-  registration.add<CudaCall>({Type::kFloat, Type::kHalf, Type::kBfloat16});
-}
+void add_cuda_operators(Registration& registration) { registration.add<CudaDevice>(); }
 
-CudaCall::Device::Device(const Api& api, const KernelInfo* info) : api_(api) {
+CudaDevice::CudaDevice(const Api& api, const KernelInfo* info) : api_(api) {
   check(api, api.KernelInfoGetAllocator(info, kDefaultMemory, &allocator_),
         "give the allocator of device memory");
   if (Status* const status = api.AllocatorGetInfo(allocator_, &memory_)) {
@@ -33,24 +31,24 @@ CudaCall::Device::Device(const Api& api, const KernelInfo* info) : api_(api) {
   }
 }
 
-CudaCall::Device::~Device() { api_.ReleaseAllocator(allocator_); }
+CudaDevice::~CudaDevice() { api_.ReleaseAllocator(allocator_); }
 
-void CudaCall::launch_with(size_t bytes, Run run, const void* launch) const {
+void CudaDevice::launch_with(KernelContext* context, size_t bytes, const Launch& launch) const {
   void* stream = nullptr;
-  check(api_, api_.KernelContext_GetGPUComputeStream(context_, &stream), "give its CUDA stream");
+  check(api_, api_.KernelContext_GetGPUComputeStream(context, &stream), "give its CUDA stream");
   if (stream == nullptr) throw std::runtime_error("onnxruntime gave no CUDA stream");
-  if (bytes == 0) return require_ok(run(launch, nullptr, stream));
+  if (bytes == 0) return require_ok(launch(nullptr, stream));
 
   // Memory of the arena, bound to the stream: given back as soon as the work is on the stream, it
   // goes to later work of that stream only, or to another that waits for it. Where there is none
   // left onnxruntime throws through its C interface.
   void* workspace = nullptr;
   const std::string what = "allocate " + std::to_string(bytes) + " bytes of device memory";
-  check(api_, api_.KernelContext_GetScratchBuffer(context_, device_.memory_, bytes, &workspace),
+  check(api_, api_.KernelContext_GetScratchBuffer(context, memory_, bytes, &workspace),
         what.c_str());
   if (workspace == nullptr) throw std::runtime_error("onnxruntime failed to " + what);
-  const nystra::Status status = run(launch, workspace, stream);
-  check(api_, api_.AllocatorFree(device_.allocator_, workspace), "take its device memory back");
+  const nystra::Status status = launch(workspace, stream);
+  check(api_, api_.AllocatorFree(allocator_, workspace), "take its device memory back");
   require_ok(status);
 }
 

@@ -1,0 +1,14 @@
+// Limits that kernels are made for. Made by write_tables.py from
+// ../../operators/*/schema.py: change those, and run it.
+// clang-format off
+#pragma once
+
+#include <cstdint>
+
+namespace nystra {
+
+constexpr int64_t kMaxLandmarks = 64;       // of a window
+constexpr int64_t kMaxPixels = 16777216;    // of a map that is searched: fewer
+constexpr int64_t kL2 = 0, kDot = 1, kCosine = 2;  // metric
+
+}  // namespace nystra

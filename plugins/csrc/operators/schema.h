@@ -1,0 +1,30 @@
+// What a schema says of an operator: names, types and limits. table.h has that of every operator.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+namespace nystra {
+
+// Of an attribute that must be given.
+constexpr double kNoDefault = NAN;
+
+struct Attribute {
+  const char* name;
+  bool integer;  // INT, else FLOAT
+  double minimum, maximum;
+  double fallback;  // what a caller may leave out; a node carries it always
+};
+
+struct Schema {
+  const char* name;     // the node type
+  const char* inputs;   // a letter a tensor: T (float, half or bfloat16, all alike) or I (int32)
+  const char* outputs;  // the same
+  const Attribute* attributes;
+  size_t count;  // of attributes; the last is the revision
+
+  const Attribute* begin() const { return attributes; }
+  const Attribute* end() const { return attributes + count; }
+};
+
+}  // namespace nystra

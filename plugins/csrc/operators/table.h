@@ -1,0 +1,98 @@
+// The schemas of all operators. Made by write_tables.py from
+// ../../operators/*/schema.py: change those, and run it.
+// clang-format off
+#pragma once
+
+#include "schema.h"
+
+namespace nystra {
+
+inline constexpr Attribute kPinvAttributes[] = {
+    {"iterations", true, 1, 8, 6},
+    {"batch_init", true, 0, 1, 0},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kPinvSchema = {
+    "NystraPinv", "T", "T",
+    kPinvAttributes, 3,
+};
+
+inline constexpr Attribute kWindowSoftmaxAttributes[] = {
+    {"heads", true, 1, 1024, kNoDefault},
+    {"head_dim", true, 1, 1024, kNoDefault},
+    {"value_dim", true, 1, 1024, kNoDefault},
+    {"window_h", true, 1, 1024, kNoDefault},
+    {"window_w", true, 1, 1024, kNoDefault},
+    {"shift_h", true, 0, 1023, 0},
+    {"shift_w", true, 0, 1023, 0},
+    {"mask", true, 0, 1, 0},
+    {"bias", true, 0, 1, 0},
+    {"scale", false, 0.0, 1000000.0, kNoDefault},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kWindowSoftmaxSchema = {
+    "NystraWindowSoftmax", "TT", "T",
+    kWindowSoftmaxAttributes, 11,
+};
+
+inline constexpr Attribute kWindowNystromAttributes[] = {
+    {"heads", true, 1, 1024, kNoDefault},
+    {"head_dim", true, 1, 1024, kNoDefault},
+    {"value_dim", true, 1, 1024, kNoDefault},
+    {"window_h", true, 1, 1024, kNoDefault},
+    {"window_w", true, 1, 1024, kNoDefault},
+    {"shift_h", true, 0, 1023, 0},
+    {"shift_w", true, 0, 1023, 0},
+    {"mask", true, 0, 1, 0},
+    {"scale", false, 0.0, 1000000.0, kNoDefault},
+    {"landmark_rows", true, 1, 64, 4},
+    {"landmark_cols", true, 1, 64, 4},
+    {"iterations", true, 1, 8, 6},
+    {"batch_init", true, 0, 1, 0},
+    {"threshold", false, -30.0, 30.0, 5.0},
+    {"guard", false, 0.0, 0.5, 0.02},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kWindowNystromSchema = {
+    "NystraWindowNystrom", "T", "T",
+    kWindowNystromAttributes, 16,
+};
+
+inline constexpr Attribute kWindowNystromformerAttributes[] = {
+    {"heads", true, 1, 1024, kNoDefault},
+    {"head_dim", true, 1, 1024, kNoDefault},
+    {"value_dim", true, 1, 1024, kNoDefault},
+    {"window_h", true, 1, 1024, kNoDefault},
+    {"window_w", true, 1, 1024, kNoDefault},
+    {"shift_h", true, 0, 1023, 0},
+    {"shift_w", true, 0, 1023, 0},
+    {"mask", true, 0, 1, 0},
+    {"scale", false, 0.0, 1000000.0, kNoDefault},
+    {"landmark_rows", true, 1, 64, 4},
+    {"landmark_cols", true, 1, 64, 4},
+    {"iterations", true, 1, 8, 6},
+    {"batch_init", true, 0, 1, 0},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kWindowNystromformerSchema = {
+    "NystraWindowNystromformer", "T", "T",
+    kWindowNystromformerAttributes, 14,
+};
+
+inline constexpr Attribute kPatchMatchAttributes[] = {
+    {"patch_size", true, 1, 23, 7},
+    {"iterations", true, 1, 16, 5},
+    {"neighbors", true, 1, 32, 3},
+    {"metric", true, 0, 2, 0},
+    {"seed", true, 0, 4095, 0},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kPatchMatchSchema = {
+    "NystraPatchMatch", "TTTTI", "IT",
+    kPatchMatchAttributes, 6,
+};
+
+}  // namespace nystra
+
+// X(class) of every operator.
+#define NYSTRA_OPERATORS(X) X(Pinv) X(WindowSoftmax) X(WindowNystrom) X(WindowNystromformer) X(PatchMatch)

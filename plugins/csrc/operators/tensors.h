@@ -1,0 +1,18 @@
+// The tensors of one run of an operator, wherever their data lie. Shapes were checked.
+#pragma once
+
+#include "kernels/params.h"
+#include "shape.h"
+
+namespace nystra {
+
+constexpr int kMaxTensors = 8;  // inputs, or outputs, of an operator
+
+struct Tensors {
+  Type type;            // of every tensor of kind T
+  const Shape* shapes;  // of the inputs
+  const void* const* inputs;
+  void* const* outputs;
+};
+
+}  // namespace nystra

@@ -1,0 +1,61 @@
+#include "windows.h"
+
+namespace nystra {
+namespace {
+
+void check_shift(const char* axis, int64_t shift, int64_t window) {
+  if (shift >= window)
+    throw Refusal(std::string("attribute shift_") + axis + " is " + std::to_string(shift) +
+                  "; expected less than window_" + axis + ", " + std::to_string(window));
+}
+
+void check_multiple(const char* what, int64_t got, int64_t window, const Shape& qkv) {
+  if (got != -1 && got % window != 0)
+    throw Refusal("input qkv is " + text(qkv) + ", its " + what + " " + std::to_string(got) +
+                  "; expected a multiple of the window's " + std::to_string(window) +
+                  " (the graph pads before)");
+}
+
+}  // namespace
+
+Windows::Windows(const Attributes& a) {
+  shape_.heads = a.integer("heads");
+  shape_.head_dim = a.integer("head_dim");
+  shape_.value_dim = a.integer("value_dim");
+  shape_.window_h = a.integer("window_h");
+  shape_.window_w = a.integer("window_w");
+  shape_.shift_h = a.integer("shift_h");
+  shape_.shift_w = a.integer("shift_w");
+  shape_.mask = a.integer("mask");
+  shape_.scale = a.number("scale");
+  check_shift("h", shape_.shift_h, shape_.window_h);
+  check_shift("w", shape_.shift_w, shape_.window_w);
+}
+
+void Windows::check(const Shape& qkv) const {
+  const WindowShape& s = shape_;
+  if (qkv.rank != 4)
+    throw Refusal("input qkv is " + text(qkv) +
+                  "; expected rank 4: (batch, height, width, channels)");
+  if (!agree(qkv[3], s.channels()))
+    throw Refusal("input qkv is " + text(qkv) + " with " + std::to_string(qkv[3]) +
+                  " channels; expected " + std::to_string(s.channels()) +
+                  " = heads (2 head_dim + value_dim) = " + std::to_string(s.heads) + " (2 * " +
+                  std::to_string(s.head_dim) + " + " + std::to_string(s.value_dim) + ")");
+  check_multiple("height", qkv[1], s.window_h, qkv);
+  check_multiple("width", qkv[2], s.window_w, qkv);
+}
+
+Shape Windows::output(const Shape& qkv) const {
+  return {qkv[0], qkv[1], qkv[2], shape_.heads * shape_.value_dim};
+}
+
+WindowShape Windows::shape(const Shape& qkv) const {
+  WindowShape result = shape_;
+  result.batch = qkv[0];
+  result.height = qkv[1];
+  result.width = qkv[2];
+  return result;
+}
+
+}  // namespace nystra

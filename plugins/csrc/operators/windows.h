@@ -1,0 +1,25 @@
+// The map that all window operators take, qkv (B, H, W, h(2d+e)), and how it is cut.
+#pragma once
+
+#include "attributes.h"
+#include "kernels/params.h"
+#include "shape.h"
+
+namespace nystra {
+
+class Windows {
+ public:
+  // Throws Refusal where a shift is not smaller than its window.
+  explicit Windows(const Attributes&);
+
+  void check(const Shape& qkv) const;
+  Shape output(const Shape& qkv) const;  // (B, H, W, h e)
+  WindowShape shape(const Shape& qkv) const;
+
+  const WindowShape& unplaced() const { return shape_; }  // batch, height and width are 0
+
+ private:
+  WindowShape shape_{};
+};
+
+}  // namespace nystra

@@ -1,0 +1,116 @@
+"""Makes C++ of the operators' schemas: names, types, ranges and defaults, for every binding.
+
+    python plugins/csrc/write_tables.py            # after a change of a schema
+    python plugins/csrc/write_tables.py --check    # exit 1 where a file is not what it would write
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from nystra.plugins.operators import OPERATORS, find_schema
+from nystra.plugins.operators.patch_match.schema import COSINE, DOT, L2, LARGEST_MAP
+from nystra.plugins.operators.schema import Attribute, OperatorSchema
+from nystra.plugins.operators.window_schema import MAX_LANDMARKS
+
+FOLDER = Path(__file__).parent
+
+_HEADER = """\
+// {what} Made by write_tables.py from
+// ../../operators/*/schema.py: change those, and run it.
+// clang-format off
+#pragma once
+"""
+
+
+def limits() -> str:
+    """Return ``kernels/limits.h``: what the kernels know of the schemas."""
+    return f"""\
+{_HEADER.format(what="Limits that kernels are made for.")}
+#include <cstdint>
+
+namespace nystra {{
+
+constexpr int64_t kMaxLandmarks = {MAX_LANDMARKS};       // of a window
+constexpr int64_t kMaxPixels = {LARGEST_MAP};    // of a map that is searched: fewer
+constexpr int64_t kL2 = {L2}, kDot = {DOT}, kCosine = {COSINE};  // metric
+
+}}  // namespace nystra
+"""
+
+
+def table() -> str:
+    """Return ``operators/table.h``: the schemas, and a list of the operators."""
+    schemas = {name.removeprefix("Nystra"): find_schema(name) for name in OPERATORS}
+    includes = "\n".join(f'#include "{folder}.h"' for folder in OPERATORS.values())
+    rows = "\n".join(_schema(owner, schema) for owner, schema in schemas.items())
+    listed = " ".join(f"X({owner})" for owner in schemas)
+    return f"""\
+{_HEADER.format(what="The schemas of all operators.")}
+#include "schema.h"
+
+namespace nystra {{
+
+{rows}
+}}  // namespace nystra
+
+// X(class) of every operator.
+#define NYSTRA_OPERATORS(X) {listed}
+""", f"""\
+{_HEADER.format(what="The classes of all operators.")}
+{includes}
+"""
+
+
+def _schema(owner: str, schema: OperatorSchema) -> str:
+    rows = ",\n".join(f"    {_attribute(attribute)}" for attribute in schema.attributes)
+    kinds = [
+        "".join("I" if name in schema.int32 else "T" for name in names)
+        for names in (schema.inputs, schema.outputs)
+    ]
+    return f"""\
+inline constexpr Attribute k{owner}Attributes[] = {{
+{rows},
+}};
+inline constexpr Schema k{owner}Schema = {{
+    "{schema.name}", "{kinds[0]}", "{kinds[1]}",
+    k{owner}Attributes, {len(schema.attributes)},
+}};
+"""
+
+
+def _attribute(attribute: Attribute) -> str:
+    kind = "true" if attribute.kind == "int" else "false"
+    default = "kNoDefault" if attribute.default is None else repr(attribute.default)
+    return f'{{"{attribute.name}", {kind}, {attribute.minimum!r}, {attribute.maximum!r}, {default}}}'
+
+
+def files() -> dict[Path, str]:
+    """Return the text of every file that is made."""
+    schemas, classes = table()
+    return {
+        FOLDER / "kernels" / "limits.h": limits(),
+        FOLDER / "operators" / "table.h": schemas,
+        FOLDER / "operators" / "operators.h": classes,
+    }
+
+
+def main() -> int:
+    """Write the files, or with ``--check`` say which differ."""
+    stale = [
+        path
+        for path, text in files().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path} is not what the schemas say; run {__file__}")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(files()[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The CPU kernels on numpy arrays, by their C interface (``csrc/nystra_cpu.h``). Needs numpy alone.
+
+Where the library is not built, `available` says no and `run` raises. The environment variable
+``NYSTRA_CPU_ISA`` chooses the instruction set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import BackendUnavailableError, NystraError
+from .library import CPU_LIBRARY, library_path
+from .operators import find_schema
+
+__all__ = ["available", "run"]
+
+Arrays = list[npt.NDArray[np.generic]]
+
+_INTERFACE = 1
+_REFUSED = 1
+_MAX_RANK = 8
+_TYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3}
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("is_number", ctypes.c_int32),
+        ("integer", ctypes.c_int64),
+        ("number", ctypes.c_double),
+    )
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * _MAX_RANK),
+    )
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the library, its functions declared.
+
+    Raises:
+        FileNotFoundError: it was not built.
+        OSError: it cannot be loaded on this machine.
+        BackendUnavailableError: it has another interface, or no kernels for this machine.
+    """
+    path = library_path(CPU_LIBRARY)
+    library = ctypes.CDLL(str(path))
+    for name in ("nystra_cpu_version", "nystra_cpu_error", "nystra_isa"):
+        getattr(library, name).restype = ctypes.c_char_p
+    listed = (ctypes.c_void_p, ctypes.c_size_t)
+    library.nystra_cpu_outputs.argtypes = (ctypes.c_char_p, *listed * 3)
+    library.nystra_cpu_run.argtypes = (ctypes.c_char_p, *listed * 3, ctypes.c_int32)
+    if library.nystra_cpu_interface() != _INTERFACE:
+        raise BackendUnavailableError(
+            f"{path} of nystra {library.nystra_cpu_version().decode()} has interface "
+            f"{library.nystra_cpu_interface()}; expected {_INTERFACE}: build it anew"
+        )
+    if library.nystra_isa() is None:
+        raise BackendUnavailableError(
+            f"NYSTRA_CPU_ISA is {os.environ.get('NYSTRA_CPU_ISA')!r}; expected an instruction set "
+            "that this CPU and this build have, or unset it"
+        )
+    return library
+
+
+@functools.cache
+def available() -> bool:
+    """Return whether the kernels are there and run on this machine."""
+    try:
+        _library()
+    except (BackendUnavailableError, OSError):
+        return False
+    return True
+
+
+def run(
+    operator: str,
+    inputs: Sequence[npt.NDArray[np.generic]],
+    attributes: Mapping[str, int | float],
+    threads: int | None = None,
+    new: Callable[[tuple[int, ...], str], npt.NDArray[np.generic]] = np.empty,
+) -> Arrays:
+    """Return the outputs of an operator.
+
+    Args:
+        operator: The node type, such as ``NystraPinv``.
+        inputs: In the order of the schema: float32 or float16, alike, and int32 where it says so.
+            They are copied where they are not contiguous.
+        attributes: By name; what is left out takes its default.
+        threads: At most so many; None: one a CPU of this process.
+        new: Makes an output of a shape and type; its memory is written, never read.
+
+    Raises:
+        NystraError: the operator refuses the attributes or the inputs; the message says why.
+        MemoryError: there is not enough memory, or no thread could be started.
+        FileNotFoundError: the library was not built.
+        OSError: the library cannot be loaded on this machine.
+        BackendUnavailableError: the library has no kernels for this machine.
+    """
+    library = _library()
+    schema = find_schema(operator)
+    kinds = {attribute.name: attribute.kind for attribute in schema.attributes}
+    given = (_Attribute * len(attributes))(
+        *(_attribute(name, value, kinds.get(name)) for name, value in attributes.items())
+    )
+    arrays = [np.ascontiguousarray(array) for array in inputs]
+    tensors = (_Tensor * len(arrays))(*map(_tensor, arrays))
+    described = (_Tensor * len(schema.outputs))()
+    asked = (operator.encode(), given, len(given), tensors, len(tensors))
+    _check(library, library.nystra_cpu_outputs(*asked, described, len(described)))
+    types = list(_TYPES)
+    outputs = [new(tuple(one.shape[: one.rank]), types[one.type]) for one in described]
+    results = (_Tensor * len(outputs))(*map(_tensor, outputs))
+    threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    _check(library, library.nystra_cpu_run(*asked, results, len(results), threads))
+    return outputs
+
+
+def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
+    number = kind == "float" or (kind is None and isinstance(value, float))
+    return _Attribute(name.encode(), number, 0 if number else value, value if number else 0)
+
+
+def _tensor(array: npt.NDArray[np.generic]) -> _Tensor:
+    """Describe an array.
+
+    Raises:
+        NystraError: the kernels take no such type or rank.
+    """
+    if array.dtype.name not in _TYPES or array.ndim > _MAX_RANK:
+        raise NystraError(
+            f"an array of {array.dtype} with {array.ndim} dimensions; expected "
+            f"{', '.join(_TYPES)} with at most {_MAX_RANK}"
+        )
+    shape = (ctypes.c_int64 * _MAX_RANK)(*array.shape)
+    return _Tensor(array.ctypes.data, _TYPES[array.dtype.name], array.ndim, shape)
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        message = library.nystra_cpu_error().decode()
+        raise NystraError(message) if status == _REFUSED else MemoryError(message)
