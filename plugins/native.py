@@ -129,8 +129,10 @@ def run(
 
 
 def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
-    number = kind == "float" or (kind is None and isinstance(value, float))
-    return _Attribute(name.encode(), number, 0 if number else value, value if number else 0)
+    """Describe an attribute; a number that should be an integer goes as it is, to be refused."""
+    if kind == "float" or isinstance(value, float):
+        return _Attribute(name.encode(), 1, 0, float(value))
+    return _Attribute(name.encode(), 0, max(-(1 << 63), min(int(value), (1 << 63) - 1)), 0.0)
 
 
 def _tensor(array: npt.NDArray[np.generic]) -> _Tensor:

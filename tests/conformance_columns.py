@@ -20,6 +20,7 @@ import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
+from nystra.plugins import native
 
 Outcome = Outputs | Exception
 
@@ -111,6 +112,20 @@ def run_kernel(isa: str, case: Case, dtype: str) -> Outcome:
     return _outputs([outcomes[f"{row}.{place}"] for place in range(len(case.output_shapes()))])
 
 
+def run_native(case: Case, dtype: str) -> Outcome:
+    """The row through the C interface, on the instruction set that this machine would take."""
+
+    def poisoned(shape: tuple[int, ...], kind: str) -> np.ndarray:
+        return np.full(shape, np.iinfo(kind).min if kind == "int32" else np.nan, kind)
+
+    try:
+        return _outputs(
+            native.run(case.operator, case.inputs(dtype), case.all_attributes(), 2, poisoned)
+        )
+    except Exception as error:
+        return error
+
+
 def _run_all_kernels(file: Path) -> None:
     library = kernel_library()
     assert isinstance(library, Path), library
@@ -140,6 +155,12 @@ COLUMNS: list[Column] = [
             functools.partial(_kernel_missing, flag),
         )
         for isa, flag in (("generic", None), ("avx2", "avx2"), ("avx512", "avx512f"))
+    ),
+    Column(
+        "cpu-interface",
+        "cpu",
+        run_native,
+        lambda: None if native.available() else "libnystra_cpu.so is not built",
     ),
     *(
         Column(

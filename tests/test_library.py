@@ -129,7 +129,7 @@ BAD_ATTRIBUTES = [
     ("NystraPinv", {"iterations": 0}, "attribute iterations is 0; expected 1 to 8"),
     ("NystraPinv", {"batch_init": -1}, "attribute batch_init is -1"),
     ("NystraWindowNystrom", {"guard": -0.5}, "attribute guard is -0.5; expected 0"),
-    ("NystraWindowNystrom", {"threshold": 1e9}, "attribute threshold is 1e\\+09; expected -30 to 30"),
+    ("NystraWindowNystrom", {"threshold": 1e9}, r"threshold is 1e\+09; expected -30 to 30"),
     ("NystraWindowSoftmax", {"bias": 3}, "attribute bias is 3"),
 ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Makes C++ of the operators' schemas: names, types, ranges and defaults, for every binding.
 
-    python plugins/csrc/write_tables.py            # after a change of a schema
-    python plugins/csrc/write_tables.py --check    # exit 1 where a file is not what it would write
+python plugins/csrc/write_tables.py            # after a change of a schema
+python plugins/csrc/write_tables.py --check    # exit 1 where a file is not what it would write
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def table() -> str:
     includes = "\n".join(f'#include "{folder}.h"' for folder in OPERATORS.values())
     rows = "\n".join(_schema(owner, schema) for owner, schema in schemas.items())
     listed = " ".join(f"X({owner})" for owner in schemas)
-    return f"""\
+    return (
+        f"""\
 {_HEADER.format(what="The schemas of all operators.")}
 #include "schema.h"
 
@@ -57,10 +58,12 @@ namespace nystra {{
 
 // X(class) of every operator.
 #define NYSTRA_OPERATORS(X) {listed}
-""", f"""\
+""",
+        f"""\
 {_HEADER.format(what="The classes of all operators.")}
 {includes}
-"""
+""",
+    )
 
 
 def _schema(owner: str, schema: OperatorSchema) -> str:
@@ -83,7 +86,9 @@ inline constexpr Schema k{owner}Schema = {{
 def _attribute(attribute: Attribute) -> str:
     kind = "true" if attribute.kind == "int" else "false"
     default = "kNoDefault" if attribute.default is None else repr(attribute.default)
-    return f'{{"{attribute.name}", {kind}, {attribute.minimum!r}, {attribute.maximum!r}, {default}}}'
+    return (
+        f'{{"{attribute.name}", {kind}, {attribute.minimum!r}, {attribute.maximum!r}, {default}}}'
+    )
 
 
 def files() -> dict[Path, str]:
@@ -96,20 +101,15 @@ def files() -> dict[Path, str]:
     }
 
 
-def main() -> int:
+def main() -> str | None:
     """Write the files, or with ``--check`` say which differ."""
-    stale = [
-        path
-        for path, text in files().items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
-    ]
-    if "--check" in sys.argv[1:]:
-        for path in stale:
-            print(f"{path} is not what the schemas say; run {__file__}")
-        return 1 if stale else 0
+    made = files()
+    stale = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    if stale and "--check" in sys.argv[1:]:
+        return f"{', '.join(map(str, stale))}: not what the schemas say; run {__file__}"
     for path in stale:
-        path.write_text(files()[path], encoding="utf-8")
-    return 0
+        path.write_text(made[path], encoding="utf-8")
+    return None
 
 
 if __name__ == "__main__":
