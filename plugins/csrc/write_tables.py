@@ -43,11 +43,9 @@ constexpr int64_t kL2 = {L2}, kDot = {DOT}, kCosine = {COSINE};  // metric
 def table() -> str:
     """Return ``operators/table.h``: the schemas, and a list of the operators."""
     schemas = {name.removeprefix("Nystra"): find_schema(name) for name in OPERATORS}
-    includes = "\n".join(f'#include "{folder}.h"' for folder in OPERATORS.values())
     rows = "\n".join(_schema(owner, schema) for owner, schema in schemas.items())
     listed = " ".join(f"X({owner})" for owner in schemas)
-    return (
-        f"""\
+    return f"""\
 {_HEADER.format(what="The schemas of all operators.")}
 #include "schema.h"
 
@@ -58,12 +56,16 @@ namespace nystra {{
 
 // X(class) of every operator.
 #define NYSTRA_OPERATORS(X) {listed}
-""",
-        f"""\
+"""
+
+
+def classes() -> str:
+    """Return ``operators/operators.h``, which includes the class of every operator."""
+    includes = "\n".join(f'#include "{folder}.h"' for folder in OPERATORS.values())
+    return f"""\
 {_HEADER.format(what="The classes of all operators.")}
 {includes}
-""",
-    )
+"""
 
 
 def _schema(owner: str, schema: OperatorSchema) -> str:
@@ -93,11 +95,10 @@ def _attribute(attribute: Attribute) -> str:
 
 def files() -> dict[Path, str]:
     """Return the text of every file that is made."""
-    schemas, classes = table()
     return {
         FOLDER / "kernels" / "limits.h": limits(),
-        FOLDER / "operators" / "table.h": schemas,
-        FOLDER / "operators" / "operators.h": classes,
+        FOLDER / "operators" / "table.h": table(),
+        FOLDER / "operators" / "operators.h": classes(),
     }
 
 
