@@ -21,6 +21,8 @@ MAXIMUM_DEPTH = 64
 MAXIMUM_DIGITS = 18
 """Of a whole number: so many fit into 64 bits."""
 
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}]', re.DOTALL)
 
 
@@ -63,13 +65,16 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
     try:
         content = text.decode("utf-8") if isinstance(text, bytes) else text
         _refuse_depth(content)
-        return json.loads(
+        value = json.loads(
             content,
             parse_constant=_refuse_constant,
             parse_float=_finite,
             parse_int=_whole,
             object_pairs_hook=_distinct,
         )
+        if _HALF_CHARACTER.search(content):
+            json.dumps(value, ensure_ascii=False).encode()  # raises for one without its other half
+        return value
     except ValueError as reason:
         raise error(f"{where} is not JSON that nystra reads: {reason}") from reason
 

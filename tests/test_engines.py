@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import stat
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 
 from nystra.export.cli import main
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.ports.port import Port
 from nystra.runtime import Session
-from nystra.runtime.engines import cache
-from nystra.runtime.engines.build import Built, trtexec_line
+from nystra.runtime.engines.build import trtexec_line
 from nystra.runtime.engines.dry_run import default_sizes
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.profile import (
@@ -27,19 +21,16 @@ from nystra.runtime.engines.profile import (
     parse_shapes,
     profile_text,
 )
-from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.engines.toolkit import (
-    FLAGS,
     RTX,
     TENSORRT,
     find_device,
     installed,
     loader_links,
 )
-from nystra.runtime.engines.transfer import copy_engine, take_engine
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
-from nystra.runtime.model.onnx_nodes import domain_nodes, external_files
+from nystra.runtime.model.onnx_nodes import domain_nodes
 from runtime_models import save_operator, save_upscaler
 
 IMAGE = Port("input", "image", lengths={"channels": 3})
@@ -110,128 +101,6 @@ def test_the_sizes_of_a_dry_run() -> None:
     assert all(min(size.values()) >= 20 for size in default_sizes(ModelFacts(size_minimum=20)))
 
 
-def record(**changes: object) -> EngineRecord:
-    base = EngineRecord(
-        backend=TENSORRT,
-        version="11.2.1.2",
-        model="m.onnx",
-        hashes={"m.onnx": "a" * 64, "libnystra_trt.so": "b" * 64},
-        library="libnystra_trt.so",
-        profile={"input": ((1, 3, 8, 8),) * 3},
-        device={"name": "GPU", "capability": "sm90", "cuda": 13},
-        flags=list(FLAGS),
-    )
-    return replace(base, **changes)
-
-
-KEY_CHANGES: list[dict[str, object]] = [
-    {"backend": RTX},
-    {"version": "11.2.1.3"},
-    {"hashes": {"m.onnx": "a" * 64, "libnystra_trt.so": "c" * 64}},
-    {"hashes": {"m.onnx": "a" * 64}},
-    {"profile": {"input": ((1, 3, 8, 8), (1, 3, 8, 8), (1, 3, 8, 9))}},
-    {"device": {"name": "GPU", "capability": "sm89", "cuda": 13}},
-    {"device": {"name": "GPU", "capability": "sm90", "cuda": 12}},
-    {"targets": ["sm86"]},
-    {"flags": []},
-    {"flags": ["STRONGLY_TYPED"]},
-]
-
-
-@pytest.mark.parametrize("changes", KEY_CHANGES)
-def test_the_key_depends_on_all_that_matters(changes: dict[str, object]) -> None:
-    assert record(**changes).key != record().key
-
-
-def test_the_key_does_not_depend_on_names() -> None:
-    renamed = {"other.onnx": "a" * 64, "x.so": "b" * 64}
-    assert record(model="other.onnx", hashes=renamed, library="x.so").key == record().key
-    assert record(sha256="1", engine="e", seal="s").key == record().key
-
-
-def stored(tmp_path: Path) -> tuple[Path, EngineRecord]:
-    engine = tmp_path / "engine"
-    engine.write_bytes(b"engine")
-    one = record()
-    return cache.store(one, engine), one
-
-
-def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
-    assert cache.find(one.key) == (path, one)
-    assert list(cache.every()) == [(path, one)]
-    assert cache.find("0" * 64) is None
-    secret = cache.cache_folder() / "secret"
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert [entry.name for entry in cache.cache_folder().glob(".*")] == []
-
-
-def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
-    path.write_bytes(b"Engine")
-    with pytest.raises(NystraError, match="was changed"):
-        cache.find(one.key)
-    assert list(cache.every()) == []
-
-
-def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
-    (cache.cache_folder() / "secret").write_bytes(b"another machine's")
-    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
-        cache.find(one.key)
-    forged = replace(one, seal="0" * 64)
-    forged.write(EngineRecord.path_for(path))
-    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
-        cache.find(one.key)
-
-
-def test_an_engine_under_another_name_is_refused(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
-    other = path.with_name("f" * 64 + ".engine")
-    other.write_bytes(path.read_bytes())
-    EngineRecord.path_for(other).write_bytes(EngineRecord.path_for(path).read_bytes())
-    with pytest.raises(NystraError, match="is not what its name says"):
-        cache.find("f" * 64)
-    assert one.key != "f" * 64
-
-
-@pytest.mark.parametrize("text", ["[]", "{", '{"schema_version": 1}', '{"schema_version": 2}'])
-def test_broken_records(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "e.json"
-    path.write_text(text)
-    with pytest.raises(NystraError):
-        EngineRecord.read(path)
-
-
-def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
-    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
-    engine = tmp_path / "engine"
-    engine.write_bytes(b"engine")
-    one = record(hashes=model.hashes(), library="")
-    path = cache.store(one, engine)
-    copy_engine(Built(path, one, fresh=True), tmp_path / "out.engine")
-    return model, tmp_path / "out.engine"
-
-
-def test_an_engine_from_elsewhere_needs_trust(tmp_path: Path) -> None:
-    model, engine = model_and_engine(tmp_path)
-    assert EngineRecord.read(EngineRecord.path_for(engine)).seal == ""
-    with pytest.raises(NystraError, match=r"comes from elsewhere.*--trust"):
-        take_engine(model, engine, trust=False)
-    taken = take_engine(model, engine, trust=True)
-    assert cache.find(taken.record.key) is not None
-    engine.write_bytes(b"other")
-    with pytest.raises(NystraError, match="was changed"):
-        take_engine(model, engine, trust=True)
-
-
-def test_an_engine_of_another_model_is_refused(tmp_path: Path) -> None:
-    _, engine = model_and_engine(tmp_path)
-    other = EngineModel.open(save_upscaler(tmp_path / "o.onnx", scale=3), "none")
-    with pytest.raises(NystraError, match="was built from"):
-        take_engine(other, engine, trust=True)
-
-
 def test_the_library_of_a_model(tmp_path: Path) -> None:
     plain = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
     assert plain.library is None
@@ -250,17 +119,6 @@ def test_plugins_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.Mon
     library.write_bytes(b"")
     assert EngineModel.open(model).library == library
     assert domain_nodes(model, "nystra") == [("", "NystraDouble")]
-
-
-def test_external_data_counts(tmp_path: Path) -> None:
-    path = save_upscaler(tmp_path / "m.onnx")
-    before = EngineModel.open(path, "none").hashes()
-    model = onnx.load(str(path))
-    weight = onnx.numpy_helper.from_array(np.ones(4096, np.float32), "w")
-    model.graph.initializer.append(weight)
-    onnx.save(model, str(path), save_as_external_data=True, location="m.data", size_threshold=64)
-    assert external_files(path) == [tmp_path / "m.data"]
-    assert set(EngineModel.open(path, "none").hashes()) == {*before, "m.data"}
 
 
 def test_the_trtexec_line(tmp_path: Path) -> None:
@@ -319,13 +177,6 @@ def test_rtx_gets_the_name_it_looks_for(tmp_path: Path, monkeypatch: pytest.Monk
     assert found["LD_LIBRARY_PATH"].split(":")[0] == str(links)
     assert (links / "libtensorrt_rtx.so").resolve() == package / "libtensorrt_rtx.so.1"
     assert loader_links(TENSORRT, links) == {}
-
-
-def test_records_are_plain_json(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
-    document = json.loads(EngineRecord.path_for(path).read_text())
-    assert document["sha256"] == one.sha256
-    assert document["profile"] == {"input": [[1, 3, 8, 8]] * 3}
 
 
 @pytest.mark.parametrize("backend", [TENSORRT, RTX])

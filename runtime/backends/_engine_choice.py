@@ -57,12 +57,12 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
 
 
 def _engines_of(model: EngineModel, builder: toolkit.Toolkit) -> Iterator[CachedEngine]:
-    hashes = sorted(model.hashes().values())
+    hashes = model.hashes()
     made = (builder.name, builder.version, sorted(toolkit.FLAGS))
     for path, record in cache.every():
         if (record.backend, record.version, sorted(record.flags)) != made:
             continue
-        if sorted(record.hashes.values()) == hashes:
+        if record.hashes == hashes:
             yield path, record
 
 

@@ -117,6 +117,8 @@ def build_engine(
         )
         if (refusal := refusal_of(answer)) is not None:
             raise ExportError(f"{options.backend} {record.version} built no engine: {refusal}")
+        if model.hashes() != record.hashes:
+            raise ExportError(f"{model.path} or what goes with it changed meanwhile: build again")
         return Built(cache.store(record, engine), record, fresh=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import BackendUnavailableError, ExportError, NystraError
+from ..files.writing import atomic_write_bytes
 from .child import Progress
 from .network import Log, Network
 from .toolkit import RTX, Toolkit, by_number
@@ -99,7 +100,7 @@ def build(
             )
         raise RefusedError(reason)
     if cache is not None and timing_cache is not None:
-        timing_cache.write_bytes(bytes(config.get_timing_cache().serialize()))
+        atomic_write_bytes(timing_cache, bytes(config.get_timing_cache().serialize()))
     return bytes(engine)
 
 

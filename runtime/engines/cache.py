@@ -1,37 +1,56 @@
 """Engines this machine built, and why only those are loaded.
 
-Deserializing an engine is running native code. So an engine is loaded only from the cache of this
-user on this machine, when its SHA-256 is the recorded one and the record bears a seal (HMAC-SHA256)
-made with a secret that never leaves the cache. A file copied into the cache by name does not pass.
+Deserializing an engine is running native code. So an engine is loaded only from a folder that this
+user alone can write to, when its SHA-256 is the recorded one and the record bears a seal
+(HMAC-SHA256) made with a secret that never leaves the folder. A file copied into the cache by name
+does not pass.
+
+An engine has its own hash in its name and is written first; the record, which names it, is then
+moved into place. So the two change together: whoever reads meanwhile gets the old pair or the new.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
 import shutil
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...plugins.errors import NystraError
+from ...plugins.files import regular_file
 from ..files.writing import atomic_path, file_sha256, make_folder
 from .record import EngineRecord
 
 CACHE_VARIABLE = "NYSTRA_CACHE_DIR"
 """The environment variable that names the cache; else ``nystra`` in the user's cache folder."""
 
+_SECRET_BYTES = 32
+_ORPHAN_SECONDS = 3600.0
+"""An engine without a record is a leftover after so long; before, its record may be on its way."""
+
 
 def cache_folder() -> Path:
-    """Return the folder of the engines, made if it is not there.
+    """Return the folder of the engines, made if it is not there, open to this user alone.
 
     Raises:
-        NystraError: It cannot be made.
+        NystraError: It cannot be made, or others own it or can write to it.
     """
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home, "nystra"), "engines")
+    parent = Path(os.environ.get(CACHE_VARIABLE) or Path(home, "nystra"))
+    make_folder(parent)
+    folder = parent / "engines"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     make_folder(folder)
+    _refuse_foreign(folder)
+    if os.name == "posix":
+        folder.chmod(0o700)
     return folder
 
 
@@ -46,13 +65,14 @@ def store(record: EngineRecord, engine: Path) -> Path:
         NystraError: The cache cannot be written.
     """
     folder = cache_folder()
-    target = folder / f"{record.key}.engine"
+    record.sha256 = file_sha256(engine)
+    record.engine = f"{record.key}.{record.sha256[:16]}.engine"
+    target = folder / record.engine
     with atomic_path(target) as temporary:
         shutil.copyfile(engine, temporary)
-    record.engine = target.name
-    record.sha256 = file_sha256(target)
     record.seal = _seal(record)
-    record.write(EngineRecord.path_for(target))
+    record.write(_record_path(folder, record.key))
+    _remove_orphans(folder)
     return target
 
 
@@ -62,26 +82,31 @@ def find(key: str) -> tuple[Path, EngineRecord] | None:
     Raises:
         NystraError: There is one that is not to be trusted.
     """
-    path = cache_folder() / f"{key}.engine"
+    folder = cache_folder()
+    path = _record_path(folder, key)
     if not path.is_file():
         return None
-    record = EngineRecord.read(EngineRecord.path_for(path))
-    verify(path, record)
+    record = EngineRecord.read(path)
+    engine = folder / record.engine
+    if not engine.is_file():
+        return None
+    verify(engine, record)
     if record.key != key:
-        raise NystraError(f"the engine {path} is not what its name says: delete it and build again")
-    return path, record
+        raise NystraError(f"{path} is not the record its name says: delete it and build again")
+    return engine, record
 
 
 def every() -> Iterator[tuple[Path, EngineRecord]]:
     """Yield the engines of the cache that can be trusted, the newest first."""
-    files = sorted(cache_folder().glob("*.engine"), key=os.path.getmtime, reverse=True)
-    for path in files:
+    folder = cache_folder()
+    for path in sorted(folder.glob("*.engine.json"), key=_modified, reverse=True):
         try:
-            record = EngineRecord.read(EngineRecord.path_for(path))
-            verify(path, record)
+            record = EngineRecord.read(path)
+            engine = folder / record.engine
+            verify(engine, record)
         except NystraError:
             continue
-        yield path, record
+        yield engine, record
 
 
 def verify(path: Path, record: EngineRecord) -> None:
@@ -90,7 +115,7 @@ def verify(path: Path, record: EngineRecord) -> None:
     Raises:
         NystraError: The seal is missing or wrong, or the engine was changed.
     """
-    if not hmac.compare_digest(record.seal, _seal(record)):
+    if not hmac.compare_digest(record.seal.encode(), _seal(record).encode()):
         raise NystraError(
             f"the engine {path} was not built by this machine's nystra, and loading an engine is "
             "running its code: build it here, or take it with --trust if you trust who made it"
@@ -104,11 +129,36 @@ def check_hash(path: Path, record: EngineRecord) -> None:
     Raises:
         NystraError: It was changed.
     """
-    got = file_sha256(path)
+    got = file_sha256(regular_file(path, "the engine"))
     if got != record.sha256:
         raise NystraError(
             f"the engine {path} was changed: its SHA-256 is {got}, the record says {record.sha256}"
         )
+
+
+def _record_path(folder: Path, key: str) -> Path:
+    return EngineRecord.path_for(folder / f"{key}.engine")
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:  # another process has just removed it
+        return 0.0
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise `NystraError` where another user owns a file or folder, or can write to it."""
+    if os.name != "posix":
+        return
+    status = path.stat()
+    if status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return
+    raise NystraError(
+        f"{path} belongs to user {status.st_uid} with the mode {stat.S_IMODE(status.st_mode):o}, "
+        "so that others could plant an engine, which is code: delete it, or name a cache of your "
+        f"own with {CACHE_VARIABLE}"
+    )
 
 
 def _seal(record: EngineRecord) -> str:
@@ -116,17 +166,53 @@ def _seal(record: EngineRecord) -> str:
 
 
 def _secret() -> bytes:
-    path = cache_folder() / "secret"
-    if not path.exists():
-        # Written beside and linked into place: of two processes one wins, and both read it.
-        draft = path.with_name(f".secret.{secrets.token_hex(6)}")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(32))
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-    return path.read_bytes()
+    """Return the secret of the cache, made where there is none."""
+    folder = cache_folder()
+    path = folder / "secret"
+    if not os.path.lexists(path):
+        with _alone(folder):
+            if not os.path.lexists(path):
+                _make_secret(path)
+    secret = regular_file(path, "the secret").read_bytes()
+    _refuse_foreign(path)
+    if len(secret) != _SECRET_BYTES:
+        raise NystraError(
+            f"{path} holds {len(secret)} bytes, expected {_SECRET_BYTES}: delete it, and the "
+            "engines are built again"
+        )
+    return secret
+
+
+def _make_secret(path: Path) -> None:
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(_SECRET_BYTES))
+    draft.replace(path)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes of this user out, where the system has locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder / "lock").open("wb") as file:
+        with contextlib.suppress(OSError):  # a network file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove engines that no record names: a process was killed, or another one's is newer."""
+    named = set()
+    for path in folder.glob("*.engine.json"):
+        with contextlib.suppress(NystraError):
+            named.add(EngineRecord.read(path).engine)
+    for path in folder.glob("*.engine"):
+        if path.name not in named and time.time() - _modified(path) > _ORPHAN_SECONDS:
+            with contextlib.suppress(OSError):
+                path.unlink()

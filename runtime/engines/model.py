@@ -10,10 +10,10 @@ from typing import Any
 
 from ...plugins.errors import NystraError
 from ..files.writing import file_sha256
+from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import read_onnx_header
-from ..model.onnx_nodes import external_files
 from .profile import Profile, ShapeFlags, make_profile
 
 LIBRARY = "nystra_trt"
@@ -77,11 +77,16 @@ class EngineModel:
         }
 
     def hashes(self) -> dict[str, str]:
-        """Return name -> SHA-256 of the model, its data files and the plugin library."""
-        files = [self.path, *external_files(self.path)]
+        """Return the SHA-256 of all that an engine is built from, as `EngineRecord.hashes`.
+
+        Raises:
+            NystraError: A file cannot be read, or the model wants one outside its folder.
+        """
+        files = {"model": self.path}
+        files |= {f"data {name}": file for name, file in external_files(self.path).items()}
         if self.library is not None:
-            files.append(self.library)
-        return {file.name: file_sha256(file) for file in files}
+            files["library"] = self.library
+        return {name: file_sha256(file) for name, file in files.items()}
 
     def profile(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from ..files.json_text import stable_json
 from ..files.writing import atomic_write_bytes
 from .profile import Profile
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_LARGEST_SIDE = 2**31 - 1
 
 
 @dataclass
@@ -28,7 +30,7 @@ class EngineRecord:
         backend: ``tensorrt`` or ``tensorrt-rtx``.
         version: Full version of the builder.
         model: Name of the model file.
-        hashes: Name -> SHA-256 of the model, its data files and the plugin library.
+        hashes: SHA-256 of ``model``, ``library`` and ``data <location>`` for each data file.
         library: Name of the plugin library, or empty.
         profile: Input name -> smallest, best and largest shape.
         targets: What TensorRT-RTX built for; empty: the device of the machine.
@@ -63,12 +65,13 @@ class EngineRecord:
     def key(self) -> str:
         """What the engine depends on, as a SHA-256: by contents, versions and names, no numbers.
 
-        The names of files do not count, only what is in them, nor does the engine itself.
+        The names of model and library do not count, only what is in them; a data file counts by
+        its contents and by the location the model knows it under. The engine does not count.
         """
         parts = {
             "backend": self.backend,
             "version": self.version,
-            "files": sorted(self.hashes.values()),
+            "files": self.hashes,
             "profile": self.profile,
             "targets": sorted(self.targets),
             "device": self.device,
@@ -86,7 +89,11 @@ class EngineRecord:
         Raises:
             NystraError: The file cannot be written.
         """
-        atomic_write_bytes(path, stable_json(asdict(self)))
+        atomic_write_bytes(path, self.as_json())
+
+    def as_json(self) -> bytes:
+        """Return the record as bytes: the same for the same content."""
+        return stable_json(asdict(self))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> EngineRecord:
@@ -99,10 +106,41 @@ class EngineRecord:
         if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
             raise NystraError(f"{path} is no record of an engine of this nystra: build it again")
         _check_types(path, value)
-        value["profile"] = {
+        profile = {
             name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
         }
-        return cls(**value)
+        return cls(**{**value, "profile": profile})
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def _are_texts(value: list[Any]) -> bool:
+    return all(isinstance(item, str) for item in value)
+
+
+def _are_shapes(row: Any) -> bool:
+    """Whether it is three shapes, as a profile has them for an input."""
+    return (
+        isinstance(row, list)
+        and len(row) == 3
+        and all(isinstance(shape, list) for shape in row)
+        and all(type(side) is int and 0 < side <= _LARGEST_SIDE for shape in row for side in shape)
+    )
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "engine": lambda name: name == Path(name).name,
+    "sha256": _is_hash,
+    "hashes": lambda hashes: all(map(_is_hash, hashes.values())),
+    "profile": lambda profile: all(map(_are_shapes, profile.values())),
+    "targets": _are_texts,
+    "flags": _are_texts,
+    "plugins": _are_texts,
+    "seal": lambda seal: seal == "" or _is_hash(seal),
+}
+"""What the values of a record must be besides their types."""
 
 
 def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
@@ -114,5 +152,6 @@ def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None
         for name in set(value) | set(expected)
         if name not in expected or not isinstance(value.get(name), expected[name])
     )
+    wrong = wrong or [name for name, fits in _FITS.items() if not fits(value[name])]
     if wrong:
         raise NystraError(f"the record {path} has unknown, missing or mistyped keys: {wrong}")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...plugins.errors import NystraError
-from ..files.writing import atomic_path
+from ..files.file_set import file_set
+from ..files.writing import check_writable_folder
 from . import cache
 from .build import Built
 from .model import EngineModel
@@ -15,15 +16,19 @@ from .record import EngineRecord
 
 
 def copy_engine(built: Built, output: Path) -> EngineRecord:
-    """Copy an engine and its record out of the cache; return the record, which bears no seal.
+    """Copy an engine and its record out of the cache, both or neither.
+
+    Returns:
+        The record, which bears no seal.
 
     Raises:
         NystraError: The files cannot be written.
     """
     record = replace(built.record, engine=output.name, seal="")
-    with atomic_path(output) as temporary:
-        shutil.copyfile(built.path, temporary)
-    record.write(EngineRecord.path_for(output))
+    check_writable_folder(output.parent)
+    with file_set() as files:
+        shutil.copyfile(built.path, files.temporary(output))
+        files.write(EngineRecord.path_for(output), record.as_json())
     return record
 
 
@@ -46,7 +51,7 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Built:
         )
     cache.check_hash(engine, record)
     hashes = model.hashes()
-    if sorted(record.hashes.values()) != sorted(hashes.values()):
+    if record.hashes != hashes:
         raise NystraError(
             f"the engine {engine} was built from {record.hashes}; here they are {hashes}: take the "
             "model and the plugin library it was built with"

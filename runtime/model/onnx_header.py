@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...plugins.errors import NystraError
@@ -44,14 +45,24 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
+    with opened_model(path) as data:
+        return _parse(data, len(data))
+
+
+@contextmanager
+def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
+    """Yield the bytes of a model file; what is found wrong while they are read is refused.
+
+    Raises:
+        NystraError: The file is missing, empty, not ONNX or cut short.
+    """
     file = regular_file(path, "the model")
     try:
         with file.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if size == 0:
+            if os.fstat(stream.fileno()).st_size == 0:
                 raise NystraError(f"{file} is empty, expected an ONNX file")
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _parse(data, size)
+                yield data
     except OSError as error:
         raise NystraError(f"cannot read the model {file}: {error.strerror or error}") from error
     except _TruncatedError as error:

@@ -11,11 +11,10 @@ import mmap
 import os
 from collections.abc import Iterator
 
-from ...plugins.errors import NystraError
 from .model_facts import ModelFacts, parse_facts
 from .model_ports import TensorInfo
-from .onnx_header import message_fields, message_strings, read_onnx_header
-from .onnx_nodes import graph_items
+from .onnx_header import message_fields, message_strings, opened_model, read_onnx_header
+from .onnx_nodes import graph_spans
 
 _INITIALIZER, _INPUT = 5, 11
 _DTYPES = {
@@ -49,13 +48,10 @@ def read_inputs(path: str | os.PathLike[str]) -> list[TensorInfo]:
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    try:
-        with graph_items(path, _INITIALIZER) as (data, spans):
-            initial = {message_strings(data, span, (8,)).get(8) for span in spans}
-        with graph_items(path, _INPUT) as (data, spans):
-            tensors = [_tensor(data, span) for span in spans]
-    except ValueError as error:
-        raise NystraError(f"the inputs of {path} cannot be read: {error}") from error
+    with opened_model(path) as data:
+        spans = graph_spans(data, _INITIALIZER)
+        initial = {message_strings(data, span, (8,)).get(8) for span in spans}
+        tensors = [_tensor(data, span) for span in graph_spans(data, _INPUT)]
     return [tensor for tensor in tensors if tensor.name not in initial]
 
 

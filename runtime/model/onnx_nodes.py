@@ -1,7 +1,7 @@
-"""The nodes and data files of a model file, read without onnx or onnxruntime.
+"""The nodes of a model file, read without onnx or onnxruntime.
 
-Field numbers of onnx.proto: ``ModelProto.graph`` 7; ``GraphProto.node`` 1, ``.initializer`` 5;
-``NodeProto.name`` 3, ``.op_type`` 4, ``.domain`` 7; ``TensorProto.external_data`` 13.
+Field numbers of onnx.proto: ``ModelProto.graph`` 7; ``GraphProto.node`` 1; ``NodeProto.name`` 3,
+``.op_type`` 4, ``.domain`` 7.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-from .onnx_header import message_fields, message_strings, read_onnx_header
+from .onnx_header import message_fields, message_strings, opened_model
 
-_GRAPH, _NODE, _INITIALIZER, _EXTERNAL_DATA = 7, 1, 5, 13
+_GRAPH, _NODE = 7, 1
 _NAME, _OP_TYPE, _DOMAIN = 3, 4, 7
 
 
@@ -27,8 +25,8 @@ def count_nodes(path: str | os.PathLike[str]) -> int:
     Raises:
         NystraError: The file is missing, not ONNX or cut short.
     """
-    with graph_items(path, _NODE) as (_, nodes):
-        return sum(1 for _ in nodes)
+    with opened_model(path) as data:
+        return sum(1 for _ in graph_spans(data, _NODE))
 
 
 def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, str]]:
@@ -38,46 +36,24 @@ def domain_nodes(path: str | os.PathLike[str], domain: str) -> list[tuple[str, s
         NystraError: The file is missing, not ONNX or cut short.
     """
     wanted = (_NAME, _OP_TYPE, _DOMAIN)
-    with graph_items(path, _NODE) as (data, nodes):
-        texts = [message_strings(data, span, wanted) for span in nodes]
-    found = [one for one in texts if one.get(_DOMAIN, "") == domain]
-    return [(one.get(_NAME, ""), one.get(_OP_TYPE, "")) for one in found]
+    with opened_model(path) as data:
+        nodes = [message_strings(data, span, wanted) for span in graph_spans(data, _NODE)]
+    return [
+        (node.get(_NAME, ""), node.get(_OP_TYPE, ""))
+        for node in nodes
+        if node.get(_DOMAIN, "") == domain
+    ]
 
 
-def external_files(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the data files beside a model file that its weights lie in, in order of their names.
+def graph_spans(data: mmap.mmap, kind: int) -> Iterator[tuple[int, int]]:
+    """Yield where the messages of one field of the main graph are.
 
-    Raises:
-        NystraError: The file is missing, not ONNX or cut short.
+    Args:
+        data: Of `opened_model`.
+        kind: Number of the field of ``GraphProto``.
     """
-    locations = set()
-    with graph_items(path, _INITIALIZER) as (data, tensors):
-        for span in tensors:
-            for number, value in message_fields(data, *span):
-                if number == _EXTERNAL_DATA and isinstance(value, tuple):
-                    entry = message_strings(data, value)
-                    if entry.get(1) == "location":
-                        locations.add(entry.get(2, ""))
-    return [Path(path).parent / name for name in sorted(locations)]
-
-
-@contextmanager
-def graph_items(
-    path: str | os.PathLike[str], kind: int
-) -> Iterator[tuple[mmap.mmap, Iterator[tuple[int, int]]]]:
-    """Yield the file's bytes and where the messages of one field of its graph are."""
-    read_onnx_header(path)
-    with (
-        Path(path).open("rb") as stream,
-        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        yield (
-            data,
-            (
-                span
-                for number, graph in message_fields(data, 0, len(data))
-                if number == _GRAPH and isinstance(graph, tuple)
-                for field, span in message_fields(data, *graph)
-                if field == kind and isinstance(span, tuple)
-            ),
-        )
+    for number, graph in message_fields(data, 0, len(data)):
+        if number == _GRAPH and isinstance(graph, tuple):
+            for field, span in message_fields(data, *graph):
+                if field == kind and isinstance(span, tuple):
+                    yield span
