@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import NystraError
 
@@ -35,9 +36,27 @@ def regular_file(
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as reason:  # ValueError: a NUL byte in the name
-        why = getattr(reason, "strerror", None) or reason
-        raise error(f"cannot read {what} {path}: {why}") from reason
+        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "something else")
         raise error(f"{what} {path} is {kind}, expected a regular file")
     return Path(path)
+
+
+def open_regular(
+    path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
+) -> BinaryIO:
+    """Open a regular file for reading; see `regular_file`.
+
+    Raises:
+        NystraError: It is missing, no regular file, or may not be read.
+    """
+    file = regular_file(path, what, error)
+    try:
+        return file.open("rb")
+    except OSError as reason:
+        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+
+
+def _why(reason: OSError | ValueError) -> object:
+    return getattr(reason, "strerror", None) or reason

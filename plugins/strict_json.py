@@ -14,7 +14,7 @@ import re
 from typing import Any
 
 from .errors import NystraError
-from .files import regular_file
+from .files import open_regular
 
 MAXIMUM_BYTES = 64 << 20
 MAXIMUM_DEPTH = 64
@@ -39,12 +39,8 @@ def read_json(
     Raises:
         NystraError: It is missing, no regular file, cannot be read, or see `parse_json`.
     """
-    file = regular_file(path, what, error)
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAXIMUM_BYTES + 1)
-    except OSError as reason:
-        raise error(f"cannot read {what} {path}: {reason.strerror or reason}") from reason
+    with open_regular(path, what, error) as stream:
+        data = stream.read(MAXIMUM_BYTES + 1)
     return parse_json(data, f"{what} {path}", error)
 
 

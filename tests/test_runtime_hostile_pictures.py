@@ -134,7 +134,7 @@ def test_png_that_inflates_to_more_than_its_pixels() -> None:
 def test_pipes_and_devices_are_refused_before_opening(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.png")
     for path, kind in ((tmp_path / "p.png", "a pipe"), (Path("/dev/zero"), "a device")):
-        with pytest.raises(NystraError, match=f"is {kind}, expected a picture"):
+        with pytest.raises(NystraError, match=f"is {kind}, expected a regular file"):
             read_picture(path)
     for odd in ("x" * 300 + ".png", "nul\0.png"):
         with pytest.raises(NystraError, match="cannot read the picture"):

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from ...plugins.errors import NystraError
-from ..files.regular import open_regular
+from ...plugins.files import open_regular
 from ..files.writing import atomic_write_bytes
 from .picture import Picture
 
@@ -79,7 +79,7 @@ def read_picture(path: str | os.PathLike[str]) -> Picture:
         NystraError: The file is missing, no plain file, empty, not a picture, damaged, cut short,
             without pixels, of a kind that is not read, or larger than `MAX_PIXELS`.
     """
-    with open_regular(path, "picture") as stream:
+    with open_regular(path, "the picture") as stream:
         return decode_picture(stream, str(path))
 
 
