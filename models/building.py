@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..plugins.errors import CheckpointError, NystraError
 from .architecture import Hyper, Request, State
+from .hyper_types import check_types
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def told(read: Hyper, request: Request, build: Callable[..., nn.Module]) -> Hyper:
-    """Return the hyper-parameters that a checkpoint tells: its metadata before its tensors.
-
-    Args:
-        read: What the tensors tell.
-        request: What the metadata and the caller say.
-        build: The network's class.
+def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
+    """Return the shape of a tensor that hyper-parameters are read off.
 
     Raises:
-        NystraError: the caller asks for what the network has not.
+        CheckpointError: it is not there, of another rank, or empty.
     """
-    known = set(inspect.signature(build).parameters)
-    for key in request.asked:
-        if key not in known:
-            raise NystraError(
-                f"{build.__name__} has no hyper-parameter {key!r}; it has: "
-                f"{', '.join(sorted(known))}"
-            )
-    return read | dict(request.stored)
+    if key not in state:
+        raise CheckpointError(f"the file has no {key}")
+    shape = tuple(state[key].shape)
+    if len(shape) != rank or 0 in shape:
+        raise CheckpointError(f"{key} has the shape {shape}; expected {rank} sizes of 1 and more")
+    return shape
+
+
+def told(read: Hyper, request: Request) -> Hyper:
+    """Return the hyper-parameters of a request: the caller's, the metadata's, what was read."""
+    return read | dict(request.stored) | dict(request.asked)
 
 
 def require(hyper: Hyper, source: str, flags: Mapping[str, str]) -> None:
@@ -55,51 +53,74 @@ def require(hyper: Hyper, source: str, flags: Mapping[str, str]) -> None:
             )
 
 
-def construct(build: Callable[..., Network], hyper: Hyper, source: str) -> Network:
-    """Return a network of these hyper-parameters.
+def construct(
+    build: Callable[..., Network],
+    hyper: Hyper,
+    state: State,
+    source: str,
+    optional_keys: tuple[str, ...] = (),
+) -> Network:
+    """Return a network of these hyper-parameters with the weights of a state dict.
 
-    Raises:
-        NystraError: they contradict each other.
-    """
-    try:
-        return build(**hyper)
-    except (TypeError, ValueError, RuntimeError, ZeroDivisionError) as error:
-        raise NystraError(
-            f"{source}: a {build.__name__} of {hyper} cannot be built: {error}"
-        ) from error
-
-
-def fill(
-    network: nn.Module, state: State, source: str, optional_keys: tuple[str, ...] = ()
-) -> None:
-    """Give a network its weights.
+    An outline without memory is built first, so that nothing is allocated that the tensors of
+    the file do not fill.
 
     Args:
-        network: Changed in place.
-        state: Its state dict.
-        source: Name of the file.
+        build: The network's class.
+        hyper: Its constructor's arguments.
+        state: The tensors by key.
+        source: Name of the file, for messages.
         optional_keys: Endings of keys that may be there or not: buffers the network makes itself.
 
     Raises:
-        CheckpointError: missing, surplus or misshapen tensors; the first of each are listed.
+        NystraError: the hyper-parameters are of another type or contradict each other.
+        CheckpointError: tensors are missing, surplus, misshapen or no numbers a network takes;
+            the first of each are listed.
     """
-    wanted = {key: value.shape for key, value in network.state_dict().items()}
-    given = {key: value.shape for key, value in state.items()}
-    missing = [key for key in wanted if key not in given]
-    surplus = [key for key in given if key not in wanted and not key.endswith(optional_keys)]
+    check_types(build, hyper, source)
+    try:
+        with torch.device("meta"):
+            outline = build(**hyper).state_dict()
+        _check_fit(outline, state, f"{source} does not fit {build.__name__}", optional_keys)
+        network = build(**hyper)
+    except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
+        reason = str(error).partition("\n")[0]
+        raise NystraError(
+            f"{source}: {build.__name__} cannot be built of {hyper!s:.600}: {reason}"
+        ) from error
+    weights = {key: state[key].to(torch.float32) for key in outline}
+    beyond = [key for key, value in weights.items() if not bool(torch.isfinite(value).all())]
+    if beyond:
+        raise CheckpointError(f"{source}: {beyond[0]} holds values beyond float32")
+    network.load_state_dict(weights)
+    return network
+
+
+def _check_fit(
+    outline: Mapping[str, Tensor], state: State, what: str, optional_keys: tuple[str, ...]
+) -> None:
+    missing = [key for key in outline if key not in state]
+    surplus = [key for key in state if key not in outline and not key.endswith(optional_keys)]
+    shared = [key for key in outline if key in state]
     misshapen = [
-        f"{key} {tuple(given[key])} instead of {tuple(shape)}"
-        for key, shape in wanted.items()
-        if key in given and given[key] != shape
+        f"{key} {tuple(state[key].shape)} instead of {tuple(outline[key].shape)}"
+        for key in shared
+        if state[key].shape != outline[key].shape
+    ]
+    numbers = [
+        f"{key} {str(state[key].dtype).removeprefix('torch.')}"
+        for key in shared
+        if not state[key].is_floating_point()
     ]
     faults = [
-        f"{len(keys)} {what}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
-        for what, keys in (("missing", missing), ("surplus", surplus), ("misshapen", misshapen))
+        f"{len(keys)} {kind}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
+        for kind, keys in (
+            ("missing", missing),
+            ("surplus", surplus),
+            ("misshapen", misshapen),
+            ("not of a floating-point type", numbers),
+        )
         if keys
     ]
     if faults:
-        raise CheckpointError(
-            f"{source} does not fit {type(network).__name__} as its tensors describe it. "
-            + "; ".join(faults)
-        )
-    network.load_state_dict({key: state[key].to(torch.float32) for key in wanted})
+        raise CheckpointError(f"{what} as its tensors describe it. " + "; ".join(faults))

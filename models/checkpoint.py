@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickletools
 import re
 import struct
+import warnings
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,22 @@ import torch
 from torch import Tensor
 
 from ..plugins.errors import CheckpointError
+from ..plugins.files import regular_file
+from ..plugins.strict_json import parse_json
+from .containers import unwrap
+from .tensor_checks import check_tensors
 
-_WRAPPERS = ("params_ema", "params", "state_dict", "model_state_dict", "model", "net")
-_PREFIXES = ("module.", "_orig_mod.")
 _MAXIMUM_EXPANSION = 200  # a zip whose members unpack to more times its size is a bomb
 _MAXIMUM_BYTES = 16 * 1024**3
+_MAGIC = (
+    (b"\x89PNG", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"%PDF", "a PDF document"),
+    (b"<!DOCTYPE", "a web page: the download needs another address"),
+    (b"<html", "a web page: the download needs another address"),
+    (b"\x1f\x8b", "gzip-compressed: unpack it first"),
+    (b"version https://git-l", "a Git LFS pointer: fetch the file itself"),
+)
 
 
 @dataclass(frozen=True)
@@ -28,11 +39,12 @@ class Checkpoint:
     """The tensors of a checkpoint file.
 
     Attributes:
-        path: the file.
-        sha256: of the file's bytes.
-        state: state-dict key to tensor, wrapper and prefix removed.
-        wrapper: the key the state dict stood under, or "".
-        hyper: hyper-parameters from the JSON under ``nystra`` in safetensors metadata.
+        path: The file.
+        sha256: Of the file's bytes.
+        state: State-dict key to tensor, wrapper and prefix removed.
+        wrapper: The names the state dict stood under, joined by ``/``, or "".
+        hyper: Hyper-parameters from the JSON under ``nystra`` in safetensors metadata.
+        notes: What was chosen or left out, one sentence each.
     """
 
     path: Path
@@ -40,36 +52,49 @@ class Checkpoint:
     state: dict[str, Tensor]
     wrapper: str = ""
     hyper: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def read_checkpoint(path: str | Path) -> Checkpoint:
     """Read ``.safetensors``, or a PyTorch file with ``weights_only=True``.
 
     Returns:
-        The tensors by their state-dict key. Wrapper keys (``params_ema``, ``params``,
-        ``state_dict``, ...) and the prefix ``module.`` are removed.
+        The tensors by their state-dict key; the wrappers and prefixes of the usual trainers
+        (``params_ema``, ``state_dict``, ``net_g``, ``module.``, ...) are removed.
 
     Raises:
-        CheckpointError: no such file, not a checkpoint, truncated, a pickle that wants to run
-            code, a zip bomb, no tensors, or values that are not finite.
+        CheckpointError: no such file, no regular file, not a checkpoint, truncated, a pickle that
+            wants to run code, a zip bomb, no tensors, several networks, or tensors that are not
+            plain and finite.
     """
-    path = Path(path)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise CheckpointError(f"{path} {what}: give a .safetensors, .pth or .pt file")
-    if path.stat().st_size == 0:
+    path = regular_file(path, "the checkpoint", CheckpointError)
+    try:
+        digest = _sha256(path)
+        if _is_safetensors(path):
+            content, hyper = _read_safetensors(path)
+        else:
+            content, hyper = _read_torch(path), {}
+    except OSError as error:
+        reason = error.strerror or error
+        raise CheckpointError(f"cannot read the checkpoint {path}: {reason}") from error
+    state, wrapper, notes = unwrap(content, path)
+    check_tensors(state, path)
+    return Checkpoint(path, digest, state, wrapper, hyper, notes)
+
+
+def _sha256(path: Path) -> str:
+    size = path.stat().st_size
+    if size == 0:
         raise CheckpointError(f"{path} is empty: the download or copy did not finish")
+    if size > _MAXIMUM_BYTES:
+        raise CheckpointError(
+            f"{path} has {size} bytes; expected a checkpoint of {_MAXIMUM_BYTES >> 30} GiB at most"
+        )
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
-    if _is_safetensors(path):
-        content, hyper = _read_safetensors(path)
-    else:
-        content, hyper = _read_torch(path), {}
-    state, wrapper = _unwrap(content, path)
-    _refuse_nonfinite(state, path)
-    return Checkpoint(path, digest.hexdigest(), state, wrapper, hyper)
+    return digest.hexdigest()
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -81,18 +106,21 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
-    try:
-        hyper = json.loads(metadata.get("nystra", "{}"))
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path}: its metadata 'nystra' is not JSON: {error}") from error
+    except OSError:
+        raise
+    except Exception as error:  # whatever the file provokes is a bad file
+        raise CheckpointError(
+            f"{path} is not a whole safetensors file: {_first_line(str(error))}"
+        ) from error
+    hyper = parse_json(
+        metadata.get("nystra", "{}"), f"{path}: its metadata 'nystra'", CheckpointError
+    )
     if not isinstance(hyper, dict):
         raise CheckpointError(f"{path}: its metadata 'nystra' is not a JSON object")
     return tensors, hyper
@@ -101,7 +129,11 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _read_torch(path: Path) -> Any:
     _refuse_bomb(path)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about kinds of tensors that are refused below
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError:
+        raise
     except Exception as error:  # torch raises what the file provokes: any of it is a bad file
         text = str(error)
         wanted = _foreign_object(path, text)
@@ -113,13 +145,13 @@ def _read_torch(path: Path) -> Any:
             ) from error
         raise CheckpointError(
             f"{path} is not a checkpoint that PyTorch can read, or it is truncated: "
-            f"{_first_line(text) or type(error).__name__}"
+            f"{_kind(path) or _first_line(text) or type(error).__name__}"
         ) from error
 
 
 def _foreign_object(path: Path, message: str) -> str:
     """Return what a refused pickle asked for, or "" where it is no pickle at all."""
-    named = re.search(r"(?:GLOBAL|global:?) ([\w.]+)", message)
+    named = re.search(r"GLOBAL ([\w.]+)", message) or re.search(r"global:? ([\w.]+)", message)
     if named is not None:
         return named[1]
     try:  # a bare pickle that PyTorch's reader does not even start on
@@ -133,8 +165,19 @@ def _foreign_object(path: Path, message: str) -> str:
     return ""
 
 
+def _kind(path: Path) -> str:
+    """Return what a file is that is no checkpoint, or "" if its first bytes do not tell."""
+    with path.open("rb") as file:
+        head = file.read(32)
+    if path.suffix == ".onnx":
+        return "it is an ONNX model; give the checkpoint it was made from"
+    return next((f"it is {kind}" for magic, kind in _MAGIC if head.startswith(magic)), "")
+
+
 def _first_line(text: str) -> str:
-    return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "")
+    """Return the first line of a foreign message, without its advice to load unsafely."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "" if not lines or "weights_only" in lines[0] else lines[0][:200]
 
 
 def _refuse_bomb(path: Path) -> None:
@@ -143,47 +186,10 @@ def _refuse_bomb(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise CheckpointError(f"{path} is a broken zip archive: {error}") from error
     if unpacked > min(_MAXIMUM_BYTES, _MAXIMUM_EXPANSION * path.stat().st_size):
         raise CheckpointError(
             f"{path} is refused as a zip bomb: {path.stat().st_size} bytes would unpack to "
             f"{unpacked}; PyTorch writes checkpoints uncompressed"
-        )
-
-
-def _unwrap(content: Any, path: Path) -> tuple[dict[str, Tensor], str]:
-    wrapper = ""
-    if isinstance(content, dict):
-        for key in _WRAPPERS:
-            if isinstance(content.get(key), dict):
-                content, wrapper = content[key], key
-                break
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds a {type(content).__name__}, not a state dict")
-    state = {
-        key: value
-        for key, value in content.items()
-        if isinstance(key, str) and isinstance(value, Tensor)
-    }
-    if not state:
-        raise CheckpointError(
-            f"{path} holds no tensors: its keys are {sorted(map(str, content))[:8]}"
-        )
-    for prefix in _PREFIXES:
-        if all(key.startswith(prefix) for key in state):
-            state = {key[len(prefix) :]: value for key, value in state.items()}
-    return state, wrapper
-
-
-def _refuse_nonfinite(state: dict[str, Tensor], path: Path) -> None:
-    bad = [
-        key
-        for key, value in state.items()
-        if value.is_floating_point() and not bool(torch.isfinite(value).all())
-    ]
-    if bad:
-        raise CheckpointError(
-            f"{path} holds NaN or infinite values in {len(bad)} tensors, first {bad[0]}: "
-            "the training diverged or the file is damaged"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,12 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
     )
     built = row.architecture().load(checkpoint.state, request)
     built.network.eval().requires_grad_(requires_grad=False)
+    warnings = checkpoint.notes + built.warnings
     return LoadedModel(
-        built.network, built.facts, built.hyper, checkpoint, built.warnings, built.retargeted
+        built.network, built.facts, built.hyper, checkpoint, warnings, built.retargeted
     )
 
 
 def _find(path: Path) -> Path:
     bare = path.name == str(path) and not path.suffix
-    return pretrained_path(path.name) if bare and not path.exists() else path
+    return pretrained_path(path.name) if bare and not os.path.lexists(path) else path

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from ..plugins.errors import UnsupportedModelError
+from ..plugins.errors import CheckpointError, UnsupportedModelError
+from .elsewhere import ELSEWHERE
 
 if TYPE_CHECKING:
     from .architecture import Architecture, State
+
+_NEAR = 0.5  # the share of its keys from which on a row is worth naming
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,11 @@ def _present(pattern: str, keys: Collection[str]) -> bool:
     return any(fnmatchcase(key, pattern) for key in keys)
 
 
+def recognised(state: State) -> bool:
+    """Tell whether a state dict is of an architecture in the table."""
+    return any(row.matches(state) for row in ARCHITECTURES)
+
+
 def row_named(name: str) -> Row:
     """Return the row of an architecture.
 
@@ -109,25 +117,68 @@ def row_named(name: str) -> Row:
     for row in ARCHITECTURES:
         if row.name == name:
             return row
-    raise UnsupportedModelError(f"architecture {name!r} is unknown; nystra knows: {_known()}")
+    raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; nystra knows: {_known()}")
 
 
 def find_architecture(state: State, name: str | None = None) -> Row:
-    """Return the row of a state dict, or the one of that name.
+    """Return the row of a state dict.
+
+    Args:
+        state: The tensors by key.
+        name: Of the architecture, where the file or the caller says it.
 
     Raises:
-        UnsupportedModelError: none matches, or the name is unknown; the message lists what is
-            known and the first keys.
+        UnsupportedModelError: none matches, or the name is unknown. The message says what the
+            keys look like, or which row is nearest and what it lacks.
+        CheckpointError: the keys are not those of the named architecture.
     """
     if name is not None:
-        return row_named(name)
-    for row in ARCHITECTURES:
-        if row.matches(state):
-            return row
+        row = row_named(name)
+        lacking = missing(row.keys, state)
+        if lacking:
+            raise CheckpointError(
+                f"the file is said to be of architecture {name}, but it has no "
+                f"{_alternatives(lacking)}. {_likeness(state)}"
+            )
+        return row
+    foreign = _foreign(state)
+    if foreign is None:
+        for row in ARCHITECTURES:
+            if row.matches(state):
+                return row
+    raise UnsupportedModelError(f"no known architecture: {_likeness(state)}")
+
+
+def _foreign(state: State) -> str | None:
+    return next((name for name, keys in ELSEWHERE.items() if not missing(keys, state)), None)
+
+
+def _likeness(state: State) -> str:
+    """Return a sentence on what a state dict looks like."""
+    foreign = _foreign(state)
+    if foreign is not None:
+        return (
+            f"its keys look like those of {foreign}, for which nystra has no network yet; "
+            f"it knows: {_known()}"
+        )
+    shares = {
+        row: 1 - len(missing(row.keys, state)) / len(row.keys) for row in ARCHITECTURES if row.keys
+    }
+    nearest = max(shares, key=lambda row: shares[row])
+    if shares[nearest] == 1:
+        return f"its keys are those of {nearest.name}"
+    if shares[nearest] >= _NEAR:
+        return (
+            f"the nearest is {nearest.name}, but the file has no "
+            f"{_alternatives(missing(nearest.keys, state))}: a part of the network, or another "
+            "variant of it?"
+        )
     keys = ", ".join(list(state)[:6])
-    raise UnsupportedModelError(
-        f"no known architecture has these {len(state)} keys ({keys}, ...); nystra knows: {_known()}"
-    )
+    return f"its {len(state)} keys ({keys}, ...) are of none that nystra knows: {_known()}"
+
+
+def _alternatives(patterns: Collection[str]) -> str:
+    return ", ".join(pattern.replace("|", " or ") for pattern in patterns)
 
 
 def _known() -> str:

@@ -114,7 +114,7 @@ def test_bad_files(tmp_path: Path) -> None:
     save_file(state_of(), whole)
     torch.save(state_of(), tmp_path / "b.pth")
     cases = {
-        "missing.pth": (None, "does not exist"),
+        "missing.pth": (None, "No such file"),
         "empty.pth": (b"", "is empty"),
         "text.pth": (b"just some text", "not a checkpoint"),
         "short.safetensors": (whole.read_bytes()[:2000], "not a whole safetensors"),
@@ -187,5 +187,5 @@ def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
     loaded = load("swinir_x2_w16")
     assert loaded.facts.scale == 2
     assert loaded.facts.window == (16, 16)
-    with pytest.raises(NystraError, match="no shipped checkpoint is named 'swinir_x9'"):
+    with pytest.raises(NystraError, match="no file and no shipped checkpoint is named 'swinir_x9'"):
         load("swinir_x9")

@@ -67,7 +67,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
     text.write_text("not a checkpoint")
     before = sorted(tmp_path.iterdir())
     cases: list[tuple[list[str], str]] = [
-        ([str(tmp_path / "none.pth")], "does not exist"),
+        ([str(tmp_path / "none.pth")], "No such file"),
         ([str(text)], "not a checkpoint"),
         ([str(checkpoint), "--attn", "magic"], "'magic' is unknown; known are full, nystra"),
         (

@@ -300,7 +300,7 @@ def test_loading(tmp_path: Path) -> None:
         "reference",
         False,
     )
-    with pytest.raises(NystraError, match="metric 'cosine' is neither"):
+    with pytest.raises(NystraError, match="metric is 'cosine'; expected 'l2' or 'dot'"):
         load(tmp_path / "c.safetensors", metric="cosine")
     with pytest.raises(NystraError, match="has no hyper-parameter 'window_size'"):
         load(tmp_path / "c.safetensors", window_size=8)

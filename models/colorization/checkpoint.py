@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, fill, told
+from ..building import construct, shape_of, told
 from ..facts import ExtraInput, Facts
 from .network import Colorization
 
 
 def load(state: State, request: Request) -> Built:
     """Return the network of a state dict."""
-    hyper = told(colorization_hyper(state), request, Colorization) | dict(request.asked)
-    network = construct(Colorization, hyper, request.source)
-    fill(network, state, request.source)
+    hyper = told(colorization_hyper(state), request)
+    network = construct(Colorization, hyper, state, request.source)
     return Built(network, colorization_facts(network, hyper, request.license), hyper)
 
 
 def colorization_hyper(state: State) -> Hyper:
     """Return what the tensors tell; patch, metric and scale stand in the file's metadata."""
-    return {"channels": state["embed.weight"].shape[0]}
+    return {"channels": shape_of(state, "embed.weight", 4)[0]}
 
 
 def colorization_facts(network: Colorization, hyper: Hyper, license_name: str) -> Facts:

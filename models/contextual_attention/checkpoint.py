@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, fill, told
+from ..building import construct, shape_of, told
 from ..facts import ExtraInput, Facts
 from .network import MULTIPLE, InpaintingGenerator
 
 
 def load(state: State, request: Request) -> Built:
     """Return the network of a state dict."""
-    read = contextual_attention_hyper(state)
-    hyper = told(read, request, InpaintingGenerator) | dict(request.asked)
-    network = construct(InpaintingGenerator, hyper, request.source)
-    fill(network, state, request.source)
+    hyper = told(contextual_attention_hyper(state), request)
+    network = construct(InpaintingGenerator, hyper, state, request.source)
     return Built(network, contextual_attention_facts(network, hyper, request.license), hyper)
 
 
 def contextual_attention_hyper(state: State) -> Hyper:
     """Return the constructor arguments: the tensors tell all of them."""
-    width, inputs = state["coarse_generator.conv1.conv.weight"].shape[:2]
+    width, inputs, *_ = shape_of(state, "coarse_generator.conv1.conv.weight", 4)
     return {"input_dim": inputs - 2, "ngf": width}
 
 

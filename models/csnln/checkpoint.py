@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...plugins.errors import UnsupportedModelError
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, fill, told
+from ..building import construct, shape_of, told
 from ..facts import Facts
 from .network import CSNLN, MEAN
 
@@ -13,9 +13,8 @@ _FACTOR_OF_KERNEL = {6: 2, 9: 3}
 
 def load(state: State, request: Request) -> Built:
     """Return the network of a state dict."""
-    hyper = {"rgb_range": 1.0} | told(csnln_hyper(state), request, CSNLN) | dict(request.asked)
-    network = construct(CSNLN, hyper, request.source)
-    fill(network, state, request.source, optional_keys=(".escape_NaN",))
+    hyper = {"rgb_range": 1.0} | told(csnln_hyper(state), request)
+    network = construct(CSNLN, hyper, state, request.source, optional_keys=(".escape_NaN",))
     return Built(network, csnln_facts(network, hyper, request.license), hyper)
 
 
@@ -27,22 +26,25 @@ def csnln_hyper(state: State) -> Hyper:
     Raises:
         UnsupportedModelError: the enlarging convolution is of no published scale.
     """
-    kernel = state["SEM.multi_source_projection.upsample.0.weight"].shape[-1]
+    kernel = shape_of(state, "SEM.multi_source_projection.upsample.0.weight", 4)[-1]
     if kernel not in _FACTOR_OF_KERNEL:
         raise UnsupportedModelError(
             f"a CSNLN whose enlarging convolution has a side of {kernel} is unknown: x2 and x4 "
             "have 6, x3 has 9"
         )
     twice = "SEM.multi_source_projection_2.upsample.0.weight" in state
-    colours, joined = state["tail.0.weight"].shape[:2]
-    width = state["head.0.0.weight"].shape[0]
+    colours, joined, *_ = shape_of(state, "tail.0.weight", 4)
+    width = shape_of(state, "head.0.0.weight", 4)[0]
     hyper: Hyper = {
         "scale": 4 if twice else _FACTOR_OF_KERNEL[kernel],
         "n_feats": width,
         "depth": joined // width,
         "n_colors": colours,
     }
-    mean = -float(state["sub_mean.bias"][0]) if "sub_mean.bias" in state else 0.0
+    mean = 0.0
+    if "sub_mean.bias" in state:
+        shape_of(state, "sub_mean.bias", 1)
+        mean = -float(state["sub_mean.bias"][0].real)
     return hyper | ({"rgb_range": round(mean / MEAN[0], 4)} if colours == 3 and mean > 0 else {})
 
 

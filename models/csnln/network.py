@@ -220,8 +220,10 @@ class CSNLN(nn.Module):
         self.scale = scale if isinstance(scale, int) else int(scale[0])
         if self.scale not in _SCALES:
             raise ValueError(f"scale {self.scale} is none of 2, 3, 4")
-        if n_feats < 2 or n_feats % 2 or depth < 1:
-            raise ValueError(f"n_feats {n_feats} must be even, depth {depth} at least 1")
+        if n_feats < 2 or n_feats % 2 or depth < 1 or n_colors < 1:
+            raise ValueError(
+                f"n_feats {n_feats} must be even, depth {depth} and n_colors {n_colors} at least 1"
+            )
         self.multiple = 3 if self.scale == 3 else 2
         self.depth, self.rgb_range = depth, float(rgb_range)
         self.sub_mean = _mean_shift(n_colors, rgb_range, -1.0)

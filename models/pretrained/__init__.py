@@ -20,5 +20,8 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
     """
     known = sorted(file.stem for file in _FOLDER.glob("*.safetensors"))
     if name not in known:
-        raise NystraError(f"no shipped checkpoint is named {name!r}: there are {', '.join(known)}")
+        raise NystraError(
+            f"no file and no shipped checkpoint is named {name!r:.80}; shipped are: "
+            f"{', '.join(known)}"
+        )
     return _FOLDER / f"{name}.safetensors"

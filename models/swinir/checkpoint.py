@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ...plugins.errors import CheckpointError
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, fill, require, told
+from ..building import construct, require
 from ..facts import Facts
+from ..hyper_types import check_types
 from .hyper import swinir_hyper
 from .network import SwinIR
 from .retarget import retarget
@@ -15,15 +17,19 @@ _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
 def load(state: State, request: Request) -> Built:
     """Return the network of a state dict."""
-    trained = told(swinir_hyper(state), request, SwinIR)
+    read = swinir_hyper(state)
+    trained = read | dict(request.stored)
+    check_types(SwinIR, trained | dict(request.asked), request.source)
     hyper, kept, warning = retarget(trained, request.asked, state)
+    if list(hyper["depths"]) != read["depths"]:
+        raise CheckpointError(
+            f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
+            f"{read['depths']}"
+        )
     require(hyper, request.source, _FLAGS)
     # The published window-7 networks are the JPEG ones, which work on the range 0..255.
     hyper.setdefault("img_range", 255.0 if hyper["window_size"] == 7 else 1.0)
-    if "depths" in hyper:
-        hyper["num_heads"] = _each_group(hyper["num_heads"], len(hyper["depths"]))
-    network = construct(SwinIR, hyper, request.source)
-    fill(network, kept, request.source, _REBUILT)
+    network = construct(SwinIR, hyper, kept, request.source, _REBUILT)
     facts = swinir_facts(network, hyper, request.license)
     return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
 
@@ -44,13 +50,6 @@ def swinir_facts(network: SwinIR, hyper: Hyper, license_name: str) -> Facts:
         license=license_name,
         fixed_size=network.fixed_size,
     )
-
-
-def _each_group(heads: int | list[int], groups: int) -> list[int]:
-    """Return the heads of every group; one number is of all."""
-    if isinstance(heads, int):
-        return [heads] * groups
-    return list(heads) * groups if len(heads) == 1 else list(heads)
 
 
 ARCHITECTURE = Architecture(load, PrecisionPolicy())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 
 from ...plugins.errors import CheckpointError
 from ..architecture import Hyper, State
+from ..building import shape_of
 
-_BLOCK = re.compile(r"layers\.(\d+)\.residual_group\.blocks\.(\d+)\.")
+_BLOCK = re.compile(r"layers\.(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
+_MOST_BLOCKS = 500  # ten times as many as the largest published network has
+_MOST_STEPS = 7  # doublings that are read off keys; one more than any network is built with
 _ATTENTION = "layers.{}.residual_group.blocks.{}.attn."
 
 
@@ -18,15 +22,16 @@ def swinir_hyper(state: State) -> Hyper:
     A state dict without position bias cannot tell ``num_heads``; without attention masks it
     cannot tell ``window_size`` either.
     """
-    first = state["conv_first.weight"]
-    dim, channels = first.shape[0], first.shape[1]
+    dim, channels, *_ = shape_of(state, "conv_first.weight", 4)
+    hidden = shape_of(state, "layers.0.residual_group.blocks.0.mlp.fc1.weight", 2)[0]
     blocks = {(int(m[1]), int(m[2])) for key in state if (m := _BLOCK.match(key))}
-    groups = max(group for group, _ in blocks) + 1
+    depths = _depths(blocks)
+    groups = len(depths)
     hyper: Hyper = {
         "embed_dim": dim,
         "in_chans": channels,
-        "depths": [sum(1 for group, _ in blocks if group == index) for index in range(groups)],
-        "mlp_ratio": state["layers.0.residual_group.blocks.0.mlp.fc1.weight"].shape[0] / dim,
+        "depths": depths,
+        "mlp_ratio": hidden / dim,
         "qkv_bias": _ATTENTION.format(0, 0) + "qkv.bias" in state,
         "patch_norm": "patch_embed.norm.weight" in state,
         "ape": "absolute_pos_embed" in state,
@@ -37,50 +42,69 @@ def swinir_hyper(state: State) -> Hyper:
     return hyper
 
 
+def _depths(blocks: set[tuple[int, int]]) -> list[int]:
+    """Return the number of blocks of each group."""
+    if len(blocks) > _MOST_BLOCKS:
+        raise CheckpointError(f"{len(blocks)} blocks; expected {_MOST_BLOCKS} at most")
+    counts = Counter(group for group, _ in blocks)
+    depths = [counts[group] for group in range(len(counts))]
+    expected = {(group, block) for group, depth in enumerate(depths) for block in range(depth)}
+    if blocks != expected:
+        group, block = min(blocks - expected)
+        raise CheckpointError(
+            f"layers.{group}.residual_group.blocks.{block} is there, but not all before it: "
+            "groups and their blocks are numbered from 0 without a gap"
+        )
+    return depths
+
+
 def _head(state: State, channels: int) -> Hyper:
     if "conv_up1.weight" in state:
         return {"upsampler": "nearest+conv", "upscale": 4 if "conv_up2.weight" in state else 2}
     if "conv_before_upsample.0.weight" in state:
         steps = [key for key in state if re.fullmatch(r"upsample\.\d+\.weight", key)]
-        triples = state["upsample.0.weight"].shape[0] == 9 * state["upsample.0.weight"].shape[1]
-        return {"upsampler": "pixelshuffle", "upscale": 3 if triples else 2 ** len(steps)}
+        outputs, inputs, *_ = shape_of(state, "upsample.0.weight", 4)
+        scale = 3 if outputs == 9 * inputs else 2 ** min(len(steps), _MOST_STEPS)
+        return {"upsampler": "pixelshuffle", "upscale": scale}
     if "upsample.0.weight" in state:
-        scale = math.isqrt(state["upsample.0.weight"].shape[0] // channels)
+        scale = math.isqrt(shape_of(state, "upsample.0.weight", 4)[0] // channels)
         return {"upsampler": "pixelshuffledirect", "upscale": scale}
     return {"upsampler": "", "upscale": 1}
 
 
 def _windows(state: State, groups: int, blocks: set[tuple[int, int]]) -> Hyper:
-    tables = [
-        state.get(_ATTENTION.format(group, 0) + "relative_position_bias_table")
-        for group in range(groups)
+    names = [
+        _ATTENTION.format(group, 0) + "relative_position_bias_table" for group in range(groups)
     ]
+    present = [shape_of(state, name, 2) for name in names if name in state]
     masks = [
-        value for key, value in state.items() if key.endswith(".attn_mask") and value.dim() == 3
+        value.shape
+        for key, value in state.items()
+        if key.endswith(".attn_mask") and value.dim() == 3 and value.numel()
     ]
     index = state.get(_ATTENTION.format(0, 0) + "relative_position_index")
     hyper: Hyper = {}
-    present = [table for table in tables if table is not None]
     if present and len(present) < groups:
         raise CheckpointError(
             f"{len(present)} of {groups} groups have a relative_position_bias_table: "
             "either all have one or none"
         )
     if present:
-        side = (math.isqrt(present[0].shape[0]) + 1) // 2
-        if (2 * side - 1) ** 2 == present[0].shape[0]:
+        side = (math.isqrt(present[0][0]) + 1) // 2
+        if (2 * side - 1) ** 2 == present[0][0]:
             hyper["window_size"] = side
-        hyper["num_heads"] = [table.shape[1] for table in present]
+        hyper["num_heads"] = [heads for _, heads in present]
     else:
         hyper |= {"position_bias": False, "mask": False}
         if masks:
-            hyper["window_size"] = math.isqrt(masks[0].shape[-1])
+            hyper["window_size"] = math.isqrt(masks[0][-1])
     if masks and "window_size" in hyper:
-        hyper["img_size"] = math.isqrt(masks[0].shape[0]) * hyper["window_size"]
+        hyper["img_size"] = math.isqrt(masks[0][0]) * hyper["window_size"]
     elif index is not None and any(number % 2 for _, number in blocks) and "window_size" in hyper:
         hyper["img_size"] = hyper["window_size"]  # published buffers, and none of them a mask
     if "absolute_pos_embed" in state:
-        side = math.isqrt(state["absolute_pos_embed"].shape[1])
-        if side * side == state["absolute_pos_embed"].shape[1]:
+        places = shape_of(state, "absolute_pos_embed", 3)[1]
+        side = math.isqrt(places)
+        if side * side == places:
             hyper["img_size"] = side
     return hyper

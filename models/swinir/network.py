@@ -19,6 +19,8 @@ from ..sites import WindowSite
 
 _MEAN = (0.4488, 0.4371, 0.4040)
 _HEAD_WIDTH = 64
+_LARGEST_SIDE = 1024  # of a window, in tokens; of the training pictures
+_LARGEST_SCALE = 64
 
 
 class WindowAttention(WindowSite):
@@ -158,12 +160,12 @@ class SwinIR(nn.Module):
         *,
         upscale: int = 1,
         in_chans: int = 3,
-        img_size: int | Sequence[int] | None = None,
-        window_size: int | Sequence[int] = 8,
+        img_size: int | tuple[int, int] | None = None,
+        window_size: int | tuple[int, int] = 8,
         img_range: float = 1.0,
         depths: Sequence[int] = (6, 6, 6, 6),
         embed_dim: int = 60,
-        num_heads: Sequence[int] = (6, 6, 6, 6),
+        num_heads: int | Sequence[int] = 6,
         mlp_ratio: float = 2.0,
         upsampler: str = "",
         resi_connection: str = "1conv",
@@ -186,7 +188,7 @@ class SwinIR(nn.Module):
             img_range: the network works on (x - mean) * img_range.
             depths: blocks of each residual group.
             embed_dim: channels of the map.
-            num_heads: heads of each residual group.
+            num_heads: heads of each residual group; one number is of all.
             mlp_ratio: hidden over outer width of the MLP.
             upsampler: "pixelshuffle", "pixelshuffledirect", "nearest+conv" or "".
             resi_connection: "1conv" or "3conv".
@@ -201,13 +203,13 @@ class SwinIR(nn.Module):
             ValueError: arguments that contradict each other.
         """
         super().__init__()
+        heads_of = _each_group(num_heads, len(depths))
+        _check_sizes(embed_dim, depths, heads_of, upscale, mlp_ratio, img_range)
         window = _pair(window_size)
         size = None if img_size is None else _pair(img_size)
         shifted = size is None or min(size) > min(window)
         if size is not None and not shifted:
             window = (min(size), min(size))
-        if len(depths) != len(num_heads):
-            raise ValueError(f"depths has {len(depths)} groups, num_heads {len(num_heads)}")
         self.upscale, self.upsampler, self.img_range = upscale, upsampler, float(img_range)
         self.window = window
         self.register_buffer(
@@ -245,7 +247,7 @@ class SwinIR(nn.Module):
             ResidualGroup(
                 [block(heads, index % 2 == 1) for index in range(depth)], embed_dim, resi_connection
             )
-            for depth, heads in zip(depths, num_heads, strict=True)
+            for depth, heads in zip(depths, heads_of, strict=True)
         )
         self.norm = nn.LayerNorm(embed_dim)
         self.conv_after_body = _residual_convolution(embed_dim, resi_connection)
@@ -313,8 +315,33 @@ class SwinIR(nn.Module):
         return result
 
 
-def _pair(side: int | Sequence[int]) -> tuple[int, int]:
-    if isinstance(side, int):
-        return side, side
-    rows, columns = side
+def _pair(side: int | tuple[int, int]) -> tuple[int, int]:
+    rows, columns = (side, side) if isinstance(side, int) else side
+    if not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
+        raise ValueError(f"a side of {rows}x{columns} is not within 1 to {_LARGEST_SIDE}")
     return int(rows), int(columns)
+
+
+def _each_group(heads: int | Sequence[int], groups: int) -> list[int]:
+    each = [heads] if isinstance(heads, int) else list(heads)
+    if len(each) not in (1, groups):
+        raise ValueError(f"depths has {groups} groups, num_heads {len(each)}")
+    return each * groups if len(each) == 1 else each
+
+
+def _check_sizes(
+    dim: int,
+    depths: Sequence[int],
+    heads: Sequence[int],
+    upscale: int,
+    mlp_ratio: float,
+    img_range: float,
+) -> None:
+    if min(depths) < 1 or min(heads) < 1:
+        raise ValueError(f"depths {list(depths)} and num_heads {list(heads)} must be at least 1")
+    if any(dim % count for count in heads):
+        raise ValueError(f"embed_dim {dim} is no multiple of num_heads {list(heads)}")
+    if not 1 <= upscale <= _LARGEST_SCALE:
+        raise ValueError(f"upscale {upscale} is not within 1 to {_LARGEST_SCALE}")
+    if mlp_ratio <= 0 or img_range == 0:
+        raise ValueError(f"mlp_ratio {mlp_ratio} must be above 0, img_range {img_range} not 0")

@@ -36,10 +36,12 @@ def retarget(told: Hyper, asked: Mapping[str, Any], state: State) -> tuple[Hyper
     tables = [value for key, value in state.items() if key.endswith(_TABLE)]
     biggest = max((float(table.abs().max()) for table in tables), default=0.0)
     (rows, columns), (old_rows, old_columns) = _sides(window), _sides(trained)
+    change = f"window {rows}x{columns} instead of the trained {old_rows}x{old_columns}"
+    if not tables:
+        return hyper, kept, change
     warning = (
-        f"window {rows}x{columns} instead of the trained {old_rows}x{old_columns}: the relative "
-        f"position bias of {len(tables)} blocks (largest entry {biggest:.2f} in logits) and the "
-        "shift mask are dropped, as PnP-Nystra does"
+        f"{change}: the relative position bias of {len(tables)} blocks (largest entry "
+        f"{biggest:.2f} in logits) and the shift mask are dropped, as PnP-Nystra does"
     )
     return hyper, kept, warning
 

@@ -1,0 +1,77 @@
+"""Holding hyper-parameters to the annotations of the constructor they are for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ..plugins.errors import NystraError
+
+LARGEST = 1 << 20
+"""The largest whole number that a hyper-parameter may be, either way."""
+
+_LONGEST = 1000  # of a list
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def check_types(build: Callable[..., Any], hyper: Mapping[str, Any], source: str) -> None:
+    """Check hyper-parameters before anything is built of them.
+
+    Args:
+        build: A class whose constructor's annotations say what each may be.
+        hyper: What it would be built with.
+        source: Name of the file, for messages.
+
+    Raises:
+        NystraError: one is unknown, of another type, not finite, or beyond any network's size.
+    """
+    hints = get_type_hints(build.__init__)
+    for key, value in hyper.items():
+        if key not in hints or key == "return":
+            known = ", ".join(sorted(set(hints) - {"return"}))
+            raise NystraError(
+                f"{source}: {build.__name__} has no hyper-parameter {key!r:.80}; it has: {known}"
+            )
+        if not _fits(value, hints[key]):
+            raise NystraError(f"{source}: {key} is {value!r:.80}; expected {_describe(hints[key])}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is tuple:
+        pair = isinstance(value, (list, tuple)) and len(value) == len(inner)
+        return pair and all(map(_fits, value, inner))
+    if origin is Sequence:
+        if not isinstance(value, (list, tuple)) or not 0 < len(value) <= _LONGEST:
+            return False
+        return all(_fits(element, inner[0]) for element in value)
+    if hint is NoneType:
+        return value is None
+    if hint is float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and math.isfinite(value) and abs(value) <= LARGEST
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_describe(one) for one in inner)
+    if origin is Literal:
+        return " or ".join(repr(one) for one in inner)
+    if origin is tuple:
+        return f"a list of {len(inner)}"
+    if origin is Sequence:
+        return f"a list, each {_describe(inner[0])}"
+    if hint is NoneType:
+        return "nothing"
+    words = _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
+    return f"{words} of at most {LARGEST}" if hint in (int, float) else words

@@ -1,0 +1,63 @@
+"""What a checkpoint's tensors must be before anything computes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..plugins.errors import CheckpointError
+
+_HIGHEST_RANK = 8
+_MOST_TENSORS = 100_000
+
+
+def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
+    """Check that tensors are plain, as large as they say, and finite.
+
+    Raises:
+        CheckpointError: one is not; its key and what it is are named.
+    """
+    if len(state) > _MOST_TENSORS:
+        raise CheckpointError(
+            f"{path} holds {len(state)} tensors, expected {_MOST_TENSORS} at most"
+        )
+    for key, value in state.items():
+        fault = _fault(value)
+        if fault:
+            raise CheckpointError(
+                f"{path}: {key} is {fault}; nystra takes plain dense tensors. Save the state dict "
+                "with safetensors.torch.save_file"
+            )
+    bad = [key for key, value in state.items() if not _finite(value)]
+    if bad:
+        raise CheckpointError(
+            f"{path} holds NaN or infinite values in {len(bad)} tensors, first {bad[0]}: "
+            "the training diverged or the file is damaged"
+        )
+
+
+def _fault(value: Tensor) -> str:
+    if value.is_nested:
+        return "a nested tensor"
+    if value.layout != torch.strided:
+        return f"a sparse tensor ({str(value.layout).removeprefix('torch.')})"
+    if value.is_quantized:
+        return f"a quantised tensor ({str(value.dtype).removeprefix('torch.')})"
+    if value.device.type != "cpu":
+        return f"on the device {value.device.type!r}, without values"
+    if value.dim() > _HIGHEST_RANK:
+        return f"of {value.dim()} dimensions"
+    held = value.untyped_storage().nbytes()
+    if value.numel() * value.element_size() > held:
+        return f"an expanded view, {value.numel()} elements of {held} bytes"
+    return ""
+
+
+def _finite(value: Tensor) -> bool:
+    if not (value.is_floating_point() or value.is_complex()):
+        return True
+    wide = value.float() if value.element_size() == 1 else value
+    return bool(torch.isfinite(wide).all())
