@@ -83,7 +83,12 @@ class Number(Parameter):
     def expected(self) -> str:
         """What a value has to be, in words."""
         kind = "whole number" if isinstance(self.default, int) else "number"
-        return f"a {kind} from {self.minimum:g} to {self.maximum:g}"
+        return f"a {kind} from {self.limits}"
+
+    @property
+    def limits(self) -> str:
+        """The range: ``1 to 8``."""
+        return f"{self.minimum:g} to {self.maximum:g}"
 
     def accept(self, name: str, value: Any) -> Any:
         """Return the number."""
@@ -103,6 +108,10 @@ class Number(Parameter):
         except ValueError:
             raise self.refused(name, text) from None
         return self.accept(name, value)
+
+    def show(self, value: float) -> str:
+        """Return a number without needless digits."""
+        return f"{value:g}"
 
 
 @dataclass(frozen=True)

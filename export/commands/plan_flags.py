@@ -14,9 +14,8 @@ from ..attention.registry import MECHANISMS, mechanism, mechanism_class, refuse_
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how attention is computed: the mechanism, and a flag for each parameter of any."""
-    parser.add_argument(
-        "--attn", metavar="MECHANISM", help=f"{', '.join(MECHANISMS)} (default: full)"
-    )
+    told = "; ".join(f"{name}: {mechanism_class(name).summary}" for name in MECHANISMS)
+    parser.add_argument("--attn", metavar="MECHANISM", help=f"{told} (default: full)")
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
     parser.add_argument(
         "--keep-full",
@@ -52,12 +51,12 @@ def _looks(kind: Parameter) -> dict[str, Any]:
         return {"action": "store_true", "help": kind.doc}
     default = f"default: {kind.show(kind.default)}"
     if isinstance(kind, Number):
-        return {"metavar": "N", "help": f"{kind.doc}: {kind.expected} ({default})"}
+        return {"metavar": "N", "help": f"{kind.doc}, {kind.limits} ({default})"}
     if isinstance(kind, Grid):
         return {"metavar": "N|RxC", "help": f"{kind.doc} ({default})"}
     if isinstance(kind, Choice):
         return {"metavar": "|".join(kind.choices), "help": f"{kind.doc} ({default})"}
-    return {"help": f"{kind.doc} ({default})"}
+    return {"metavar": "X", "help": f"{kind.doc} ({default})"}
 
 
 def plan_from(args: argparse.Namespace) -> Plan:

@@ -18,8 +18,10 @@ class Nystra(Landmarks):
     name = "nystra"
     summary = "kernel Nystrom of PnP-Nystra: linear, no retraining"
 
-    threshold: float = parameter(Number.of(SCHEMA, "threshold"))
-    guard: float = parameter(Number.of(SCHEMA, "guard"))
+    threshold: float = parameter(Number.of(SCHEMA, "threshold", "above it exp goes on linearly"))
+    guard: float = parameter(
+        Number.of(SCHEMA, "guard", "safe share of the denominator, 0 for none")
+    )
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         """Return the attributes of the window operator."""

@@ -10,7 +10,7 @@ from ....plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from ..mechanism import Geometry, Windowed
 from ..parameter import Choice, Number, Switch, parameter
 
-_SEED = Number.of(SCHEMA, "seed", "of the search")
+_SEED = Number.of(SCHEMA, "seed", "of the search: which random numbers are drawn")
 
 
 class _PatchSize(Number):
@@ -19,7 +19,12 @@ class _PatchSize(Number):
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        return f"0 (the network's) or an odd number from {self.minimum:g} to {self.maximum:g}"
+        return f"0 (the network's) or an odd number from {super().limits}"
+
+    @property
+    def limits(self) -> str:
+        """The range, in words."""
+        return f"odd, {super().limits}; 0 is the network's"
 
     def allows(self, value: float) -> bool:
         """Tell whether a number is 0, or odd and in the range."""
