@@ -69,7 +69,7 @@ def test_a_damaged_model_is_exit_code_1(model: Path, capsys: pytest.CaptureFixtu
     cases = ElementTree.parse(junit_file).getroot().findall("testsuite/testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == {"max_abs", "psnr"}
-    assert "2 of 4 items failed" in summary.read_text()
+    assert "2 of 5 items failed" in summary.read_text()
 
 
 def record(model: Path, **meta: Any) -> None:
@@ -202,17 +202,21 @@ def test_quality_and_speed(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert stored["quality"]["pictures"] == ["a.png"]
     assert 0.1 < stored["items"]["speed"]["accepted"] < 10
 
-    assert check(model, "--json") == 0  # what is not asked for is skipped, and said
+    assert check(model) == 2  # an accepted figure is not passed over in silence
+    assert "guards quality_psnr, which was not asked for" in capsys.readouterr().err
+    assert check(model, *pictures) == 2
+    assert "guards speed, which was not asked for" in capsys.readouterr().err
+    assert check(model, "--json", "--partial") == 0
     states = {one["item"]: one["state"] for one in json.loads(capsys.readouterr().out)["items"]}
     assert states["speed"] == states["quality_ssim"] == "skipped"
 
     stored["items"]["speed"] = {"accepted": 1e6, "tolerance": 0.5}
     path.write_text(json.dumps(stored))
-    assert check(model, *speed) == 1
+    assert check(model, *speed, "--partial") == 1
     assert "times as fast" in capsys.readouterr().out
     (tmp_path / "low" / "a.png").rename(tmp_path / "low" / "b.png")
     (tmp_path / "high" / "a.png").rename(tmp_path / "high" / "b.png")
-    assert check(model, *pictures) == 2
+    assert check(model, *pictures, "--partial") == 2
     assert "another pictures" in capsys.readouterr().err
 
 
@@ -301,7 +305,7 @@ def test_github_annotations_and_summary(
     captured = capsys.readouterr()
     assert not json.loads(captured.out)["passed"], "annotations do not disturb the JSON"
     assert "::error file=model.onnx,title=nystra check%3A max_abs::largest" in captured.err
-    assert summary.read_text().startswith("before\n### nystra check model.onnx: 2 of 4")
+    assert summary.read_text().startswith("before\n### nystra check model.onnx: 2 of 5")
     assert check(model, "-q") == 1
     assert "::error" in capsys.readouterr().out
     monkeypatch.delenv("GITHUB_ACTIONS")

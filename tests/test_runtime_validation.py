@@ -233,7 +233,7 @@ def test_manifest(tmp_path: Path) -> None:
     model.write_bytes(b"other")
     assert "was changed" in back.problems(tmp_path)[0]
     model.unlink()
-    assert back.problems(tmp_path) == ["m.onnx is missing"]
+    assert back.problems(tmp_path) == [], "a device may need a part of the files only"
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--update", action="store_true", help="accept the present figures: write the baseline"
     )
     parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="skip what the baseline has and is not measured now (default: an error)",
+    )
+    parser.add_argument(
         "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
     )
     add_truth_arguments(parser)
@@ -70,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     fresh = args.update and not args.baseline.exists()
     baseline = None if fresh else read_baseline(args.baseline)
+    if baseline is not None and not args.partial and not args.update:
+        _check_measured(args, baseline)
     _check_outputs(args)
     session = Session(args.model, args.backend, args.threads, args.library)
     found = _measure(args, session, baseline)
@@ -107,15 +114,32 @@ def run(args: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
+def _check_measured(args: argparse.Namespace, baseline: Baseline) -> None:
+    """Refuse to pass over an accepted figure in silence."""
+    needs = {
+        "quality_psnr": (args.images, "--images and --truth"),
+        "quality_ssim": (args.images, "--images and --truth"),
+        "speed": (args.speed_against, "--speed-against"),
+    }
+    for item, (given, flags) in needs.items():
+        if item in baseline.items and given is None:
+            raise NystraError(
+                f"the baseline {args.baseline} guards {item}, which was not asked for: give "
+                f"{flags}, or --partial to skip it"
+            )
+
+
 def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
     from ...runtime.checking.gate import add_quality, add_speed, measure_file
+    from ...runtime.checking.intact import bodies_of
     from ...runtime.checking.quality import validate_quality
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:
         progress("compare")
         path = args.references or args.model.with_suffix(".npz")
-        found = measure_file(session, read_references(path))
+        references = read_references(path)
+        found = measure_file(session, references, bodies_of(session, args.threads))
         if args.images is not None:
             progress("pictures")
             quality = validate_quality(

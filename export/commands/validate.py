@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the file is wrong."""
+    from ...runtime.checking.intact import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
     from ...runtime.session import Session
 
@@ -70,6 +71,12 @@ def run(args: argparse.Namespace) -> int:
         references = _references(args, session.metadata, progress)
         progress("compare")
         report = validate_against_references(session, references, args.tolerance)
+        changes = find_changes(session, references)
+        by_bodies = None
+        if (bodies := bodies_of(session, args.threads)) is not None:
+            progress("compare the operators' bodies")
+            by_bodies = validate_against_references(bodies, references, args.tolerance)
+        passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
         quality = _quality(args, session, progress) if args.images is not None else None
         if args.sheet is not None:
             progress("sheet")
@@ -77,6 +84,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         document: dict[str, Any] = {
             **report.as_dict(),
+            "passed": passed,
+            "bodies": None if by_bodies is None else by_bodies.as_dict(),
+            "changes": changes,
             "against": str(args.checkpoint or "recorded references"),
             "library_reason": session.library_reason,
         }
@@ -84,10 +94,12 @@ def run(args: argparse.Namespace) -> int:
             document["quality"] = quality.as_dict()
         print_json(document)
     elif not args.quiet:
-        _print(report, quality, session.library_reason)
+        _print(report, by_bodies, quality, session.library_reason)
+    for text in changes:
+        warn(text)
     for text in quality.warnings if quality is not None else ():
         warn(text)
-    return 0 if report.passed else 1
+    return 0 if passed else 1
 
 
 def _layerwise(args: argparse.Namespace) -> int:
@@ -192,20 +204,11 @@ def _mean(size: Any) -> str:
     return f", or mean {size.mean_abs:.1e} of {size.mean_tolerance:.1e}"
 
 
-def _print(report: Any, quality: Any, library_reason: str) -> None:
-    from ...runtime.checking.validation import size_text
-
-    rows = [("size", "max difference", "allowed", "PSNR", "verdict")]
-    for size in report.sizes:
-        rows.append(
-            (
-                size_text(size.shapes),
-                f"{size.max_abs:.1e}",
-                f"{size.tolerance:.1e}" + _mean(size),
-                f"{size.psnr:.1f} dB",
-                "; ".join(size.findings) or "passed",
-            )
-        )
+def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> None:
+    rows: list[tuple[str, ...]] = [("size", "max difference", "allowed", "PSNR", "verdict")]
+    rows += [_size_row(size) for size in report.sizes]
+    if by_bodies is not None:
+        rows += [_size_row(size, " bodies") for size in by_bodies.sizes]
     print_table(rows)
     print(library_reason)
     if quality is not None:
@@ -214,6 +217,19 @@ def _print(report: Any, quality: Any, library_reason: str) -> None:
         table.append(_figures("mean", quality))
         print_table(table)
         print(f"border {quality.crop_border} left out, padding {quality.pad}")
+
+
+def _size_row(size: Any, by: str = "") -> tuple[str, ...]:
+    from ...runtime.checking.baseline import PSNR_CEILING
+    from ...runtime.checking.validation import size_text
+
+    return (
+        size_text(size.shapes) + by,
+        f"{size.max_abs:.1e}",
+        f"{size.tolerance:.1e}" + _mean(size),
+        f"{min(size.psnr, PSNR_CEILING):.1f} dB",
+        "; ".join(size.findings) or "passed",
+    )
 
 
 def _heading(quality: Any) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
+
 from ... import __version__
 from ...plugins.errors import ValidationError
 from ...runtime.files.file_set import file_set
 from ...runtime.files.json_text import json_number, stable_json
 from ...runtime.model.manifest import Manifest
-from ...runtime.model.references import references_content
+from ...runtime.model.references import RECORDED_METADATA, references_content
 from ..graph.metadata import metadata, write_metadata
 from ..judge import tool_versions
 from ..quadratic import quadratic_bytes
@@ -34,7 +36,8 @@ def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) ->
     contents = {
         target.with_suffix(".plan.json"): stable_json(planned.plan.as_dict()),
         target.with_suffix(".npz"): references_content(
-            judged.references.cases, judged.references.meta
+            judged.references.cases,
+            judged.references.meta | {RECORDED_METADATA: _metadata_of(built.model)},
         ),
         target: serialized(built.model),
     }
@@ -50,6 +53,10 @@ def _write_set(contents: dict[Path, bytes], manifest: Manifest, listing: Path) -
     with file_set() as files:
         for path, content in contents.items():
             files.write(path, content)
+
+
+def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def _describe(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> None:

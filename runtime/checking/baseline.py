@@ -1,8 +1,9 @@
 """The baseline: accepted figures and tolerances, which a model file is held against.
 
 The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
-"tolerance": number}}, "quality": {...}, "speed": {...}}``. The last two say how those figures
-were taken, since they mean nothing otherwise. Unknown keys are errors.
+"tolerance": number}}, "metadata": {...}, "quality": {...}, "speed": {...}}``. ``metadata`` says
+which model it is; the last two how those figures were taken, since they mean nothing otherwise.
+Unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -94,12 +95,14 @@ class Baseline:
         items: Name of `ITEMS` -> the figure.
         quality: How the quality was taken: ``channel``, ``crop_border``, ``pictures``.
         speed: How the speed was taken: ``against`` (a file name), ``size`` [height, width].
+        metadata: The model's metadata as `guarded_metadata` returns them; None: not recorded.
     """
 
     model: str
     items: Mapping[str, Accepted]
     quality: Mapping[str, Any] = field(default_factory=dict)
     speed: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, str] | None = None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline, at once or not at all.
@@ -112,6 +115,8 @@ class Baseline:
             "model": self.model,
             "items": {name: vars(one) for name, one in self.items.items()},
         }
+        if self.metadata is not None:
+            document["metadata"] = self.metadata
         for key in _SETTINGS:
             if getattr(self, key):
                 document[key] = getattr(self, key)
@@ -135,7 +140,12 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
             f"{where} has the schema_version {version!r}, expected {SCHEMA_VERSION}: name a file "
             "that nystra check --update wrote"
         )
-    _only(where, value, {"schema_version", "model", "items", *_SETTINGS}, {"model", "items"})
+    _only(
+        where,
+        value,
+        {"schema_version", "model", "items", "metadata", *_SETTINGS},
+        {"model", "items"},
+    )
     if not isinstance(value["model"], str) or not isinstance(value["items"], dict):
         raise NystraError(f"{where}: expected model to be text and items to be an object")
     _only(f"{where}, items", value["items"], set(ITEMS), set())
@@ -144,7 +154,12 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     for key, name in (("quality", "quality_psnr"), ("speed", "speed")):
         if name in items and not settings[key]:
             raise NystraError(f"{where} has the item {name} and no {key!r} that says how it was")
-    return Baseline(value["model"], items, **settings)
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict | None) or not all(
+        isinstance(text, str) for text in (metadata or {}).values()
+    ):
+        raise NystraError(f"{where}: metadata is {metadata!r:.60}, expected an object of texts")
+    return Baseline(value["model"], items, **settings, metadata=metadata)
 
 
 def _accepted(where: str, value: Any) -> Accepted:

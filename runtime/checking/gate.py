@@ -18,16 +18,20 @@ from ..model.references import References
 from ..session import Session
 from ..timing.interleaved import interleaved
 from .baseline import ITEMS, PSNR_CEILING, Accepted, Baseline
+from .intact import find_changes, guarded_metadata, metadata_changes
 from .quality import QualityReport
 from .validation import (
     DEFAULT_TOLERANCE,
     SizeReport,
+    ValidationReport,
     allowed_differences,
     compare,
     size_text,
 )
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+FILE = "file"
+"""The item that is no figure: whether the file is the one that was exported and accepted."""
 DEFAULT_SIZE = picture_size(128, 128)
 
 
@@ -42,6 +46,8 @@ class Measured:
         speed: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and ``psnr``, with their own tolerances.
+        changes: In what the file is not what was exported, see `find_changes`.
+        metadata: Of the model, as in `Baseline`.
     """
 
     items: dict[str, float] = field(default_factory=dict)
@@ -50,6 +56,8 @@ class Measured:
     speed: dict[str, Any] = field(default_factory=dict)
     tolerance: float = DEFAULT_TOLERANCE
     sizes: tuple[SizeReport, ...] = ()
+    changes: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,19 +65,19 @@ class Verdict:
     """One item of the gate.
 
     Attributes:
-        item: Name of `ITEMS`.
+        item: Name of `ITEMS`, or `FILE`.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
-        accepted: The baseline's value.
-        limit: The worst value that passes.
+        accepted: The baseline's value, or None.
+        limit: The worst value that passes, or None.
         message: One sentence.
     """
 
     item: str
     state: str
     measured: float | None
-    accepted: float
-    limit: float
+    accepted: float | None
+    limit: float | None
     message: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,21 +89,33 @@ class Verdict:
         return {"item": self.item, "state": self.state, "message": self.message, **numbers}
 
 
-def measure_file(session: Session, references: References) -> Measured:
-    """Measure what needs no further input: fidelity, nodes and bytes.
+def measure_file(
+    session: Session, references: References, bodies: Session | None = None
+) -> Measured:
+    """Measure what needs no further input: fidelity, nodes, bytes, and whether the file is whole.
 
     External weights are counted with the bytes of the model file: every ``<name>.data`` beside.
+
+    Args:
+        session: The model.
+        references: Its recorded outputs.
+        bodies: The model on its operators' bodies, measured too: the worse figure counts.
 
     Raises:
         NystraError: The references are another model's.
     """
     limits = allowed_differences(references)
-    report = compare(session, references, [(math.inf, None)] * len(limits))
+    runners = [session] if bodies is None else [session, bodies]
+    anything = [(math.inf, None)] * len(limits)
+    reports = [compare(runner, references, anything) for runner in runners]
+    report = ValidationReport(tuple(size for each in reports for size in each.sizes))
     found = Measured(tolerance=max(largest for largest, _ in limits))
     found.sizes = tuple(
         replace(size, tolerance=largest, mean_tolerance=mean)
-        for size, (largest, mean) in zip(report.sizes, limits, strict=True)
+        for size, (largest, mean) in zip(report.sizes, limits * len(runners), strict=True)
     )
+    found.changes = tuple(find_changes(session, references))
+    found.metadata = guarded_metadata(session.metadata)
     found.items["max_abs"] = report.max_abs
     found.items["psnr"] = report.psnr if math.isnan(report.psnr) else min(report.psnr, PSNR_CEILING)
     found.items["nodes"] = count_nodes(session.path)
@@ -162,7 +182,7 @@ def add_speed(
 
 
 def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
-    """Hold figures against a baseline, in the order of `ITEMS`.
+    """Hold a file and its figures against a baseline: in the order of `ITEMS`, then `FILE`.
 
     The difference from the references is judged size by size, as ``nystra validate`` does: each
     size has the tolerance it was recorded with, and where a seeded search takes part the mean may
@@ -189,7 +209,10 @@ def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
                 + "; ".join(f"got {now[n]}, expected {then.get(n)}" for n in changed)
                 + ". Measure alike, or accept with --update"
             )
-    return [_verdict(name, found, baseline.items[name]) for name in ITEMS if name in baseline.items]
+    figures = [
+        _verdict(name, found, baseline.items[name]) for name in ITEMS if name in baseline.items
+    ]
+    return [*figures, _file_verdict(found, baseline)]
 
 
 def accept(found: Measured, model: str, old: Baseline | None) -> Baseline:
@@ -213,7 +236,19 @@ def accept(found: Measured, model: str, old: Baseline | None) -> Baseline:
         items,
         found.quality or (old.quality if old else {}),
         found.speed or (old.speed if old else {}),
+        found.metadata,
     )
+
+
+def _file_verdict(found: Measured, baseline: Baseline) -> Verdict:
+    changes = list(found.changes)
+    if baseline.metadata is not None:
+        changes += metadata_changes(baseline.metadata, found.metadata)
+    good = "what was exported and accepted"
+    if baseline.metadata is None:
+        good = "what was exported; the baseline records no metadata: accept them with --update"
+    text = "; ".join(changes) or good
+    return Verdict(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
 
 
 def _verdict(name: str, found: Measured, accepted: Accepted) -> Verdict:

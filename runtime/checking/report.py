@@ -59,14 +59,17 @@ def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
     ]
     for one in verdicts:
         measured = "" if one.measured is None else f"{one.measured:.6g}"
-        bound = "≤" if ITEMS[one.item].grows_worse else "≥"
+        accepted = "" if one.accepted is None else f"{one.accepted:.6g}"
+        limit = "" if one.limit is None else f"{_bound(one.item)} {one.limit:.6g}"
         state = f"**{one.state}**" if one.state == FAILED else one.state
-        lines.append(
-            f"| {_cell(ITEMS[one.item].title)} | {measured} | {one.accepted:.6g} "
-            f"| {bound} {one.limit:.6g} | {state} |"
-        )
+        title = ITEMS[one.item].title if one.item in ITEMS else "model file"
+        lines.append(f"| {_cell(title)} | {measured} | {accepted} | {limit} | {state} |")
     lines += ["", *(f"- {_cell(one.message)}" for one in verdicts if one.state == FAILED)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _bound(item: str) -> str:
+    return "≤" if ITEMS[item].grows_worse else "≥"
 
 
 def github_annotations(

@@ -49,6 +49,23 @@ class Manifest:
         return Path(model).with_suffix(".json")
 
     @classmethod
+    def beside(cls, model: str | os.PathLike[str]) -> Manifest | None:
+        """Return the manifest beside a model file, or None where there is none.
+
+        Another JSON file of that name, one that is no list of hashes, is none.
+
+        Raises:
+            NystraError: It cannot be read.
+        """
+        path = cls.path_for(model)
+        if not os.path.lexists(path):
+            return None
+        value = read_json(path, "the manifest")
+        if not isinstance(value, dict) or not {"model", "files"} <= set(value):
+            return None
+        return cls.read(path)
+
+    @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Manifest:
         """Read a manifest.
 
@@ -82,15 +99,17 @@ class Manifest:
         self.files[name] = hashlib.sha256(content).hexdigest()
 
     def problems(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Return a sentence for every recorded file that is missing or changed."""
-        found = []
-        for name, expected in sorted(self.files.items()):
-            path = Path(folder) / name
-            if not path.is_file():
-                found.append(f"{name} is missing")
-            elif (got := file_sha256(path)) != expected:
-                found.append(f"{name} was changed: its SHA-256 is {got}, expected {expected}")
-        return found
+        """Return a sentence for every recorded file that was changed.
+
+        One that is not there is no problem: a device may need the model alone.
+        """
+        paths = {Path(folder) / name: expected for name, expected in sorted(self.files.items())}
+        return [
+            f"{path.name} was changed: its SHA-256 is {got[:16]}..., its manifest says "
+            f"{str(expected)[:16]}..."
+            for path, expected in paths.items()
+            if path.is_file() and (got := file_sha256(path)) != expected
+        ]
 
 
 def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:

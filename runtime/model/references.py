@@ -29,6 +29,9 @@ from ..files.writing import atomic_write_bytes
 
 Array = npt.NDArray[Any]
 
+RECORDED_METADATA = "metadata"
+"""The key of the meta under which the model file's own metadata are kept."""
+
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

@@ -1,0 +1,105 @@
+"""Whether a file is the one that was exported, which its outputs alone do not tell.
+
+A changed range or scale in the metadata leaves every output as it was and spoils every picture; a
+changed constant in an operator's body does not show where a kernel runs in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...plugins.errors import NystraError
+from ...plugins.strict_json import parse_json
+from ..files.json_text import stable_json
+from ..model.manifest import Manifest
+from ..model.onnx_header import read_onnx_header
+from ..model.references import RECORDED_METADATA, References
+from ..session import Session
+
+_PROVENANCE = ("nystra.version", "nystra.source_sha256", "nystra.psnr_vs_torch")
+_PLAN = "nystra.attention"
+
+
+def find_changes(session: Session, references: References) -> list[str]:
+    """Return a sentence for everything in which a file is not what was exported.
+
+    The hashes of its manifest are looked at where one lies beside it, its metadata where the
+    references recorded them, and the scale where it has one.
+
+    Raises:
+        NystraError: The manifest beside the file cannot be read.
+    """
+    manifest = Manifest.beside(session.path)
+    changes = [] if manifest is None else manifest.problems(session.path.parent)
+    recorded = references.meta.get(RECORDED_METADATA)
+    if isinstance(recorded, dict):
+        changes += metadata_changes(recorded, session.metadata, "recorded")
+    return changes + _scale_changes(session, references)
+
+
+def metadata_changes(
+    before: Mapping[str, str], now: Mapping[str, str], word: str = "accepted"
+) -> list[str]:
+    """Return a sentence for every metadata entry that is another one than before."""
+    return [
+        f"its metadata entry {key} is {_excerpt(now.get(key), before.get(key))}, {word} was "
+        f"{_excerpt(before.get(key), now.get(key))}"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key)
+    ]
+
+
+def guarded_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries that decide what a model does with a picture.
+
+    Where it comes from is left out, so that a network trained anew is held against the figures of
+    the one before.
+    """
+    kept = {key: value for key, value in metadata.items() if key not in _PROVENANCE}
+    if _PLAN in kept:
+        plan = parse_json(kept[_PLAN], f"the metadata entry {_PLAN}")
+        if not isinstance(plan, dict):
+            raise NystraError(f"the metadata entry {_PLAN} is no plan: export the model again")
+        plan.pop("source_sha256", None)
+        kept[_PLAN] = stable_json(plan).decode()
+    return kept
+
+
+def bodies_of(session: Session, threads: int | None) -> Session | None:
+    """Return the model on its operators' bodies, where a session runs kernels in their place.
+
+    None where it runs them already, where the file has none, and for an engine, which was built
+    from what it was built from.
+    """
+    if session.library is None or not session.backend.startswith("ort-"):
+        return None
+    if not read_onnx_header(session.path).functions:
+        return None
+    return Session(session.path, session.backend, threads, None)
+
+
+def _scale_changes(session: Session, references: References) -> list[str]:
+    scale, image, picture = session.facts.scale, session.facts.image, session.facts.picture
+    if scale is None or image is None or picture is None:
+        return []
+    changes = []
+    for case in references.cases:
+        if image.name not in case.inputs or picture.name not in case.outputs:
+            continue
+        taken = case.inputs[image.name].shape[-2:]
+        given = case.outputs[picture.name].shape[-2:]
+        if given != tuple(side * scale for side in taken):
+            sizes = " to ".join("x".join(map(str, sides)) for sides in (taken, given))
+            changes.append(f"its metadata entry scale is {scale}, and its pictures go from {sizes}")
+    return changes
+
+
+def _excerpt(value: str | None, other: str | None) -> str:
+    """Return a value, or of a long one what stands where it first differs from the other."""
+    if value is None:
+        return "absent"
+    if len(value) <= 60:
+        return repr(value)
+    pairs = zip(value, other or "", strict=False)
+    same = next((place for place, (one, two) in enumerate(pairs) if one != two), 0)
+    return f"...{value[max(0, same - 20) : same + 40]!r}..."
