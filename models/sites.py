@@ -1,19 +1,23 @@
 """The kinds of place where a network computes attention.
 
 A site is a module that keeps its projections and hands the attention itself to its
-``mechanism``. As built, the mechanism is exact softmax attention; an export puts another in its
-place. A mechanism has no parameters of its own, so the state dict never changes.
+``mechanism``. As built, that is what the network was trained with: exact softmax attention, or a
+mechanism of the network's own. An export puts another in its place.
+
+Trained tensors of a mechanism belong to the site, under the keys of the checkpoint: parameters of
+the site that a method of its class reads, given as its mechanism. Sites without such tensors have
+none, so the state dicts of their networks are the published ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
 from ..plugins.operators.attention import softmax_attention
-from ..plugins.operators.window_softmax.torch_op import window_softmax
+from ..plugins.operators.window_softmax.torch_op import softmax_windows
 from .geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from .patches import exact_patches
 
@@ -25,8 +29,7 @@ MapMechanism: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 def exact_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
     """Return exact softmax attention in windows; shapes as in ``WindowSite``."""
-    table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
-    return window_softmax(qkv, table, bias=int(bias_table is not None), **geometry.attributes())
+    return softmax_windows(qkv, bias_table, geometry)
 
 
 def exact_tokens(
@@ -44,13 +47,23 @@ def exact_map(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     return back
 
 
-class WindowSite(nn.Module):
+class AttentionSite(nn.Module):
+    """What sites have in common: a mechanism that may be exchanged: a function or a module."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a mechanism takes the place of one that is a module."""
+        if name == "mechanism":
+            self._modules.pop(name, None)
+        super().__setattr__(name, value)
+
+
+class WindowSite(AttentionSite):
     """Attention in shifted windows of a map.
 
     ``mechanism(qkv, bias_table, geometry)`` takes qkv (B, H, W, heads * (2 head_dim + value_dim)),
     packed query, key, value, each (head, channel), H and W multiples of the window, and the
     position bias table ((2 wh - 1)(2 ww - 1), heads) or None, and gives
-    (B, H, W, heads * value_dim).
+    (B, H, W, heads * value_dim). A map of another number of sides has windows of as many.
     """
 
     geometry: WindowGeometry
@@ -67,7 +80,7 @@ class WindowSite(nn.Module):
         return self.mechanism(qkv, self.relative_position_bias_table, self.geometry)
 
 
-class TokenSite(nn.Module):
+class TokenSite(AttentionSite):
     """Attention between lists of tokens.
 
     ``mechanism(q, k, v, bias, geometry)`` takes q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e)
@@ -85,7 +98,7 @@ class TokenSite(nn.Module):
         return self.mechanism(q, k, v, bias, self.geometry)
 
 
-class PatchSite(nn.Module):
+class PatchSite(AttentionSite):
     """Attention between the patches of two maps, with patches of a third one as values.
 
     ``mechanism(query, key, value, key_mask, geometry)`` takes query (B, C, s H, s W) and key
@@ -108,7 +121,7 @@ class PatchSite(nn.Module):
         return self.mechanism(query, key, value, key_mask, self.geometry)
 
 
-class MapSite(nn.Module):
+class MapSite(AttentionSite):
     """Attention between all places of a map, whatever its size.
 
     ``mechanism(q, k, v, scale)`` takes q and k (B, C, H, W) and v (B, Cv, H, W), and gives

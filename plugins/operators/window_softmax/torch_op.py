@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,31 +15,61 @@ from ..windows_torch import check_map, merge, partition, token_regions
 from .schema import SCHEMA
 
 
-def relative_position_bias(table: Tensor, window_h: int, window_w: int) -> Tensor:
+def relative_position_bias(table: Tensor, *window: int) -> Tensor:
     """Return the bias (h, N, N) of every pair of query and key.
 
     Args:
         table: ((2wh-1)(2ww-1), h), the entry of (query a, key b) at
-            (row_a - row_b + wh - 1)(2ww - 1) + (col_a - col_b + ww - 1).
-        window_h: rows of the window.
-        window_w: columns of the window.
+            (row_a - row_b + wh - 1)(2ww - 1) + (col_a - col_b + ww - 1); likewise for windows
+            of more sides.
+        *window: sides of the window.
 
     Raises:
         NystraError: the table is of another window.
     """
-    rows = (2 * window_h - 1) * (2 * window_w - 1)
+    rows = math.prod(2 * side - 1 for side in window)
     if table.dim() != 2 or table.shape[0] != rows:
         raise NystraError(
             f"a bias table of shape {tuple(table.shape)}; expected ({rows}, heads) = "
-            f"((2 wh - 1)(2 ww - 1), heads) for windows of {window_h} x {window_w}"
+            f"((2 wh - 1)(2 ww - 1), heads) for windows of {' x '.join(map(str, window))}"
         )
-    row = torch.arange(window_h, device=table.device).repeat_interleave(window_w)
-    col = torch.arange(window_w, device=table.device).repeat(window_h)
-    row_offset = row[:, None] - row[None, :] + window_h - 1
-    col_offset = col[:, None] - col[None, :] + window_w - 1
-    index = row_offset * (2 * window_w - 1) + col_offset
+    axes = [torch.arange(side, device=table.device) for side in window]
+    places = [grid.flatten() for grid in torch.meshgrid(axes, indexing="ij")]
+    index = torch.zeros((), dtype=torch.int64, device=table.device)
+    for place, side in zip(places, window, strict=True):
+        offset = place[:, None] - place[None, :] + side - 1
+        index = index * (2 * side - 1) + offset
     bias: Tensor = table[index]
     return bias.permute(2, 0, 1)
+
+
+def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    """Return exact window attention (B, *sides, h e), differentiable, in windows of any rank.
+
+    Args:
+        qkv: (B, *sides, h(2d+e)), packed q, k, v and each (head, channel).
+        bias_table: as ``relative_position_bias`` takes it, or None for no bias.
+        geometry: how the map is cut.
+
+    Raises:
+        NystraError: the map is no multiple of the window, or the table is of another window.
+    """
+    check_map(SCHEMA.name, qkv, geometry)
+    batch, *sides, _ = qkv.shape
+    q, k, v = partition(qkv, geometry)
+    added: Tensor | None = None
+    if bias_table is not None:
+        added = relative_position_bias(bias_table, *geometry.window).to(qkv.dtype)
+    if geometry.masked and geometry.shifted:
+        regions = token_regions(sides, geometry, qkv.device)
+        apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
+        masked = -100.0 * apart.to(qkv.dtype).unsqueeze(1)
+        added = masked if added is None else masked + added
+        added = added.expand(batch, *added.shape).flatten(0, 1)
+    out = softmax_attention(
+        q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), geometry.scale, added
+    )
+    return merge(out.unflatten(0, (batch, -1)), sides, geometry)
 
 
 def window_softmax(
@@ -75,23 +107,10 @@ def window_softmax(
         NystraError: the map is no multiple of the window, or the table is of another window.
     """
     window, shift = (window_h, window_w), (shift_h, shift_w)
-    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift)
-    check_map(SCHEMA.name, qkv, geometry)
-    batch, *sides, _ = qkv.shape
-    q, k, v = partition(qkv, geometry)
-    added: Tensor | None = None
-    if bias:
-        if bias_table is None:
-            raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
-        added = relative_position_bias(bias_table, window_h, window_w).to(qkv.dtype)
-    if mask and (shift_h or shift_w):
-        regions = token_regions(sides, geometry, qkv.device)
-        apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
-        masked = -100.0 * apart.to(qkv.dtype).unsqueeze(1)
-        added = masked if added is None else masked + added
-        added = added.expand(batch, *added.shape).flatten(0, 1)
-    out = softmax_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), scale, added)
-    return merge(out.unflatten(0, (batch, -1)), sides, geometry)
+    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift, bool(mask), scale)
+    if bias and bias_table is None:
+        raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
+    return softmax_windows(qkv, bias_table if bias else None, geometry)
 
 
 register("window_softmax", SCHEMA, window_softmax)

@@ -1,0 +1,102 @@
+"""Sites with a mechanism of the network's own: trained tensors, modules, windows of three sides."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.site import neutral, swap
+from nystra.models.geometry import TokenGeometry, WindowGeometry
+from nystra.models.sites import TokenSite, WindowSite, exact_tokens, exact_windows
+
+
+class Linformer(TokenSite):
+    """Attention to keys and values that trained matrices project to a few."""
+
+    def __init__(self, tokens: int, few: int) -> None:
+        super().__init__(TokenGeometry((1, tokens), (1, tokens), 0.5))
+        self.shorten_key = nn.Parameter(torch.randn(few, tokens))
+        self.shorten_value = nn.Parameter(torch.randn(few, tokens))
+        self.mechanism = self.project
+
+    def project(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        """Return the attention; shapes as ``TokenSite`` says."""
+        return exact_tokens(q, self.shorten_key @ k, self.shorten_value @ v, bias, geometry)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attend(x, x, x)
+
+
+def test_trained_tensors_belong_to_the_site() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(Linformer(6, 2))
+    assert list(network.state_dict()) == ["0.shorten_key", "0.shorten_value"]
+    x = torch.randn(1, 2, 6, 3)
+    as_trained = swap(network, neutral(network))
+    torch.testing.assert_close(as_trained(x), network(x), rtol=0, atol=0)
+    assert as_trained[0].mechanism.__self__ is as_trained[0]  # reads its own copy of the tensors
+    full = swap(network, {"0": Full()})
+    torch.testing.assert_close(full(x), exact_tokens(x, x, x, None, network[0].geometry))
+    assert not torch.allclose(full(x), network(x))
+    assert full.state_dict().keys() == network.state_dict().keys()
+
+
+class Scaled(nn.Module):
+    """A mechanism that is a module, with a tensor of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(3.0))
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        return self.factor * exact_tokens(q, k, v, bias, geometry)
+
+
+def test_a_module_may_be_the_mechanism_and_be_exchanged() -> None:
+    site = TokenSite(TokenGeometry((1, 4), (1, 4), 1.0))
+    assert not site.state_dict()
+    x = torch.randn(1, 1, 4, 2)
+    exact = site.attend(x, x, x)
+    site.mechanism = Scaled()
+    assert list(site.state_dict()) == ["mechanism.factor"]
+    torch.testing.assert_close(copy.deepcopy(site).attend(x, x, x), 3 * exact)
+    site.mechanism = exact_tokens
+    assert not site.state_dict()
+    torch.testing.assert_close(site.attend(x, x, x), exact)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_windows_of_frames_rows_and_columns(bias: bool) -> None:
+    """A window over all frames is the tokens of the window under ordinary attention."""
+    torch.manual_seed(1)
+    geometry = WindowGeometry(2, 3, 3, (2, 2, 4), (0, 0, 0), scale=0.7)
+    table = torch.randn(3 * 3 * 7, 2) if bias else None
+    qkv = torch.randn(1, 2, 2, 4, geometry.channels)
+    got = exact_windows(qkv, table, geometry)
+    q, k, v = qkv.reshape(1, 16, 3, 2, 3).permute(2, 0, 3, 1, 4)
+    logits = 0.7 * q @ k.transpose(-1, -2)
+    if table is not None:
+        places = torch.cartesian_prod(*map(torch.arange, geometry.window))
+        away = places[:, None] - places[None, :] + torch.tensor([1, 1, 3])
+        logits = logits + table.view(3, 3, 7, 2)[away.unbind(-1)].permute(2, 0, 1)
+    want = (logits.softmax(-1) @ v).transpose(1, 2).reshape(1, 2, 2, 4, 6)
+    torch.testing.assert_close(got, want)
+
+
+def test_a_shifted_window_of_a_video_keeps_its_regions_apart() -> None:
+    geometry = WindowGeometry(1, 2, 2, (2, 2), (1, 1), masked=True)
+    flat = torch.randn(1, 4, 6, geometry.channels)
+    video = WindowGeometry(1, 2, 2, (1, 2, 2), (0, 1, 1), masked=True)
+    got = exact_windows(flat.unsqueeze(1), None, video).squeeze(1)
+    torch.testing.assert_close(got, exact_windows(flat, None, geometry))
+
+
+def test_windows_may_differ_from_site_to_site() -> None:
+    sides = [WindowSite(WindowGeometry(1, 1, 1, side, (0, 0))) for side in ((2, 2), (4, 2))]
+    assert [site.geometry.tokens for site in sides] == [4, 8]
