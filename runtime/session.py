@@ -67,12 +67,14 @@ class Session:
         self.library_reason = self._backend.library_reason
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
         """Run the model once.
 
         Args:
             feeds: Input name -> array. Floating arrays are converted to the input's own
                 floating type; nothing else is converted. Nothing is changed in place.
+            release: Give the memory that the run took back to the system, where the backend can;
+                the next run has to ask for it again.
 
         Returns:
             Output name -> array, in the order of `outputs`.
@@ -85,9 +87,10 @@ class Session:
             raise NystraError(
                 f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(wanted)}"
             )
-        return self._backend.run(
-            {name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()}
-        )
+        run = self._backend.run
+        if release:
+            run = getattr(self._backend, "run_and_release", run)
+        return run({name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()})
 
     def __call__(self, image: Array, **others: Array) -> Array:
         """Run the model on one image and return its first output.

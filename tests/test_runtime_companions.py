@@ -11,8 +11,7 @@ from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, Session, read_picture, run_pictures, write_picture
 from nystra.runtime.restoring.companions import read_mask
-from nystra.runtime.restoring.restorer import restorer_for
-from nystra.runtime.restoring.tile_memory import automatic_tile
+from nystra.runtime.restoring.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 
 HOLE = 0.25
@@ -112,24 +111,6 @@ def test_what_cannot_fit_is_refused_before_it_runs(
     restorer(picture(40, 50), mask=hole(40, 50)[:, :, 0])  # 2 * 2000^2 bytes fit
     with pytest.raises(NystraError, match="needs about 10 MiB for a picture of 60x40"):
         restorer(picture(40, 60), mask=hole(40, 60)[:, :, 0])
-
-
-def test_tiles_shrink_where_memory_grows_with_the_square(tmp_path: Path) -> None:
-    for square, side in ((0.0, 316), (20.0, 26), (1e4, 24)):
-        got = automatic_tile(
-            4000, 4000, 0, 1, 20_000_000, bytes_per_pixel=100, quadratic_bytes=square
-        )
-        assert got == side
-    more = {"nystra.quadratic_bytes": "20.0"}
-    path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(**more))
-    restorer = restorer_for(Session(path, threads=1))
-    output, tiles = restorer(picture(40, 60))
-    assert (output.shape, tiles) == ((80, 120, 3), 1)
-    bad = save_upscaler(
-        tmp_path / "bad.onnx", metadata=nystra_metadata(**{"nystra.quadratic_bytes": "-1"})
-    )
-    with pytest.raises(NystraError, match=r"nystra\.quadratic_bytes is '-1', expected a number"):
-        Session(bad)
 
 
 def test_fixed_size(tmp_path: Path) -> None:

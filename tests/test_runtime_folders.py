@@ -229,3 +229,14 @@ def test_negative_overlap_is_refused_for_small_pictures_too(model: Path, tmp_pat
     write_picture(tmp_path / "in.png", picture())
     with pytest.raises(NystraError, match="overlap is -3, expected 0 or more"):
         run_pictures(model, tmp_path / "in.png", tmp_path / "o.png", overlap=-3, threads=1)
+
+
+def test_max_memory(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_picture(tmp_path / "in.png", picture())
+    given = command(model, "-i", tmp_path / "in.png", "-o", tmp_path / "o.png", "--overwrite")
+    assert main([*given, "--max-memory", "64GiB"]) == 0
+    assert main([*given, "--max-memory", "much"]) == 2
+    assert "--max-memory is 'much', expected a size such as 4G or 500M" in capsys.readouterr().err
+    if Path("/proc/self/status").exists():
+        assert main([*given, "--max-memory", "1.5M"]) == 2
+        assert "the limit is 1 MiB: raise --max-memory" in capsys.readouterr().err

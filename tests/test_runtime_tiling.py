@@ -11,7 +11,6 @@ from nystra.runtime import Session
 from nystra.runtime.checking.official_procedure import official_pad, official_procedure
 from nystra.runtime.restoring.mirror import mirror_to
 from nystra.runtime.restoring.stitching import Stitcher
-from nystra.runtime.restoring.tile_memory import automatic_tile, available_memory
 from nystra.runtime.restoring.tile_plan import plan_tiles, tile_positions
 from nystra.runtime.restoring.tiling import run_batch, run_tiled
 from runtime_models import save_blur
@@ -154,22 +153,6 @@ def test_equal_weights_average() -> None:
     values = iter([0.0, 1.0])
     output = run_tiled(lambda part: np.full_like(part, next(values)), image, 16, 8, blend="equal")
     np.testing.assert_array_equal(output[0, 0, 0], [0.0] * 8 + [0.5] * 8 + [1.0] * 8)
-
-
-def test_automatic_tile() -> None:
-    gib = 1 << 30
-    assert automatic_tile(100, 100, 3, 2, 4 * gib) is None
-    side = automatic_tile(4000, 4000, 3, 2, 8 * gib, multiple=32, overlap=32)
-    assert side is not None
-    assert side % 32 == 0
-    assert 200 < side < 400
-    assert automatic_tile(1000, 1000, 3, 2, gib // 8, multiple=32, overlap=32) == 64
-    larger = automatic_tile(4000, 4000, 3, 2, 64 * gib, multiple=32)
-    assert larger is not None
-    assert larger > side
-    with pytest.raises(NystraError, match="4000x4000 needs"):
-        automatic_tile(4000, 4000, 3, 4, gib)
-    assert available_memory() > 1 << 20
 
 
 def test_tiles_of_two_pictures_in_one_batch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -44,6 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--overlap", type=int, metavar="N", help="overlap of the tiles, in input pixels"
+    )
+    parser.add_argument(
+        "--max-memory",
+        metavar="BYTES",
+        help="what the process may take in all, such as 4G (default: what is free)",
     )
     parser.add_argument(
         "--mask",
@@ -101,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
         args.output,
         tile=args.tile,
         overlap=args.overlap,
+        max_memory=None if args.max_memory is None else _bytes(args.max_memory),
         overwrite=args.overwrite,
         skip_existing=args.skip_existing,
         recursive=args.recursive,
@@ -126,6 +133,14 @@ def run(args: argparse.Namespace) -> int:
     for result in failed:
         warn(f"{result['input']} failed: {result['error']}")
     return 2 if failed else 0
+
+
+def _bytes(text: str) -> int:
+    """Return the bytes of a size such as ``4G``, ``500M`` or ``1.5GiB``."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise NystraError(f"--max-memory is {text!r}, expected a size such as 4G or 500M")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
 def _check_threads(threads: int | None) -> None:

@@ -56,6 +56,7 @@ class OnnxRuntimeBackend:
         self._path = path
         self._header = header
         self._threads = threads
+        self._arena = header.metadata.get("nystra.tiling") != "internal"
         choice = self._choose(library)
         self._session, choice = self._open(choice)
         self.library = choice.path
@@ -72,13 +73,27 @@ class OnnxRuntimeBackend:
         Raises:
             NystraError: onnxruntime cannot run the model on these inputs.
         """
+        return self._run(feeds, None)
+
+    def run_and_release(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Run as `run`, and give the memory the run took back to the system."""
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        if self._arena:
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        return self._run(feeds, options)
+
+    def _run(
+        self, feeds: Mapping[str, npt.NDArray[Any]], options: Any
+    ) -> dict[str, npt.NDArray[Any]]:
         binding = self._session.io_binding()
         for name, array in feeds.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(array))
         for tensor in self.outputs:
             binding.bind_output(tensor.name)
         try:
-            self._session.run_with_iobinding(binding)
+            self._session.run_with_iobinding(binding, options)
         except Exception as error:  # onnxruntime's errors have no common base of their own
             raise NystraError(_run_message(self._path, feeds, error)) from error
         values = binding.copy_outputs_to_cpu()
@@ -147,7 +162,7 @@ class OnnxRuntimeBackend:
             # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
             # buffer takes time that grows with their square: half a minute for 36 attentions.
             options.enable_mem_reuse = False
-        if self._header.metadata.get("nystra.tiling") == "internal":
+        if not self._arena:
             # It takes whole pictures, however large. The arena grows by powers of two, and blocked
             # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
             options.enable_cpu_mem_arena = False

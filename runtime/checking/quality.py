@@ -17,7 +17,8 @@ from ..pictures.images import read_picture
 from ..pictures.pairs import paired_pictures
 from ..pictures.picture import Picture
 from ..restoring.companions import Companions
-from ..restoring.restorer import Restorer, restorer_for
+from ..restoring.restorer import Restorer
+from ..restoring.session_restorer import restorer_for
 from ..session import Session
 from .metrics import luma, psnr, ssim
 from .official_procedure import official_pad

@@ -37,7 +37,7 @@ class Companions:
             if path is not None and not path.exists():
                 raise NystraError(f"there is no {what} or folder at {path}")
 
-    def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
+    def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Any], list[str]]:
         """Return the arguments a ``Restorer`` takes for one picture, and warnings.
 
         Args:
@@ -47,7 +47,7 @@ class Companions:
         Raises:
             NystraError: none fits the picture, it cannot be read, or has another size.
         """
-        arrays: dict[str, Array] = {}
+        arrays: dict[str, Any] = {}
         warnings: list[str] = []
         if self.mask is not None:
             arrays["mask"], warnings = read_mask(find_partner(self.mask, picture, "mask"), size)

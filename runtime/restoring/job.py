@@ -24,7 +24,8 @@ from ..pictures.picture import Picture, resize_plane
 from ..progress import progress_bar
 from ..session import Session
 from .companions import Companions
-from .restorer import Restorer, restorer_for
+from .restorer import Restorer
+from .session_restorer import restorer_for
 from .worklist import STREAM, Naming, check_pair, list_work
 
 _MOST_BYTES = 4 << 30
@@ -40,6 +41,7 @@ def run_pictures(
     *,
     tile: int = 0,
     overlap: int | None = None,
+    max_memory: int | None = None,
     overwrite: bool = False,
     skip_existing: bool = False,
     recursive: bool = False,
@@ -63,6 +65,7 @@ def run_pictures(
             standard output. A folder of pictures needs a folder; it is created.
         tile: Side of the tiles in input pixels; 0 chooses by the available memory.
         overlap: Of the tiles in input pixels; None is 32, less where the tile is small.
+        max_memory: Bytes that this process may take in all; None is what is free.
         overwrite: Replace files that are there; never the input itself.
         skip_existing: Leave out pictures whose output is there: go on where a run stopped.
         recursive: Take the pictures of subfolders too.
@@ -122,7 +125,8 @@ def run_pictures(
     )
     restorer = restorer_for(session)
     restorer.check_companions(mask is not None, reference is not None)
-    job = _Job(restorer, companions, tile, overlap, overwrite, format or "png", quality)
+    tiling = {"tile": tile, "overlap": overlap, "max_memory": max_memory}
+    job = _Job(restorer, companions, tiling, overwrite, format or "png", quality)
     written: set[Path] = set()
     with progress_bar(Path(input).name, unit="tile", quiet=quiet) as move:
         for index, (here, there) in enumerate(pairs):
@@ -148,8 +152,7 @@ class _Job:
 
     restorer: Restorer
     companions: Companions
-    tile: int
-    overlap: int | None
+    tiling: dict[str, Any]
     overwrite: bool
     stream_format: str
     quality: int | None
@@ -163,7 +166,7 @@ class _Job:
         before = _read(here) if picture is None else picture
         others, doubts = self.companions.read(here, before.size)
         model_begin = time.perf_counter()
-        pixels, tiles = self.restorer(before.pixels, self.tile, self.overlap, move, **others)
+        pixels, tiles = self.restorer(before.pixels, progress=move, **self.tiling, **others)
         model_seconds = time.perf_counter() - model_begin
         findings = find_problems(pixels, "the model's output", before.pixels)
         if any(finding.kind != "flat" for finding in findings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,14 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
-from ..session import Session
-from .fixed_batch import fill_batch
+from .memory_law import MemoryLaw
+from .memory_meter import MemoryMeter
 from .mirror import mirror_to
-from .tile_memory import automatic_tile, refuse_too_large
+from .tile_memory import (
+    ASSUMED,
+    ASSUMED_SQUARE,
+    automatic_tile,
+    free_memory,
+    refuse_too_large,
+    tile_budget,
+)
 from .tile_plan import DEFAULT_OVERLAP
 from .tiling import ImageFunction, run_tiled
-
-_PROBE_SIZES = (64, 128, 224, 256)
 
 Array = npt.NDArray[Any]
 
@@ -46,6 +51,8 @@ class Restorer:
         reference_input: Name of the input that takes another picture in colour, or None.
         quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.
         batch: How many tiles are run at once.
+        meter: Measures what a run takes; None assumes it (on devices with a memory of their own).
+        trial: As ``function``, and gives its memory back; for the meter.
     """
 
     function: Callable[..., Array]
@@ -62,6 +69,8 @@ class Restorer:
     reference_input: str | None = None
     quadratic_bytes: float = 0.0
     batch: int = 1
+    meter: MemoryMeter | None = None
+    trial: Callable[..., Array] | None = None
 
     def __post_init__(self) -> None:
         """Refuse channel counts that no picture has."""
@@ -81,6 +90,7 @@ class Restorer:
         *,
         mask: Array | None = None,
         reference: Array | None = None,
+        max_memory: int | None = None,
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Run the model on a picture's pixels.
 
@@ -95,6 +105,7 @@ class Restorer:
             progress: Called with (tiles done, tiles in all).
             mask: (H, W), 1 in the hole and 0 elsewhere; where the model takes one.
             reference: (Hr, Wr, C) in 0..1; where the model takes one.
+            max_memory: Bytes that this process may take in all; None is what is available.
 
         Returns:
             (H * scale, W * scale, C') in the model's output range mapped to 0..1, not clipped;
@@ -102,7 +113,7 @@ class Restorer:
 
         Raises:
             NystraError: The sizes contradict each other, a mask or reference is missing or one
-                too many, or the model fails.
+                too many, the memory does not suffice, or the model fails.
         """
         if self.input_channels == 1 and self.output_channels == 3 and pixels.shape[2] == 3:
             pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
@@ -117,7 +128,8 @@ class Restorer:
         others = self._others(image, mask, reference)
         if others and self.fixed_size is not None:
             image = mirror_to(image, *self.fixed_size)
-        side, shared = self._tiles(image.shape[2], image.shape[3], tile, overlap)
+        pair = max(image[0, 0].size, 0 if reference is None else reference[:, :, 0].size)
+        side, shared = self._tiles(image.shape[2:], pair, tile, overlap, max_memory)
         if channels > self.input_channels:
             parts = [image[:, i : i + 1] for i in range(channels)]
         elif channels < self.input_channels:
@@ -219,8 +231,22 @@ class Restorer:
         return (output - np.float32(low)) / np.float32(high - low)
 
     def _tiles(
-        self, height: int, width: int, tile: int, overlap: int | None
+        self,
+        size: tuple[int, int],
+        pixels: int,
+        tile: int,
+        overlap: int | None,
+        max_memory: int | None,
     ) -> tuple[int | tuple[int, int] | None, int]:
+        """Return the tile and the overlap for a picture.
+
+        Args:
+            size: Its height and width.
+            pixels: Its own or those of its reference, whichever are more.
+            tile: As asked for.
+            overlap: As asked for.
+            max_memory: As asked for.
+        """
         if tile < 0:
             raise NystraError(f"the tile is {tile} pixels, expected 0 (automatic) or more")
         if self.fixed_size is not None:
@@ -233,29 +259,70 @@ class Restorer:
         if self.tiling == "internal" or self.mask_input or self.reference_input:
             if tile:
                 raise NystraError("the model has to see the whole picture: leave -t out")
-            refuse_too_large(height, width, self.quadratic_bytes)
+            self._refuse_too_large(size, pixels, max_memory, "a picture")
             return None, 0
         if tile:
             if tile < self.size_minimum:
                 raise NystraError(f"the tile is {tile}, the model needs {self.size_minimum} pixels")
+            sides = (min(tile, size[0]), min(tile, size[1]))
+            self._refuse_too_large(sides, sides[0] * sides[1], max_memory, "a tile")
             return tile, _overlap(tile, self.size_multiple, overlap)
+        channels = self.input_channels + 2 * self.output_channels * self.scale**2
+        budget = tile_budget(size, channels, self._free(max_memory))
+        law = self._law(pixels, budget)
+        if law is None:
+            law = replace(ASSUMED, square=self.quadratic_bytes)
+        budget = tile_budget(size, channels, self._free(max_memory))
         wanted = DEFAULT_OVERLAP if overlap is None else overlap
-        if self.quadratic_bytes and overlap is None:
+        if law.square and overlap is None:
             wanted = 0  # the tile comes first: it may be smaller than the default overlap
         side = automatic_tile(
-            height,
-            width,
-            self.input_channels,
-            self.scale,
+            size,
+            law,
+            budget,
             multiple=self.size_multiple,
             overlap=wanted,
             minimum=self.size_minimum,
-            output_channels=self.output_channels,
-            quadratic_bytes=self.quadratic_bytes,
         )
-        if self.quadratic_bytes and side is not None:
+        if law.square and side is not None:
             wanted = _overlap(side, self.size_multiple, overlap)
         return side, wanted
+
+    def _refuse_too_large(
+        self, size: tuple[int, int], pixels: int, max_memory: int | None, what: str
+    ) -> None:
+        """Raise NystraError where a run is known not to fit; an assumption refuses nothing."""
+        law = self._law(pixels, self._free(max_memory))
+        if law is None:
+            law = MemoryLaw(0.0, self.quadratic_bytes)
+        refuse_too_large(size, pixels, law, self._free(max_memory), what)
+
+    def _free(self, max_memory: int | None) -> int:
+        return free_memory(0 if self.meter is None else self.meter.kept, max_memory)
+
+    def _law(self, pixels: int, budget: int) -> MemoryLaw | None:
+        """Return how a run's memory grows, measured where the worst case does not fit."""
+        if self.meter is None:
+            return None
+        square = 0.0 if self.meter.linear_only else max(self.quadratic_bytes, ASSUMED_SQUARE)
+        worst = MemoryLaw(ASSUMED.linear, square)
+        if pixels <= worst.most_pixels(budget):
+            return worst
+        return self.meter.measure(
+            self._trial, pixels, budget, multiple=self.size_multiple, minimum=self.size_minimum
+        )
+
+    def _trial(self, side: int) -> None:
+        """Run the model on a grey square, with a hole in its middle or itself as reference."""
+        grey = np.float32(sum(self.range) / 2)
+        image = np.full((self.batch, self.input_channels, side, side), grey)
+        others: dict[str, Array] = {}
+        if self.mask_input is not None:
+            others[self.mask_input] = np.zeros((1, 1, side, side), np.float32)
+            others[self.mask_input][:, :, side // 4 : side // 2, side // 4 : side // 2] = 1
+        if self.reference_input is not None:
+            others[self.reference_input] = np.full((1, 3, side, side), grey)
+        (self.trial or self.function)(image, **others)
 
 
 def check_mask_size(mask: Array, size: tuple[int, int], name: str = "the mask") -> None:
@@ -267,85 +334,9 @@ def check_mask_size(mask: Array, size: tuple[int, int], name: str = "the mask") 
         )
 
 
-def restorer_for(session: Session) -> Restorer:
-    """Return a session as something that takes pictures.
-
-    What a file by another program does not say is found by running it once on a small grey
-    image: channels (3 first, then 1) and scale; its values are taken to be in 0..1.
-
-    Raises:
-        NystraError: The model does not take one image, with a mask or a reference where
-            ``nystra.io`` names one, and give one picture.
-    """
-    facts = session.facts
-    image, picture = facts.image, facts.picture
-    mask, reference = facts.input("mask"), facts.input("reference")
-    taken = [port for port in (image, mask, reference) if port is not None]
-    if image is None or picture is None or len(taken) != len(facts.inputs):
-        described = [f"{one.name} {one.shape} {one.dtype}" for one in session.inputs]
-        raise NystraError(
-            f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
-            f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."
-        )
-    fixed = None if image.sides is None else (image.sides["height"], image.sides["width"])
-    batch = image.lengths.get("batch", 1)
-    function = session if batch == 1 else fill_batch(session, batch)
-    scale, inputs, outputs = facts.scale, image.channels, picture.channels
-    if scale is None or inputs is None or outputs is None:
-        scale, inputs, outputs = _probe(session, function, inputs, fixed)
-    return Restorer(
-        function,
-        scale,
-        inputs,
-        outputs,
-        image.range or (0.0, 1.0),
-        picture.range or (0.0, 1.0),
-        image.multiple,
-        facts.size_minimum,
-        facts.tiling,
-        fixed,
-        None if mask is None else mask.name,
-        None if reference is None else reference.name,
-        facts.quadratic_bytes,
-        batch,
-    )
-
-
 def _overlap(tile: int, multiple: int, overlap: int | None) -> int:
     """Return the overlap asked for, or a default that fits the tile."""
     if overlap is not None:
         return overlap
     side = tile // multiple * multiple
     return max(min(DEFAULT_OVERLAP, side // 4, side - multiple), 0)
-
-
-def _probe(
-    session: Session,
-    function: Callable[..., Array],
-    known: int | None,
-    fixed: tuple[int, int] | None,
-) -> tuple[int, int, int]:
-    sizes = [fixed] if fixed is not None else [(size, size) for size in _PROBE_SIZES]
-    failure: NystraError | None = None
-    for height, width in sizes:
-        for channels in (3, 1) if known is None else (known,):
-            try:
-                got = function(np.full((1, channels, height, width), 0.5, np.float32))
-            except NystraError as error:
-                failure = failure or error
-                continue
-            return _probed(session, (channels, height, width), got.shape)
-    raise NystraError(f"a trial run of {session.path} failed: {failure}")
-
-
-def _probed(
-    session: Session, given: tuple[int, int, int], got: tuple[int, ...]
-) -> tuple[int, int, int]:
-    channels, height, width = given
-    scale = got[2] // height if len(got) == 4 else 0
-    if len(got) != 4 or scale < 1 or got[2:] != (height * scale, width * scale):
-        raise NystraError(
-            f"{session.path} made {got} of an image of {(1, *given)}, expected a picture of the "
-            "same size or a whole multiple of it"
-        )
-    return scale, channels, got[1]

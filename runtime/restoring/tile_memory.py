@@ -1,10 +1,8 @@
 """How large a tile the free memory allows.
 
-The model of memory: a run of n = h x w input pixels takes ``n * bytes_per_pixel`` bytes at its
-peak, and ``n^2 * quadratic_bytes`` more where attention sees the whole picture; the picture in
-float32 (input and output) is held beside it. `BYTES_PER_PIXEL` is on the safe side of a SwinIR-M
-(180 channels, 6 heads) whose attention runs as its ONNX body at window 32: 24 KiB of scores for a
-pixel, and the maps around them. Half of the memory that is available is used at most.
+A run takes what a `MemoryLaw` says; the picture in float32 (input and output) is held beside it.
+Half of what is free is used at most: a measured law is right within a factor of 1.5, and others
+want memory too.
 """
 
 from __future__ import annotations
@@ -14,12 +12,21 @@ import os
 from pathlib import Path
 
 from ...plugins.errors import NystraError
+from ..timing.process_memory import resident_memory
+from .memory_law import MemoryLaw
 
-BYTES_PER_PIXEL = 40_960
-"""Peak bytes per input pixel of a run, where nothing else is known."""
+ASSUMED = MemoryLaw(40_960.0)
+"""What is assumed where nothing is measured: on the safe side of a SwinIR-M (180 channels, 6
+heads) whose attention runs as its ONNX body at window 32: 24 KiB of scores for a pixel, and the
+maps around them."""
+
+ASSUMED_SQUARE = 12.0
+"""Bytes over the square of the pixels that no network here exceeds without saying so."""
 
 _FALLBACK = 4 << 30
-_SMALLEST, _SMALLEST_QUADRATIC = 64, 24
+_SMALLEST, _SMALLEST_SQUARE = 64, 24
+_MOST_SQUARE = 2 << 30
+"""Bytes for a tile whose memory grows with the square: its time does too."""
 
 
 def available_memory() -> int:
@@ -37,89 +44,111 @@ def available_memory() -> int:
         return _FALLBACK
 
 
+def free_memory(kept: int = 0, most: int | None = None) -> int:
+    """Return the bytes that a run may take.
+
+    Args:
+        kept: What earlier runs left with this process, ready to be used again.
+        most: Bytes that this process may take in all; None is what is available.
+
+    Raises:
+        NystraError: The process takes more than that already.
+    """
+    free = available_memory() + kept
+    resident = resident_memory()
+    if most is None or resident is None:
+        return free
+    if most <= resident - kept:
+        raise NystraError(
+            f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the limit "
+            f"is {most >> 20} MiB: raise --max-memory (max_memory=)"
+        )
+    return min(free, most - resident + kept)
+
+
+def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
+    """Return the bytes a run may take beside a picture and its result.
+
+    Args:
+        size: Height and width of the picture in pixels.
+        channels: Of the input and twice those of the output at its scale, as float32 numbers a
+            pixel of the input.
+        free: Bytes of memory that are free.
+
+    Raises:
+        NystraError: Not even the picture itself and its result fit.
+    """
+    pictures = size[0] * size[1] * 4 * channels
+    if pictures > free:
+        raise NystraError(
+            f"a picture of {size[1]}x{size[0]} needs {pictures >> 20} MiB for itself and its "
+            f"result, and {free >> 20} MiB are available: cut it into parts first"
+        )
+    return max((free - pictures) // 2, 1)
+
+
 def automatic_tile(
-    height: int,
-    width: int,
-    channels: int,
-    scale: int,
-    available: int | None = None,
+    size: tuple[int, int],
+    law: MemoryLaw,
+    budget: int,
     *,
     multiple: int = 1,
     overlap: int = 0,
     minimum: int = 1,
-    output_channels: int | None = None,
-    bytes_per_pixel: int = BYTES_PER_PIXEL,
-    quadratic_bytes: float = 0.0,
 ) -> int | None:
-    """Return the side of the largest square tile that the memory allows.
+    """Return the side of the largest square tile that a budget allows.
 
     Args:
-        height: Of the picture, in pixels.
-        width: Of the picture, in pixels.
-        channels: Of the model's input.
-        scale: Output pixels per input pixel and axis.
-        available: Bytes of memory, or None to ask the system.
+        size: Height and width of the picture in pixels.
+        law: What a run takes.
+        budget: Bytes that a run may take.
         multiple: The model's size multiple; the tile is one of its multiples.
         overlap: Of the tiles; the tile is at least twice that (or one multiple more), and 64
             pixels, or 24 where memory grows with the square.
         minimum: The model's smallest side.
-        output_channels: Of the model's output, or None for ``channels``.
-        bytes_per_pixel: See the module.
-        quadratic_bytes: Of the model's facts.
 
     Returns:
         A side in input pixels, or None if the picture can run whole.
 
     Raises:
-        NystraError: Not even the picture itself and its result fit into the memory.
+        NystraError: The smallest tile takes more than twice the budget.
     """
-    free = available_memory() if available is None else available
-    depth = channels if output_channels is None else output_channels
-    pictures = height * width * 4 * (channels + 2 * depth * scale * scale)
-    if pictures > free:
-        raise NystraError(
-            f"a picture of {width}x{height} needs {pictures >> 20} MiB for itself and its result "
-            f"at scale {scale}, and {free >> 20} MiB are available: cut it into parts first"
-        )
-    budget = max((free - pictures) // 2, 1)
-    if _run_bytes(height * width, bytes_per_pixel, quadratic_bytes) <= budget:
+    most = law.most_pixels(min(budget, _MOST_SQUARE) if law.square else budget)
+    if size[0] * size[1] <= most:
         return None
-    side = math.isqrt(_most_pixels(budget, bytes_per_pixel, quadratic_bytes)) // multiple * multiple
-    least = _SMALLEST_QUADRATIC if quadratic_bytes else _SMALLEST
+    least = _SMALLEST_SQUARE if law.square else _SMALLEST
     smallest = max(least, minimum, 2 * overlap, overlap + multiple)
-    return max(side, -(-smallest // multiple) * multiple)
+    smallest = -(-smallest // multiple) * multiple
+    side = max(math.isqrt(most) // multiple * multiple, smallest)
+    run = (min(side, size[0]), min(side, size[1]))
+    refuse_too_large(run, run[0] * run[1], law, 2 * budget, "a tile")
+    return side
 
 
 def refuse_too_large(
-    height: int, width: int, quadratic_bytes: float, available: int | None = None
+    size: tuple[int, int], pixels: int, law: MemoryLaw, free: int, what: str
 ) -> None:
-    """Raise NystraError when the attention of a whole picture does not fit into the memory.
+    """Raise NystraError when a run does not fit into the memory.
 
     Args:
-        height: Of the picture, in pixels.
-        width: Of the picture, in pixels.
-        quadratic_bytes: Of the model's facts.
-        available: Bytes of memory, or None to ask the system.
+        size: Height and width of what is run, in pixels.
+        pixels: How many count: its own, or those of its reference where they are more.
+        law: What a run takes.
+        free: Bytes of memory that are free.
+        what: ``a picture`` or ``a tile``.
     """
-    free = available_memory() if available is None else available
-    needed = int(quadratic_bytes * (height * width) ** 2)
+    needed = int(law.bytes(pixels))
     if needed > free:
-        raise NystraError(
-            f"the attention of this model needs about {needed >> 20} MiB for a picture of "
-            f"{width}x{height}, and {free >> 20} MiB are available: take a smaller picture, or "
-            "export the model with an attention that grows less (nystra-export --attn psal)"
+        advice = (
+            "take a smaller one, or export the model with an attention that grows less "
+            "(nystra-export --attn psal)"
+            if law.square
+            else "take a smaller one"
         )
-
-
-def _run_bytes(pixels: int, each: int, square: float) -> float:
-    return pixels * each + pixels**2 * square
-
-
-def _most_pixels(budget: int, each: int, square: float) -> int:
-    """Return the most pixels a run within the budget can have."""
-    if square == 0:
-        return budget // each
-    return int((math.sqrt(each**2 + 4.0 * square * budget) - each) / (2.0 * square))
+        raise NystraError(
+            f"this model needs about {needed >> 20} MiB for {what} of {size[1]}x{size[0]}, and "
+            f"{free >> 20} MiB are available: {advice}"
+        )
 
 
 def _meminfo() -> int | None:

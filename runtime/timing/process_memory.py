@@ -29,7 +29,7 @@ class PeakMemory:
             _CLEAR.write_text("5")
         except OSError:
             self.exact = False
-        self.before = _status("VmRSS")
+        self.before = resident_memory()
         if self.before is None:
             self.before = _highest()
 
@@ -44,6 +44,11 @@ class PeakMemory:
         """Bytes the peak lies above what was there before, at least 0; None if unknown."""
         peak = self.peak
         return None if peak is None or self.before is None else max(peak - self.before, 0)
+
+
+def resident_memory() -> int | None:
+    """Return the bytes of memory this process takes now, or None where it is unknown."""
+    return _status("VmRSS")
 
 
 def _status(key: str) -> int | None:

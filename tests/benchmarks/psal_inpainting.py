@@ -65,7 +65,7 @@ def resident(field: str) -> int:
 
 def work(arguments: argparse.Namespace) -> None:
     """Run the model in this process and print bytes and seconds."""
-    from nystra.runtime.restoring.restorer import restorer_for
+    from nystra.runtime.restoring.session_restorer import restorer_for
     from nystra.runtime.session import Session
 
     small = Image.open(arguments.photograph).convert("RGB")
