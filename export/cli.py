@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from ..plugins.errors import NystraError
 from .commands import bench, build, check, export, inspect, run, validate
+from .commands.saying import complain, say
 
 _COMMANDS = {
     "export": export,
@@ -76,20 +77,18 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except NystraError as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return error.exit_code
     except ModuleNotFoundError as error:
         extra = _INSTALL.get((error.name or "").partition(".")[0])
         if extra is None:
             return _unexpected(args, error)
-        print(
-            f"error: this command needs {error.name}, which is not installed: "
-            f"pip install '{extra}'",
-            file=sys.stderr,
+        complain(
+            f"error: this command needs {error.name}, which is not installed: pip install '{extra}'"
         )
         return 3
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        complain("interrupted")
         return 130
     except BrokenPipeError:
         _drop_output()
@@ -101,8 +100,8 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
 def _unexpected(args: argparse.Namespace, error: Exception) -> int:
     """Say in one line what nothing below expected; with ``-v`` after its traceback."""
     if getattr(args, "verbose", False):
-        traceback.print_exc()
-    print(f"error: {_reason(error)}", file=sys.stderr)
+        say(traceback.format_exc().rstrip(), file=sys.stderr)
+    complain(f"error: {_reason(error)}")
     try:
         sys.stdout.flush()
     except OSError:

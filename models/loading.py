@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from torch import nn
 from .architecture import Request
 from .checkpoint import Checkpoint, read_checkpoint
 from .facts import Facts
-from .pretrained import pretrained_path
+from .pretrained import checkpoint_path
 from .registry import find_architecture
 
 _NOT_HYPER = {"architecture", "license"}
@@ -57,7 +56,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
         UnsupportedModelError: no known architecture.
         NystraError: an unknown hyper-parameter, or one that must be given; the flag is named.
     """
-    checkpoint = read_checkpoint(_find(Path(path)))
+    checkpoint = read_checkpoint(checkpoint_path(path))
     stored = checkpoint.hyper
     name = hyper.pop("architecture", stored.get("architecture"))
     row = find_architecture(checkpoint.state, name)
@@ -73,8 +72,3 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
     return LoadedModel(
         built.network, built.facts, built.hyper, checkpoint, warnings, built.retargeted
     )
-
-
-def _find(path: Path) -> Path:
-    bare = path.name == str(path) and not path.suffix
-    return pretrained_path(path.name) if bare and not os.path.lexists(path) else path

@@ -114,6 +114,8 @@ class Session:
 
 def _fit(tensor: TensorInfo, array: Array) -> Array:
     """Return the array in the input's type, or say what is wrong with it."""
+    if not array.dtype.isnative:  # a backend takes the bytes as they lie
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.name != tensor.dtype:
         floating = array.dtype.kind == "f" and tensor.dtype in ("float16", "float32", "float64")
         if not floating:

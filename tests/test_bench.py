@@ -105,7 +105,7 @@ def test_bad_input_is_exit_code_2(
         ([str(model), "--sizes", "16"], "is not of the form 128x128"),
         ([str(model), "--sizes", "0x16"], "is not of the form 128x128"),
         ([str(model), "--backends", "abacus"], "unknown backend 'abacus'"),
-        ([str(model), "--checkpoint", str(tmp_path / "no.pth")], "does not exist"),
+        ([str(model), "--checkpoint", str(tmp_path / "no.pth")], "No such file"),
         ([str(model), "--threads", "0"], "expected 1 or more"),
         ([str(model), "--seconds", "0"], "expected numbers above 0"),
         ([str(model), "--plot", str(tmp_path / "plot.txt")], "is not a .png"),
@@ -320,3 +320,19 @@ def test_plot(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     plot = tmp_path / "plot.png"
     assert main(["bench", str(model), "--sizes", "16x16,32x32", "--plot", str(plot), *QUICK]) == 0
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_bare_name_is_a_shipped_checkpoint(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Any] = []
+
+    def none(configurations: Any, *_: object, **__: object) -> list[Any]:
+        asked.extend(configurations)
+        return []
+
+    monkeypatch.setattr("nystra.runtime.timing.bench.bench", none)
+    main(["bench", str(model), "--backends", "torch-cpu", "--checkpoint", "swinir_x2_w16"])
+    assert asked[0].request["checkpoint"].endswith("swinir_x2_w16.safetensors")
+    assert main(["bench", str(model), "--checkpoint", "swinir_x9"]) == 2
+    assert "shipped are: swinir_x2_w16" in capsys.readouterr().err

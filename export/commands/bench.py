@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import BackendUnavailableError, NystraError
+from ...plugins.files import regular_file
 from ...plugins.ports.port import picture_size, size_text
 from .common import (
     BACKEND_NAMES,
@@ -19,6 +20,7 @@ from .common import (
     print_table,
     steps,
 )
+from .saying import say
 
 if TYPE_CHECKING:
     from ...runtime.timing.bench import Configuration
@@ -117,16 +119,18 @@ def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
 
 
 def _configurations(args: argparse.Namespace) -> list[Configuration]:
+    from ...models.pretrained import checkpoint_path
     from ...runtime.timing.bench import LIBRARY_BACKEND, Configuration, session_configuration
 
     if args.backends is not None:
         backends = list(dict.fromkeys(args.backends.split(",")))
     else:
         backends = ["ort-cpu", LIBRARY_BACKEND, *(_TORCH[:1] if args.checkpoint else [])]
-    if args.checkpoint is not None and not args.checkpoint.is_file():
-        raise NystraError(f"the checkpoint {args.checkpoint} does not exist")
+    checkpoint = None
+    if args.checkpoint is not None:
+        checkpoint = str(regular_file(checkpoint_path(args.checkpoint), "the checkpoint"))
     torch = {
-        "checkpoint": None if args.checkpoint is None else str(args.checkpoint),
+        "checkpoint": checkpoint,
         "hyper": hyper_from(args),
         "threads": args.threads,
     }
@@ -182,18 +186,18 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
         )
     print_table(table)
     for reason in dict.fromkeys(f"{row.name}: {row.reason}" for row in rows if row.reason):
-        print(reason)
+        say(reason)
     if verbose:
         for row in rows:
             if row.reason is None:
-                print(f"{row.label}: {len(row.times)} runs, {row.note}")
+                say(f"{row.label}: {len(row.times)} runs, {row.note}")
     threads = machine["threads"] or "all"
-    print(
+    say(
         f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores, "
         f"{threads} threads, onnxruntime {machine['onnxruntime']}"
         + (f", {machine['gpu']}" if machine["gpu"] else "")
     )
-    print("time ratio: to the first row that ran at the size, below 1 is faster, interleaved runs")
+    say("time ratio: to the first row that ran at the size, below 1 is faster, interleaved runs")
 
 
 def _mebibytes(size: int | None) -> str:

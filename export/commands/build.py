@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
 from .common import add_output_arguments, parse_sizes, print_json, steps
+from .saying import say
 
 if TYPE_CHECKING:
     from ...runtime.engines.build import BuildOptions, Built
@@ -151,7 +152,7 @@ def _print_verdict(model: EngineModel, verdict: Verdict) -> None:
     rows += [("note", note) for note in verdict.notes]
     rows.append(("not shown", NOT_SHOWN))
     for name, text in rows:
-        print(f"{name:10}{text}")
+        say(f"{name:10}{text}")
 
 
 def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
@@ -177,12 +178,12 @@ def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
         return
     made = "built" if built.fresh else "was there"
     size = f"{place.stat().st_size / 2**20:.1f} MiB"
-    print(f"engine    {place} ({size}, {made})")
-    print(f"builder   {record.backend} {record.version}")
-    print(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
-    print(f"plugins   {len(record.plugins)}; {model.library_reason}")
-    print(f"sha256    {record.sha256}")
+    say(f"engine    {place} ({size}, {made})")
+    say(f"builder   {record.backend} {record.version}")
+    say(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
+    say(f"plugins   {len(record.plugins)}; {model.library_reason}")
+    say(f"sha256    {record.sha256}")
     if record.targets:
-        print("not run   an engine built ahead of time: no GPU has loaded it yet")
+        say("not run   an engine built ahead of time: no GPU has loaded it yet")
     if line is not None:
-        print(f"the same  {line}")
+        say(f"the same  {line}")

@@ -19,6 +19,7 @@ from .common import (
     steps,
     warn,
 )
+from .saying import say
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline
@@ -103,10 +104,10 @@ def run(args: argparse.Namespace) -> int:
         )
     elif not args.quiet:
         print_table([("item", "verdict", ""), *((v.item, v.state, v.message) for v in verdicts)])
-        print(session.library_reason)
+        say(session.library_reason)
         if args.update:
             state = "written" if updated else "not written: the model is wrong by itself"
-            print(f"{args.baseline}: {state}")
+            say(f"{args.baseline}: {state}")
     else:
         for one in verdicts:
             if one.state == FAILED:
@@ -195,4 +196,4 @@ def _report(args: argparse.Namespace, verdicts: list[Verdict], seconds: float) -
         atomic_write_bytes(args.markdown, summary.encode())
     report.append_step_summary(summary, os.environ)
     for line in report.github_annotations(model, verdicts, os.environ):
-        print(line, file=sys.stderr if args.json else sys.stdout)
+        say(line, file=sys.stderr if args.json else sys.stdout)

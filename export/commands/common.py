@@ -12,6 +12,7 @@ from typing import Any
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import picture_size
+from .saying import complain, printable, say
 
 BACKEND_NAMES = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt")
 """The runtime's table of backends, without importing it."""
@@ -141,20 +142,21 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
 
 def print_json(document: Any) -> None:
     """Print a document as JSON on stdout."""
-    print(json.dumps(document, indent=1, sort_keys=True, default=str))
+    say(json.dumps(document, indent=1, sort_keys=True, default=str))
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns, the first row as the head."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    print(f"warning: {text}", file=sys.stderr)
+    complain(f"warning: {text}")
 
 
 @contextlib.contextmanager
@@ -166,7 +168,7 @@ def steps(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
     from ...runtime.progress import wants_bar
 
     if args.verbose:
-        yield lambda text: print(text, file=sys.stderr, flush=True)
+        yield lambda text: say(text, file=sys.stderr, flush=True)
     elif not wants_bar(args.quiet):
         yield lambda _: None
     else:

@@ -19,6 +19,7 @@ from .common import (
     warn,
 )
 from .plan_flags import add_plan_arguments, plan_from
+from .saying import say
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
@@ -69,7 +70,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         print_json(document)
         return 0
     facts = loaded.facts
-    print(
+    say(
         f"{facts.architecture}, {facts.scale}x, {facts.input_channels} channels, "
         f"{_window(facts.window)}, licence {facts.license}"
     )
@@ -88,7 +89,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         )
     print_table(rows)
     share = sum(one.flops_share for one in reports)
-    print(f"exact attention is {share:.0%} of the network's operations")
+    say(f"exact attention is {share:.0%} of the network's operations")
     return 0
 
 
@@ -125,12 +126,12 @@ def _inspect_model(args: argparse.Namespace) -> int:
         return 0
     for key in sorted(metadata):
         if key not in ("nystra.attention", "nystra.io"):
-            print(f"{key}: {metadata[key]}")
-    print(f"library: {reason}")
+            say(f"{key}: {metadata[key]}")
+    say(f"library: {reason}")
     if nodes:
         print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes)])
     else:
-        print("no nystra nodes: plain ONNX")
+        say("no nystra nodes: plain ONNX")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .common import print_table
+from .saying import say
 
 if TYPE_CHECKING:
     from ..layer_report import Layer, LayerReport
@@ -33,12 +34,12 @@ def print_layers(report: LayerReport) -> None:
             )
         )
     print_table(rows)
-    print(f"reference: {report.reference}")
-    print(f"against:   {report.candidate}")
+    say(f"reference: {report.reference}")
+    say(f"against:   {report.candidate}")
     if report.first is None:
-        print("no layer departs; the one nearest to what is allowed is shown")
+        say("no layer departs; the one nearest to what is allowed is shown")
         return
-    print(f"first departs: {describe(report.first)}: {report.first.finding}")
+    say(f"first departs: {describe(report.first)}: {report.first.finding}")
 
 
 def describe(layer: Layer) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
 from .common import add_output_arguments, add_session_arguments, print_json, print_table, warn
+from .saying import say
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.verbose:
             _print_pictures(results)
         if args.input.is_dir():
-            print(_summary(results, time.perf_counter() - begin))
+            say(_summary(results, time.perf_counter() - begin))
     for result in results:
         for text in result["warnings"]:
             warn(f"{result['input']}: {text}")
@@ -153,13 +154,13 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
     from ...runtime.backends._library import NOT_BUILT
 
     if session.library_reason.startswith(NOT_BUILT):
-        print(
+        say(
             "note: built without the operator library; linear attention runs on standard "
             "operators, often slower. `nystra inspect` explains.",
             file=sys.stderr,
         )
     if verbose:
-        print(session.library_reason, file=sys.stderr)
+        say(session.library_reason, file=sys.stderr)
 
 
 def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, int], None] | None:
@@ -175,12 +176,12 @@ def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, i
         nonlocal last
         counts[result["status"]] += 1
         if verbose:
-            print(f"{done} of {total}: {_line(result)}", file=sys.stderr, flush=True)
+            say(f"{done} of {total}: {_line(result)}", file=sys.stderr, flush=True)
             return
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
-            print(f"{done} of {total} pictures{failed}", file=sys.stderr, flush=True)
+            say(f"{done} of {total} pictures{failed}", file=sys.stderr, flush=True)
             last = now
 
     return report

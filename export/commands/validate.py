@@ -19,6 +19,7 @@ from .common import (
     steps,
     warn,
 )
+from .saying import say
 
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
 
@@ -210,13 +211,13 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
     if by_bodies is not None:
         rows += [_size_row(size, " bodies") for size in by_bodies.sizes]
     print_table(rows)
-    print(library_reason)
+    say(library_reason)
     if quality is not None:
         table = [_heading(quality)]
         table += [_figures(one.name, one) for one in quality.pictures]
         table.append(_figures("mean", quality))
         print_table(table)
-        print(f"border {quality.crop_border} left out, padding {quality.pad}")
+        say(f"border {quality.crop_border} left out, padding {quality.pad}")
 
 
 def _size_row(size: Any, by: str = "") -> tuple[str, ...]:

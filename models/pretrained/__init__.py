@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ...plugins.errors import NystraError
@@ -25,3 +26,14 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
             f"{', '.join(known)}"
         )
     return _FOLDER / f"{name}.safetensors"
+
+
+def checkpoint_path(path: str | os.PathLike[str]) -> Path:
+    """Return the file that is meant: a bare name that is no file is a shipped checkpoint.
+
+    Raises:
+        NystraError: It is a bare name, and no such checkpoint is shipped.
+    """
+    file = Path(path)
+    bare = file.name == str(file) and not file.suffix
+    return pretrained_path(file.name) if bare and not os.path.lexists(file) else file

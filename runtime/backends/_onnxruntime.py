@@ -150,7 +150,7 @@ class OnnxRuntimeBackend:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what goes wrong is raised, and printed once
         # Threads that spin on after a run take the cores of whatever else runs here.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._threads is not None:
