@@ -99,9 +99,8 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
     convolutions and matrix products, 2 for each multiply-add.
     """
     twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
-    height, width = facts.fixed_size or (4 * side for side in facts.cell)
-    channels = [facts.input_channels, *(one.channels for one in facts.extra_inputs)]
-    images = [torch.empty(1, count, height, width, device="meta") for count in channels]
+    size = facts.test_size()
+    images = [torch.empty(port.shape(size), device="meta") for port in facts.inputs]
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(twin):

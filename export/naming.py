@@ -22,7 +22,6 @@ def output_path(
     facts: Facts,
     resolved: Mapping[str, Mechanism],
     opset: int,
-    static: tuple[int, ...] | None,
     precision: str = "fp32",
 ) -> Path:
     """Return where the model file goes.
@@ -33,7 +32,6 @@ def output_path(
         facts: of the network.
         resolved: mechanism of every site.
         opset: of the file.
-        static: the only input shape, or None.
         precision: as ``nystra.precision`` says it.
 
     Raises:
@@ -41,7 +39,8 @@ def output_path(
     """
     if output.is_dir():
         stem = source.stem
-        dims = "dynamic" if static is None else "x".join(map(str, static))
+        first = facts.inputs[0]
+        dims = "dynamic" if first.free_axes() else "x".join(map(str, first.shape({})))
         attention = attention_label(resolved)
         return output / f"{stem}_{facts.scale}x_{dims}_{precision}_op{opset}_{attention}.onnx"
     if output.suffix != ".onnx":

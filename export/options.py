@@ -25,7 +25,7 @@ class ExportOptions:
         plan: What to compute where, or what finds that out once the network is loaded.
         hyper: Hyper-parameters that go before what the checkpoint says.
         opset: 18, 19 or 20.
-        static: The only input shape (B, C, H, W), or None for any batch, height and width.
+        static: The only shape of the first input, or None for any batch, height and width.
         functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
         precision: ``fp32``, ``fp16`` or ``bf16``; inputs and outputs stay float32.
         target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
@@ -39,7 +39,7 @@ class ExportOptions:
     plan: Plan | Planner = field(default_factory=Plan)
     hyper: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 20
-    static: tuple[int, int, int, int] | None = None
+    static: tuple[int, ...] | None = None
     functions: Functions = "attached"
     precision: str = "fp32"
     target: str | None = None

@@ -1,11 +1,12 @@
 """The pictures that an export is measured on: the shipped photographs or the user's own.
 
-A network that takes more than a picture gets a hole in the middle as mask, and the mirrored
-photograph as reference.
+What an input gets goes by its role: the photograph, the mirrored photograph as reference, a hole
+in the middle as mask.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,8 +15,8 @@ import numpy.typing as npt
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
-from ..plugins.ports.examples import example_array
-from ..plugins.ports.port import picture_size
+from ..plugins.ports.examples import example_array, own_sizes
+from ..plugins.ports.port import Port, Size, picture_size
 from ..runtime.pictures.images import read_picture
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
@@ -31,61 +32,47 @@ def photographs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.png"))}
 
 
-def validation_shapes(facts: Facts, static: tuple[int, ...] | None) -> list[tuple[int, int]]:
-    """Return the sizes (height, width) a file is validated at.
+def validation_sizes(facts: Facts) -> list[Size]:
+    """Return the sizes a file is validated at.
 
     One is a multiple of the window (or, without one, of the size multiple), none but the first
     is square, one is smaller than the window in a direction.
     """
-    if static is not None:
-        return [(static[2], static[3])] * 3
-    if facts.fixed_size is not None:
-        return [facts.fixed_size] * 3
-    rows, columns = facts.cell
+    if facts.sides is not None:
+        return [facts.sides] * 3
+    cell = facts.cell
     return [
-        (2 * rows, 2 * columns),
-        (2 * rows + 3, columns + columns // 2 - 1),
-        (rows // 2 + 1, 2 * columns + columns // 2),
+        picture_size(2 * cell, 2 * cell),
+        picture_size(2 * cell + 3, cell + cell // 2 - 1),
+        picture_size(cell // 2 + 1, 2 * cell + cell // 2),
     ]
 
 
-def validation_feeds(facts: Facts, static: tuple[int, ...] | None) -> list[Feeds]:
-    """Return the inputs by name, ``input`` first, for each validation size.
+def validation_feeds(facts: Facts) -> list[Feeds]:
+    """Return the inputs by name for each validation size, in the batch that the network takes.
 
-    The picture is (1, C, H, W), 0..1 in steps of 1/255; so is everything else.
+    A picture is in 0..1 in steps of 1/255.
     """
     sources = list(photographs().values())
     return [
-        _feeds(facts, sources[index % len(sources)], size, fixed=static is not None)
-        for index, size in enumerate(validation_shapes(facts, static))
+        _feeds(facts, sources[index % len(sources)], size)
+        for index, size in enumerate(validation_sizes(facts))
     ]
 
 
-def judged_feeds(facts: Facts, static: tuple[int, ...] | None) -> list[Feeds]:
-    """Return the inputs by name at each validation size, in the batch that a file takes."""
-    batch = 1 if static is None else static[0]
-    return [
-        {name: np.repeat(array, batch, axis=0) for name, array in feeds.items()}
-        for feeds in validation_feeds(facts, static)
-    ]
-
-
-def calibration_feeds(
-    facts: Facts, folder: Path | None, static: tuple[int, ...] | None
-) -> dict[str, Feeds]:
+def calibration_feeds(facts: Facts, folder: Path | None) -> dict[str, Feeds]:
     """Return what a plan is judged on: name of a picture to inputs as ``validation_feeds`` gives.
 
     Args:
-        facts: of the network.
-        folder: the user's pictures (the middle 256x256 of each), or None for the shipped ones.
-        static: the only input shape, or None.
+        facts: Of the network.
+        folder: The user's pictures (the middle 256x256 of each), or None for the shipped ones.
 
     Raises:
-        NystraError: the folder is missing or holds no pictures.
+        NystraError: The folder is missing or holds no pictures.
     """
     if folder is None:
         paths = list(photographs().values())
-        side = max(64, 2 * max(facts.cell))
+        side = max(64, 2 * facts.cell)
     else:
         if not folder.is_dir():
             raise NystraError(f"--calibrate {folder} is not a folder")
@@ -96,27 +83,48 @@ def calibration_feeds(
     samples = {}
     for path in paths:
         height, width = read_picture(path).size
-        size = min(side, height), min(side, width)
-        if static is not None:
-            size = static[2], static[3]
-        elif facts.fixed_size is not None:
-            size = facts.fixed_size
-        samples[path.stem] = _feeds(facts, path, size, fixed=static is not None)
+        size = facts.sides or picture_size(min(side, height), min(side, width))
+        samples[path.stem] = _feeds(facts, path, size)
     return samples
 
 
-def _feeds(facts: Facts, path: Path, size: tuple[int, int], *, fixed: bool) -> Feeds:
-    """Return the inputs for the middle of a photograph; ``fixed`` keeps all at one size."""
-    height, width = size
-    feeds = {"input": _crop(_load(path, facts.input_channels), height, width)}
-    for port in facts.inputs[1:]:
-        if port.role == "mask":
-            feeds[port.name] = example_array(port, picture_size(height, width))
-        else:
-            other = (height + 3, max(1, width - 2)) if port.own_size and not fixed else size
-            picture = _load(path, port.channels or 3)[:, :, :, ::-1]
-            feeds[port.name] = _crop(picture, *other)
-    return feeds
+def _feeds(facts: Facts, path: Path, size: Size) -> Feeds:
+    """Return the inputs for the middle of a photograph."""
+    whole = own_sizes(facts.inputs, size)
+    return {port.name: _MAKERS[port.role](port, path, whole) for port in facts.inputs}
+
+
+def _photograph(port: Port, path: Path, size: Size) -> Pixels:
+    return _shaped(_load(path, port.channels or 3), port.shape(size))
+
+
+def _mirrored(port: Port, path: Path, size: Size) -> Pixels:
+    return _shaped(_load(path, port.channels or 3)[:, :, :, ::-1], port.shape(size))
+
+
+def _mask(port: Port, _path: Path, size: Size) -> Pixels:
+    return example_array(port, size)
+
+
+def _frames(port: Port, path: Path, size: Size) -> Pixels:
+    """Return a still that moves by a pixel a frame."""
+    batch, frames, *shape = port.shape(size)
+    still = _shaped(_load(path, port.channels or 3), (batch, *shape))
+    return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)
+
+
+_MAKERS: dict[str, Callable[[Port, Path, Size], Pixels]] = {
+    "image": _photograph,
+    "mask": _mask,
+    "reference": _mirrored,
+    "frames": _frames,
+}
+
+
+def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
+    """Return the middle of an image, as often as the batch is long."""
+    batch, _, height, width = shape
+    return np.repeat(_crop(image, height, width), batch, axis=0)
 
 
 def _load(path: Path, channels: int) -> Pixels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
     Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
     """
     twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
-    height, width = facts.fixed_size or (4 * side for side in facts.cell)
+    size = facts.test_size()
     found = [0.0]
     for site in find_sites(twin):
         module = site.module
@@ -36,10 +37,9 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
             inner: Any = module.mechanism
             counted: Any = _counting(inner, module, found)
             module.mechanism = counted
-    channels = [facts.input_channels, *(one.channels for one in facts.extra_inputs)]
     with torch.no_grad():
-        twin(*(torch.empty(1, count, height, width, device="meta") for count in channels))
-    return max(found) / (height * width) ** 2
+        twin(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
+    return max(found) / math.prod(size.values()) ** 2
 
 
 def _counting(

@@ -2,92 +2,89 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..plugins.ports.port import IMAGE_AXES, Port
+from ..plugins.ports.port import Port, picture_size
 
 
-@dataclass(frozen=True)
-class ExtraInput:
-    """An input of a network besides the picture.
-
-    Attributes:
-        name: of the input in the model file, and of the network's argument.
-        role: ``mask`` (1 = to be filled), or ``reference`` (another picture).
-        channels: C of (B, C, H, W).
-        same_size: its height and width are those of the picture.
-    """
-
-    name: str
-    role: str
-    channels: int
-    same_size: bool = True
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What is known of a loaded network.
 
     Attributes:
-        architecture: its name in the registry, ``swinir``.
-        task: ``restoration`` (one picture in, one picture out), ``inpainting`` (picture and mask
-            in), ``colorization`` (grey picture and reference in).
-        scale: output side over input side.
-        input_channels: channels of the input picture.
-        output_channels: channels of the output picture.
-        range: lowest and highest value of the pictures the network takes and gives.
-        window: attention window, rows and columns, in tokens; None where there is none.
-        size_multiple: multiple the network pads to by itself, in input pixels.
-        size_minimum: smallest side the network takes, in input pixels.
-        fixed_size: the only (height, width) it takes, or None for any.
+        architecture: Its name in the registry, ``swinir``.
+        task: A name of the runtime's table of tasks: ``restoration``, ``inpainting``, ...
+        inputs: What it takes, in the order of its arguments; the first one is what it is about.
+        outputs: What it gives; the first one is the result.
+        size_minimum: Smallest side it takes, in input pixels.
         tiling: ``supported`` when a picture may be restored in overlapping tiles, ``internal``
             when the network has to see the whole of it.
-        license: of the weights, ``unknown`` when the checkpoint does not say.
-        extra_inputs: what it takes besides the picture, in the order of its arguments.
+        license: Of the weights, ``unknown`` when the checkpoint does not say.
+        window: Sides of the attention window in tokens, where all sites have the same one.
     """
 
     architecture: str
     task: str
-    scale: int
-    input_channels: int
-    output_channels: int
-    range: tuple[float, float]
-    window: tuple[int, int] | None
-    size_multiple: int
-    size_minimum: int
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    size_minimum: int = 1
     tiling: str
     license: str
-    fixed_size: tuple[int, int] | None = None
-    extra_inputs: tuple[ExtraInput, ...] = ()
+    window: tuple[int, ...] | None = None
 
     @property
-    def inputs(self) -> tuple[Port, ...]:
-        """What the network takes, in the order of its arguments."""
-        image = self._port("input", "image", self.input_channels, self.size_multiple)
-        others = (
-            self._port(one.name, one.role, one.channels, self.size_multiple, one.same_size)
-            for one in self.extra_inputs
-        )
-        return (image, *others)
+    def scale(self) -> int:
+        """Output side over input side."""
+        return self.outputs[0].multiple
 
     @property
-    def outputs(self) -> tuple[Port, ...]:
-        """What the network gives."""
-        return (self._port("output", "picture", self.output_channels, self.scale),)
-
-    def _port(
-        self, name: str, role: str, channels: int, multiple: int, same_size: bool = True
-    ) -> Port:
-        lengths = {"channels": channels}
-        return Port(name, role, IMAGE_AXES, lengths, self.range, multiple, own_size=not same_size)
+    def range(self) -> tuple[float, float]:
+        """Lowest and highest value of the first input."""
+        return self.inputs[0].range or (0.0, 1.0)
 
     @property
-    def cell(self) -> tuple[int, int]:
-        """Rows and columns that test sizes are made of: the window, or 4 multiples without one."""
-        side = 4 * max(self.size_multiple, 2)
-        return self.window or (side, side)
+    def input_channels(self) -> int | None:
+        """Channels of the first input."""
+        return self.inputs[0].channels
+
+    @property
+    def output_channels(self) -> int | None:
+        """Channels (or classes) of the first output."""
+        return self.outputs[0].channels
+
+    @property
+    def size_multiple(self) -> int:
+        """Multiple the network pads to by itself, in input pixels."""
+        return self.inputs[0].multiple
+
+    @property
+    def sides(self) -> dict[str, int] | None:
+        """The only height and width it takes, or None for any."""
+        return self.inputs[0].sides
+
+    @property
+    def cell(self) -> int:
+        """Side that test sizes are made of: one multiple where windows tell it, else four."""
+        return 4 * max(self.size_multiple, 2) if self.window is None else self.size_multiple
+
+    def test_size(self, cells: int = 4) -> dict[str, int]:
+        """Return a size of so many cells a side, or the only one the network takes."""
+        return self.sides or picture_size(cells * self.cell, cells * self.cell)
+
+    def fixed(self, shape: Sequence[int]) -> Facts:
+        """Return the facts with every axis of the inputs fixed, by a shape of the first one.
+
+        Raises:
+            NystraError: The network does not take that shape.
+        """
+        first = self.inputs[0]
+        size = dict(zip(first.axes, shape, strict=True))
+        first.shape(size)
+        size.pop("channels", None)
+        return replace(self, inputs=tuple(port.fixed(size) for port in self.inputs))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as a dictionary of plain values."""
-        return asdict(self)
+        return asdict(self) | {"scale": self.scale}

@@ -22,8 +22,8 @@ class LoadedModel:
     """A network with its weights.
 
     Attributes:
-        network: In evaluation mode, float32; (B, C, H, W), and what ``facts.extra_inputs`` lists,
-            to (B, C', H', W').
+        network: In evaluation mode, float32; what ``facts.inputs`` lists to what
+            ``facts.outputs`` lists.
         facts: What it promises.
         hyper: What it was built with.
         checkpoint: The file it came from.

@@ -112,7 +112,7 @@ def test_variants(tmp_path: Path, more: dict[str, Any]) -> None:
     )
     facts = Session(path).facts
     assert facts.scale == more["upscale"]
-    assert facts.input_channels == more.get("in_chans", 3)
+    assert facts.image.channels == more.get("in_chans", 3)
     plan = json.loads(path.with_suffix(".plan.json").read_text())
     last = plan["sites"]["layers.0.residual_group.blocks.1.attn"]
     if more.get("window_size") == 7:

@@ -9,7 +9,6 @@ import torch
 
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
-from nystra.models.facts import Facts
 from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
 from shared import golden, shared_path
@@ -147,8 +146,3 @@ def test_official_test_procedure() -> None:
         )
         for name, values in expected.items():
             assert compare(run, name, got, values) <= 1e-4
-
-
-def test_facts_are_flat() -> None:
-    facts = Facts("swinir", "restoration", 2, 3, 3, (0, 1), (8, 8), 8, 1, "supported", "fp32", "x")
-    assert facts.as_dict()["scale"] == 2

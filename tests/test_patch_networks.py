@@ -294,11 +294,11 @@ def test_loading(tmp_path: Path) -> None:
     save_file(Colorization(channels=4).state_dict(), tmp_path / "c.safetensors", metadata)
     loaded = load(tmp_path / "c.safetensors")
     assert loaded.hyper == {"channels": 4, "patch": 5, "metric": "dot", "scale": 0.5}
-    (reference,) = loaded.facts.extra_inputs
-    assert (loaded.facts.task, reference.name, reference.same_size) == (
+    _, reference = loaded.facts.inputs
+    assert (loaded.facts.task, reference.name, reference.own_size) == (
         "colorization",
         "reference",
-        False,
+        True,
     )
     with pytest.raises(NystraError, match="metric is 'cosine'; expected 'l2' or 'dot'"):
         load(tmp_path / "c.safetensors", metric="cosine")

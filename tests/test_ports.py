@@ -60,6 +60,7 @@ def test_a_tracer_meets_no_two_equal_free_axes() -> None:
     }
     assert len(set(lengths.values())) == len(lengths) == 6
     assert min(lengths.values()) > 1
+    assert trace_size([IMAGE.fixed(picture_size(8, 9))], {}) == {}
     assert own_sizes([CROP], picture_size(8, 8)) == picture_size(8, 8)
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.cli import main
 from nystra.export.graph.precision import lowering
-from nystra.export.pictures import judged_feeds
+from nystra.export.pictures import validation_feeds
 from nystra.export.references import record_references
 from nystra.export.transforms import TRANSFORMS
 from nystra.export.yardstick import round_digits, rounded_network
@@ -223,7 +223,7 @@ def test_a_search_that_rounding_turns_is_refused(tmp_path: Path) -> None:
     resolved = {
         f"layers.0.residual_group.blocks.{place}.attn": mechanism("psal") for place in (0, 1)
     }
-    feeds = judged_feeds(loaded.facts, None)
+    feeds = validation_feeds(loaded.facts)
     with pytest.raises(UnsupportedModelError, match="makes the search find other matches"):
         record_references(loaded.network, resolved, feeds, TRANSFORMS["fp16"])
 

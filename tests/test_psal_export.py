@@ -23,13 +23,14 @@ from nystra.export.graph.bodies import attach_bodies, used_operators
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
 from nystra.export.judge import judge
-from nystra.export.pictures import judged_feeds
+from nystra.export.pictures import validation_feeds
 from nystra.export.references import record_references
 from nystra.models.colorization.network import Colorization
 from nystra.models.facts import Facts
 from nystra.models.geometry import WindowGeometry
 from nystra.models.loading import load
 from nystra.models.sites import WindowSite
+from nystra.plugins.ports.port import Port
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.model.references import ReferenceCase, References
 
@@ -44,7 +45,7 @@ def built(
     network: torch.nn.Module, facts: Facts, parameters: Mechanism, path: Path
 ) -> onnx.ModelProto:
     model = trace(swap(network, resolve(Plan(parameters), network), "operator"), facts, 20)
-    tidy(model, facts.scale, dynamic=True, extra=facts.extra_inputs)
+    tidy(model, facts.inputs, facts.outputs)
     attach_bodies(model, 20)
     onnx.checker.check_model(model)
     onnx.save(model, path)
@@ -61,7 +62,7 @@ def colour(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = folder / "colour.onnx"
     model = built(loaded.network, loaded.facts, parameters, path)
     resolved = resolve(Plan(parameters), loaded.network)
-    references = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
+    references = record_references(loaded.network, resolved, validation_feeds(loaded.facts))
     return loaded, parameters, path, model, references
 
 
@@ -96,7 +97,7 @@ def test_the_judge_refuses_another_seed(colour: Any) -> None:
     loaded, parameters, path, _, references = colour
     other = dataclasses.replace(parameters, seed=7)
     resolved = resolve(Plan(other), loaded.network)
-    wrong = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
+    wrong = record_references(loaded.network, resolved, validation_feeds(loaded.facts))
     judgement = judge(path, wrong, bodies=True, progress=lambda _: None)
     assert not judgement.passed
     assert "and the mean is" in judgement.faults[0]
@@ -131,7 +132,7 @@ def test_few_pixels_that_differ_by_much_pass_and_many_do_not() -> None:
 def test_exact_plans_have_no_second_tolerance(colour: Any) -> None:
     loaded = colour[0]
     resolved = resolve(Plan(mechanism("full")), loaded.network)
-    references = record_references(loaded.network, resolved, judged_feeds(loaded.facts, None))
+    references = record_references(loaded.network, resolved, validation_feeds(loaded.facts))
     assert "mean_tolerances" not in references.meta
 
 
@@ -155,7 +156,15 @@ class Windowed(torch.nn.Module):
 def test_shifted_windows_with_bias_and_mask(tmp_path: Path) -> None:
     torch.manual_seed(1)
     network = Windowed().eval()
-    facts = Facts("test", "restoration", 1, 3, 6, (0.0, 1.0), (4, 4), 1, 1, "supported", "fp32", "")
+    facts = Facts(
+        architecture="test",
+        task="restoration",
+        inputs=(Port("input", "image", lengths={"channels": 3}, multiple=4),),
+        outputs=(Port("output", "picture", lengths={"channels": 6}),),
+        tiling="supported",
+        license="",
+        window=(4, 4),
+    )
     parameters = mechanism("psal", neighbors=3, search_iterations=1)
     built(network, facts, parameters, tmp_path / "model.onnx")
     twin = swap(network, resolve(Plan(parameters), network))

@@ -33,7 +33,7 @@ class Plan:
 
     default: Mechanism = field(default_factory=Full)
     sites: dict[str, Mechanism] = field(default_factory=dict)
-    window: tuple[int, int] | None = None
+    window: tuple[int, ...] | None = None
     source_sha256: str = ""
 
     def at(self, path: str) -> Mechanism:

@@ -103,16 +103,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _static(text: str | None) -> tuple[int, int, int, int] | None:
+def _static(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     try:
-        batch, channels, height, width = (int(part) for part in text.split("x"))
+        shape = tuple(int(part) for part in text.split("x"))
     except ValueError:
         raise NystraError(f"--static {text!r} is not of the form 1x3x64x64") from None
-    if min(batch, channels, height, width) < 1:
+    if min(shape) < 1:
         raise NystraError(f"--static {text!r} has a size below 1")
-    return batch, channels, height, width
+    return shape
 
 
 def _as_dict(result: ExportResult) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         loaded = load_for(args.file, plan, hyper_from(args))
         resolved = resolve(plan, loaded.network)
         progress("measure")
-        samples = calibration_feeds(loaded.facts, args.calibrate, None)
+        samples = calibration_feeds(loaded.facts, args.calibrate)
         reports = inspect_network(loaded.network, loaded.facts, resolved, samples)
     warnings = [*loaded.warnings, *plan_warnings(plan, loaded, resolved)]
     if not args.quiet:
@@ -93,8 +93,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     return 0
 
 
-def _window(sides: tuple[int, int] | None) -> str:
-    return "no window" if sides is None else f"window {sides[0]}x{sides[1]}"
+def _window(sides: tuple[int, ...] | None) -> str:
+    return "no window" if sides is None else f"window {'x'.join(map(str, sides))}"
 
 
 def _inspect_model(args: argparse.Namespace) -> int:

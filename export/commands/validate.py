@@ -129,9 +129,10 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
         return read_references(args.references or args.model.with_suffix(".npz"))
     if args.references is not None:
         raise NystraError("--checkpoint and --references contradict each other: give one")
+    from ...runtime.model.onnx_inputs import read_facts
     from ..attention.plan import decode_plan
     from ..attention.site import resolve
-    from ..pictures import judged_feeds
+    from ..pictures import validation_feeds
     from ..references import record_references
     from ..stages.preparing import load_for
     from ..transforms import TRANSFORMS
@@ -147,7 +148,9 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
             f"{args.checkpoint} has {loaded.checkpoint.sha256}"
         )
     resolved = resolve(plan, loaded.network)
-    feeds = judged_feeds(loaded.facts, _static(args.model))
+    first = read_facts(args.model).inputs[0]
+    facts = loaded.facts if first.free_axes() else loaded.facts.fixed(first.shape({}))
+    feeds = validation_feeds(facts)
     transform = TRANSFORMS.get(metadata.get("nystra.precision", "fp32"))
     if transform is None:
         raise NystraError(
@@ -155,14 +158,6 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
             f"{', '.join(TRANSFORMS)}: export it again"
         )
     return record_references(loaded.network, resolved, feeds, transform, progress)
-
-
-def _static(model: Path) -> tuple[int, ...] | None:
-    import onnx
-
-    graph = onnx.load(str(model), load_external_data=False).graph
-    sizes = tuple(one.dim_value for one in graph.input[0].type.tensor_type.shape.dim)
-    return sizes if all(sizes) else None
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:

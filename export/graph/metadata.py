@@ -8,15 +8,16 @@ from collections.abc import Mapping
 import onnx
 
 from ...models.facts import Facts
+from ...plugins.ports.listing import KEY, list_ports
 
 
 def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata of a model file by key.
 
     Args:
-        facts: of the network; architecture, scale, channels and licence stand under plain
+        facts: Of the network; architecture, scale, channels and licence stand under plain
             keys, all others under the prefix ``nystra.``.
-        more: further ``nystra.`` entries, without the prefix.
+        more: Further ``nystra.`` entries, without the prefix.
     """
     plain = {
         "architecture": facts.architecture,
@@ -24,21 +25,11 @@ def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
         "input_channels": str(facts.input_channels),
         "output_channels": str(facts.output_channels),
         "license": facts.license,
+        KEY: list_ports([*facts.inputs, *facts.outputs]),
     }
-    low, high = facts.range
-    common = {"layout": "NCHW", "range": [low, high], "dtype": "float32"}
-    io = [
-        {"name": "input", "role": "image", "multiple": facts.size_multiple} | common,
-        *(
-            {"name": one.name, "role": one.role, "multiple": facts.size_multiple} | common
-            for one in facts.extra_inputs
-        ),
-        {"name": "output", "role": "picture", "multiple": facts.scale} | common,
-    ]
     own = {
         "task": facts.task,
-        "io": json.dumps(io, sort_keys=True),
-        "range": json.dumps([low, high]),
+        "range": json.dumps(list(facts.range)),
         "size_multiple": str(facts.size_multiple),
         "size_minimum": str(facts.size_minimum),
         "tiling": facts.tiling,

@@ -8,22 +8,19 @@ from collections.abc import Sequence
 
 import onnx
 
-from ...models.facts import ExtraInput
 from ...plugins.operators.schema import DOMAIN
+from ...plugins.ports.port import SIDES, Port
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
-_AXES = {0: "batch", 2: "height", 3: "width"}
 
 
-def tidy(
-    model: onnx.ModelProto, scale: int, *, dynamic: bool, extra: Sequence[ExtraInput] = ()
-) -> None:
+def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
     """Clean a traced model in place.
 
     Nystra nodes are named after their site (``#2``, ``#3`` where it is used again), the free axes
-    of input and output ``batch``, ``height`` and ``width`` (``<name>_height`` and ``<name>_width``
-    of an ``extra`` input with a size of its own); traces of the source code and inner shapes are
-    dropped; attributes stand in the order of their names.
+    of inputs and outputs as their ports call them (``2*height`` where an output is twice as high
+    as the first input); traces of the source code and inner shapes are dropped; attributes stand
+    in the order of their names.
     """
     uses: Counter[str] = Counter()
     for node in model.graph.node:
@@ -44,13 +41,10 @@ def tidy(
     del model.metadata_props[:]
     model.doc_string = model.graph.doc_string = ""
     model.graph.name = "nystra"
-    if dynamic:
-        image, *others = model.graph.input
-        _name_axes(image)
-        for value, one in zip(others, extra, strict=True):
-            _name_axes(value, prefix="" if one.same_size else f"{one.name}_")
-        for value in model.graph.output:
-            _name_axes(value, "" if scale == 1 else f"{scale}*")
+    for value, port in zip(model.graph.input, inputs, strict=True):
+        _name_axes(value, port, 1)
+    for value, port in zip(model.graph.output, outputs, strict=True):
+        _name_axes(value, port, port.multiple)
 
 
 def _site(node: onnx.NodeProto) -> str:
@@ -59,8 +53,10 @@ def _site(node: onnx.NodeProto) -> str:
     return named[-1] if named else ""
 
 
-def _name_axes(value: onnx.ValueInfoProto, factor: str = "", prefix: str = "") -> None:
-    for axis, name in _AXES.items():
-        dimension = value.type.tensor_type.shape.dim[axis]
-        dimension.Clear()
-        dimension.dim_param = name if axis == 0 else factor + prefix + name
+def _name_axes(value: onnx.ValueInfoProto, port: Port, factor: int) -> None:
+    """Name the axes that are free in the port and in the graph, which a static one has not."""
+    for place, name in port.free_axes().items():
+        dimension = value.type.tensor_type.shape.dim[place]
+        if not dimension.HasField("dim_value"):
+            grows = factor > 1 and port.axes[place] in SIDES
+            dimension.dim_param = f"{factor}*{name}" if grows else name

@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -18,73 +18,62 @@ from torch.export import Dim
 
 from ...models.facts import Facts
 from ...plugins.errors import ExportError
+from ...plugins.ports.examples import trace_size
+from ...plugins.ports.port import AXES, Port, picture_size
 from .nodes import translation_table
 
-_LARGEST_SIDE = 1 << 14
-_LARGEST_BATCH = 1 << 10
 
+def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
+    """Return the shape of each input to trace with, one that freezes no free axis.
 
-def example_shapes(facts: Facts, static: tuple[int, ...] | None) -> list[tuple[int, ...]]:
-    """Return the shape of each input to trace with: the static one, or one that freezes no axis.
-
-    A batch of 1 would become a constant; so would sides that equal the padded ones.
+    Sides are none that the network would pad to.
     """
-    rows, columns = facts.cell
-    image = static or (2, facts.input_channels, 2 * rows - 1, 3 * columns - 5)
-    shapes = [image]
-    for one in facts.extra_inputs:
-        other = 0 if one.same_size or static is not None else 2
-        shapes.append((image[0], one.channels, image[2] + other, image[3] + 2 * other))
-    return shapes
+    cell = facts.cell
+    size = facts.sides or picture_size(2 * cell - 1, 3 * cell - 5)
+    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 
-def _axes(facts: Facts) -> list[dict[int, Any]]:
-    """Return the free axes of each input."""
-
-    def sides(prefix: str) -> dict[int, Any]:
-        return {
-            2: Dim(f"{prefix}height", min=1, max=_LARGEST_SIDE),
-            3: Dim(f"{prefix}width", min=1, max=_LARGEST_SIDE),
-        }
-
-    batch, image = {0: Dim("batch", min=1, max=_LARGEST_BATCH)}, sides("")
-    others = [image if one.same_size else sides(f"{one.name}_") for one in facts.extra_inputs]
-    return [batch | one for one in (image, *others)]
+def _dynamic_shapes(ports: Sequence[Port]) -> tuple[dict[int, Any], ...] | None:
+    """Return the free axes of each input, the same one where the name is the same."""
+    axes: dict[str, Any] = {}
+    shapes = []
+    for port in ports:
+        for place, name in port.free_axes().items():
+            largest = AXES[port.axes[place]].largest
+            axes.setdefault(name, Dim(name, min=1, max=largest))
+        shapes.append({place: axes[name] for place, name in port.free_axes().items()})
+    return tuple(shapes) if axes else None
 
 
-def trace(
-    network: nn.Module, facts: Facts, opset: int, static: tuple[int, ...] | None = None
-) -> onnx.ModelProto:
-    """Trace a network: (B, C, H, W), and what else it takes, to (B, C', H', W').
+def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
+    """Trace a network: its inputs to its outputs.
 
     Args:
-        network: its sites in operator form.
-        facts: of the network.
+        network: Its sites in operator form.
+        facts: Of the network.
         opset: 18, 19 or 20, of the default domain.
-        static: the only shape of the picture, or None for any batch, height and width.
 
     Returns:
-        A model with input ``input``, further ones as the facts name them, output ``output`` and
-        nodes of the domain ``nystra``.
+        A model with the inputs and outputs that the facts name, and nodes of the domain
+        ``nystra``.
 
     Raises:
-        ExportError: the network cannot be traced; the cause is in the message.
+        ExportError: The network cannot be traced; the cause is in the message.
     """
-    examples = tuple(torch.zeros(shape) for shape in example_shapes(facts, static))
-    shapes = tuple(_axes(facts)) if static is None else None
+    examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
     try:
         with torch.no_grad(), _quiet(), _sizes_of_one():
             program = torch.export.export(
                 network,
                 examples,
-                dynamic_shapes=shapes,
+                dynamic_shapes=_dynamic_shapes(facts.inputs),
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
             exported = torch.onnx.export(
                 program,
                 dynamo=True,
-                input_names=["input", *(one.name for one in facts.extra_inputs)],
-                output_names=["output"],
+                input_names=[port.name for port in facts.inputs],
+                output_names=[port.name for port in facts.outputs],
                 opset_version=opset,
                 custom_translation_table=translation_table(),
                 optimize=False,

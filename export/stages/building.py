@@ -55,8 +55,8 @@ def _graph(
     options, facts, transform = prepared.options, prepared.loaded.facts, prepared.transform
     progress("trace")
     network = swap(prepared.loaded.network, resolved, "operator")
-    model = trace(network, facts, options.opset, options.static)
-    tidy(model, facts.scale, dynamic=options.static is None, extra=facts.extra_inputs)
+    model = trace(network, facts, options.opset)
+    tidy(model, facts.inputs, facts.outputs)
     outcome = None
     if transform.apply is not None:
         progress(transform.name)

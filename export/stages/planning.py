@@ -68,7 +68,6 @@ def make_plan(prepared: Prepared, output: Path) -> Planned:
         loaded.facts,
         resolved,
         options.opset,
-        options.static,
         prepared.transform.label,
     )
     check_writable_folder(target.parent)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...plugins.errors import NystraError, UnsupportedModelError
+from ...plugins.ports.port import size_text
 from ..attention.plan import Plan
 from ..options import OPSETS, ExportOptions
-from ..pictures import Feeds, calibration_feeds, judged_feeds
+from ..pictures import Feeds, calibration_feeds, validation_feeds
 from ..transforms import Transform, find_transform
 
 
@@ -23,7 +25,7 @@ class Prepared:
 
     Attributes:
         options: How to export.
-        loaded: The network, at the window that was asked for.
+        loaded: The network, at the window and with the axes fixed that were asked for.
         trained: The network at its trained window, or None where that is the same.
         transform: What changes the arithmetic of the graph.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
@@ -50,16 +52,16 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     progress("load")
     asked = options.plan if isinstance(options.plan, Plan) else Plan()
     loaded = load_for(checkpoint, asked, options.hyper)
-    facts = loaded.facts
-    _check_static(loaded, options.static)
+    facts = fixed_facts(loaded.facts, options.static)
+    loaded = replace(loaded, facts=facts)
     transform.allow(facts.architecture)
     return Prepared(
         options,
         loaded,
         _trained(loaded, options.hyper),
         transform,
-        judged_feeds(facts, options.static),
-        calibration_feeds(facts, options.calibrate, options.static),
+        validation_feeds(facts),
+        calibration_feeds(facts, options.calibrate),
     )
 
 
@@ -97,13 +99,26 @@ def _trained(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
     return load(loaded.checkpoint.path, **others).network
 
 
-def _check_static(loaded: LoadedModel, static: tuple[int, ...] | None) -> None:
-    facts = loaded.facts
-    if static is None and facts.fixed_size is not None:
-        height, width = facts.fixed_size
+def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
+    """Return the facts of a network that is to take one shape only, or any where that is None.
+
+    Raises:
+        NystraError: The network does not take that shape, or takes one size and none was given.
+    """
+    first = facts.inputs[0]
+    if static is not None:
+        if len(static) != len(first.axes):
+            raise NystraError(
+                f"--static has {len(static)} numbers, expected {len(first.axes)}: "
+                f"{', '.join(first.axes)}"
+            )
+        if first.channels not in (None, channels := static[first.axes.index("channels")]):
+            raise NystraError(f"--static has {channels} channels, the network {first.channels}")
+        return facts.fixed(static)
+    if facts.sides is not None:
+        shape = first.shape({})
         raise UnsupportedModelError(
-            f"the network has an absolute position embedding and takes {height}x{width} only: "
-            f"give --static 1x{facts.input_channels}x{height}x{width}"
+            f"the network takes {size_text(facts.sides)} only (its position embedding is "
+            f"absolute): give --static {'x'.join(map(str, shape))}"
         )
-    if static is not None and static[1] != facts.input_channels:
-        raise NystraError(f"--static has {static[1]} channels, the network {facts.input_channels}")
+    return facts

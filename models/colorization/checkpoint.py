@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ...plugins.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, shape_of, told
-from ..facts import ExtraInput, Facts
+from ..facts import Facts
 from .network import Colorization
 
 
@@ -25,16 +26,13 @@ def colorization_facts(network: Colorization, hyper: Hyper, license_name: str) -
     return Facts(
         architecture="colorization",
         task="colorization",
-        scale=1,
-        input_channels=1,
-        output_channels=3,
-        range=(0.0, 1.0),
-        window=None,
-        size_multiple=1,
-        size_minimum=1,
+        inputs=(
+            Port("input", "image", lengths={"channels": 1}),
+            Port("reference", "reference", lengths={"channels": 3}, own_size=True),
+        ),
+        outputs=(Port("output", "picture", lengths={"channels": 3}),),
         tiling="internal",
         license=license_name,
-        extra_inputs=(ExtraInput("reference", "reference", 3, same_size=False),),
     )
 
 

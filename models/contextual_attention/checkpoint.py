@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ...plugins.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, shape_of, told
-from ..facts import ExtraInput, Facts
+from ..facts import Facts
 from .network import MULTIPLE, InpaintingGenerator
 
 
@@ -25,19 +26,17 @@ def contextual_attention_facts(
     network: InpaintingGenerator, hyper: Hyper, license_name: str
 ) -> Facts:
     """Return what a built network promises."""
+    channels = {"channels": hyper["input_dim"]}
     return Facts(
         architecture="contextual_attention",
         task="inpainting",
-        scale=1,
-        input_channels=hyper["input_dim"],
-        output_channels=hyper["input_dim"],
-        range=(0.0, 1.0),
-        window=None,
-        size_multiple=MULTIPLE,
-        size_minimum=1,
+        inputs=(
+            Port("input", "image", lengths=channels, multiple=MULTIPLE),
+            Port("mask", "mask", lengths={"channels": 1}, multiple=MULTIPLE),
+        ),
+        outputs=(Port("output", "picture", lengths=channels),),
         tiling="internal",
         license=license_name,
-        extra_inputs=(ExtraInput("mask", "mask", 1),),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...plugins.errors import UnsupportedModelError
+from ...plugins.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, shape_of, told
 from ..facts import Facts
@@ -50,16 +51,12 @@ def csnln_hyper(state: State) -> Hyper:
 
 def csnln_facts(network: CSNLN, hyper: Hyper, license_name: str) -> Facts:
     """Return what a built network promises."""
+    channels = {"channels": hyper["n_colors"]}
     return Facts(
         architecture="csnln",
         task="restoration",
-        scale=network.scale,
-        input_channels=hyper["n_colors"],
-        output_channels=hyper["n_colors"],
-        range=(0.0, 1.0),
-        window=None,
-        size_multiple=network.multiple,
-        size_minimum=1,
+        inputs=(Port("input", "image", lengths=channels, multiple=network.multiple),),
+        outputs=(Port("output", "picture", lengths=channels, multiple=network.scale),),
         tiling="supported",
         license=license_name,
     )

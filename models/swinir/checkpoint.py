@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...plugins.errors import CheckpointError
+from ...plugins.ports.port import Port, picture_size
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, require
 from ..facts import Facts
@@ -36,19 +37,16 @@ def load(state: State, request: Request) -> Built:
 
 def swinir_facts(network: SwinIR, hyper: Hyper, license_name: str) -> Facts:
     """Return what a built network promises."""
+    channels = {"channels": hyper["in_chans"]}
+    sides = {} if network.fixed_size is None else picture_size(*network.fixed_size)
     return Facts(
         architecture="swinir",
         task="restoration",
-        scale=network.upscale,
-        input_channels=hyper["in_chans"],
-        output_channels=hyper["in_chans"],
-        range=(0.0, 1.0),
-        window=network.window,
-        size_multiple=max(network.window),
-        size_minimum=1,
+        inputs=(Port("input", "image", lengths=channels | sides, multiple=max(network.window)),),
+        outputs=(Port("output", "picture", lengths=channels, multiple=network.upscale),),
         tiling="supported",
         license=license_name,
-        fixed_size=network.fixed_size,
+        window=network.window,
     )
 
 

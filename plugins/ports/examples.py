@@ -40,7 +40,9 @@ def trace_size(ports: Sequence[Port], size: Size) -> dict[str, int]:
 
     A batch of 1 would become a constant; axes of one length would become one.
     """
-    return own_sizes(ports, _TRACED | dict(size))
+    free = {name for port in ports for name in port.free_axes().values()}
+    traced = {axis: length for axis, length in _TRACED.items() if axis in free}
+    return own_sizes(ports, traced | dict(size))
 
 
 def own_sizes(ports: Sequence[Port], size: Size) -> dict[str, int]:

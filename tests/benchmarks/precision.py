@@ -32,7 +32,7 @@ from nystra.export.graph.precision.lowering import Lowered, lower_model
 from nystra.export.graph.precision.ranges import largest_values
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
-from nystra.export.pictures import judged_feeds
+from nystra.export.pictures import validation_feeds
 from nystra.export.torch_backend import TorchBackend
 from nystra.export.yardstick import rounded_network
 from nystra.models import load, pretrained_path
@@ -115,9 +115,9 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     facts = loaded.facts
     resolved = resolve(Plan(planned(mechanism)), loaded.network)
     plain = swap(loaded.network, resolved)
-    feeds: list[Any] = judged_feeds(facts, None)
+    feeds: list[Any] = validation_feeds(facts)
     base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
-    tidy(base, facts.scale, dynamic=True, extra=facts.extra_inputs)
+    tidy(base, facts.inputs, facts.outputs)
     weights = {one.name for one in base.graph.initializer}
     streams = [
         node.output[0]
