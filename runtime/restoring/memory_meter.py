@@ -10,7 +10,7 @@ from ..timing.process_memory import PeakMemory, resident_memory
 from .memory_law import MemoryLaw, fit_law
 
 _SIDES = (32, 48, 64, 96, 128, 192, 256, 384)
-_ENOUGH = 256 << 20
+_CLEAR, _ENOUGH = 64 << 20, 256 << 20
 _FRESH = 0.5
 """A run that grows the process by a smaller share of the peak ran in what others left: it says
 nothing of its own. Of the others the geometric mean of growth and peak is within 1.42 of what the
@@ -52,8 +52,8 @@ class MemoryMeter:
 
         Args:
             run: Runs the model on a square image of this side.
-            pixels: Of the image to come: no trial takes more than an eighth of them, but for the
-                first three.
+            pixels: Of the image to come: no trial takes more than an eighth of them, or half where
+                so far too little was taken to see a law, but for the first three.
             budget: Bytes that a trial may take: one that would take more if everything grew with
                 the square is not run.
             multiple: Sides are multiples of it.
@@ -79,8 +79,11 @@ class MemoryMeter:
             count = side * side
             if highest[1] * (count / highest[0]) ** 2 > budget:
                 break
-            if len(points) > 2 and (points[-1][1] - points[0][1] > _ENOUGH or 8 * count > pixels):
-                break
+            if len(points) > 2:
+                growth = points[-1][1] - points[0][1]
+                dear = 8 * count > pixels if growth > _CLEAR else 2 * count > pixels
+                if growth > _ENOUGH or dear:
+                    break
             watch = PeakMemory()
             if not watch.exact or watch.before is None:
                 return None
