@@ -92,8 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
-    from ...runtime.restoring.job import run_pictures
     from ...runtime.session import Session
+    from ...runtime.tasks import find_task
 
     if args.json and args.output == "-":
         raise NystraError("--json and -o - both want the standard output: give one")
@@ -102,7 +102,8 @@ def run(args: argparse.Namespace) -> int:
     session = Session(args.model, args.backend, args.threads, args.library)
     if not args.quiet:
         _say_how_it_runs(session, verbose=args.verbose)
-    results = run_pictures(
+    run_task = find_task(session).load()
+    results = run_task(
         session,
         args.input,
         args.output,

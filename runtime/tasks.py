@@ -1,0 +1,91 @@
+"""The table of tasks: how a model file of each ``nystra.task`` is used on real things.
+
+A row says which roles a file of the task has, and what runs it. A new task is a new row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..plugins.errors import NystraError
+from ..plugins.ports.port import Port
+from .session import Session
+
+Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
+"""Takes an open session, an input and an output path, and the flags of ``nystra run`` by name.
+
+Returns for each thing it ran ``input``, ``output``, ``status`` (done, failed or skipped),
+``reason``, ``error`` and ``warnings``, and what else the task tells.
+"""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row.
+
+    Attributes:
+        names: Values of ``nystra.task`` that it serves.
+        takes: Roles that a file has to have among its inputs.
+        may_take: Roles that it may have besides.
+        gives: Role of the first output.
+        load: Imports what runs a file, when it is wanted.
+    """
+
+    names: tuple[str, ...]
+    takes: tuple[str, ...]
+    may_take: tuple[str, ...]
+    gives: str
+    load: Callable[[], Runner]
+
+
+def _pictures() -> Runner:
+    from .restoring.job import run_pictures
+
+    return run_pictures
+
+
+TASKS = [
+    Task(
+        names=("restoration", "inpainting", "colorization"),
+        takes=("image",),
+        may_take=("mask", "reference"),
+        gives="picture",
+        load=_pictures,
+    ),
+]
+
+
+def find_task(session: Session) -> Task:
+    """Return the row of a model file.
+
+    Raises:
+        NystraError: No row serves its task, or the file's inputs and outputs are not the row's.
+    """
+    facts = session.facts
+    task = next((row for row in TASKS if facts.task in row.names), None)
+    if task is None:
+        known = ", ".join(name for row in TASKS for name in row.names)
+        raise NystraError(
+            f"{session.path} is made for the task {facts.task!r}, which nystra run does not know; "
+            f"it knows {known}. Run it from Python with nystra.runtime.Session"
+        )
+    roles = [port.role for port in facts.inputs]
+    allowed = {*task.takes, *task.may_take}
+    fits = set(task.takes) <= set(roles) <= allowed and len(set(roles)) == len(roles)
+    if not fits or not facts.outputs or facts.outputs[0].role != task.gives:
+        wanted = " and ".join(task.takes)
+        also = f" (and {' or '.join(task.may_take)})" if task.may_take else ""
+        raise NystraError(
+            f"{session.path} does not take one {wanted}{also} and give one {task.gives}, as a file "
+            f"of the task {facts.task!r} does: it takes {_described(facts.inputs)} and gives "
+            f"{_described(facts.outputs)}. Run it from Python with nystra.runtime.Session"
+        )
+    return task
+
+
+def _described(ports: Sequence[Port]) -> str:
+    return ", ".join(
+        f"{port.name} ({port.role}: {' x '.join(port.axes)}, {port.dtype})" for port in ports
+    )
