@@ -65,7 +65,7 @@ def test_fake_kernels_keep_symbolic_shapes() -> None:
     dim = torch.export.Dim
     program = torch.export.export(
         Operators(),
-        (packed(2, 16, 24), torch.randn(225, 2)),
+        (packed(2, 16, 24), torch.randn(225, 2, dtype=torch.float64)),
         dynamic_shapes=({0: dim("b", max=64), 1: 8 * dim("h"), 2: 8 * dim("w")}, None),
     )
     batch, height, width = (
@@ -81,7 +81,7 @@ def test_fake_kernels_keep_symbolic_shapes() -> None:
     for node in called[:3]:
         assert node.meta["val"].shape == (batch, height, width, 6)
     assert all(isinstance(size, torch.SymInt) for size in (batch, height, width))
-    outs = program.module()(packed(3, 8, 40), torch.randn(225, 2))
+    outs = program.module()(packed(3, 8, 40), torch.randn(225, 2, dtype=torch.float64))
     assert [out.shape for out in outs[:3]] == [(3, 8, 40, 6)] * 3
 
 

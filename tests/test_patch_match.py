@@ -248,9 +248,13 @@ def test_empty_batch() -> None:
         (2, torch.ones(1, 1, 6, 8), r"query_mask is \(1, 1, 6, 8\); expected \(2, 1, 6, 7\), or 1"),
         (3, torch.ones(5, 8), r"key_mask is \(5, 8\); expected \(2, 1, 5, 8\)"),
         (4, torch.ones(2, 3, 6, 7, dtype=torch.int32), r"start is .*; expected \(2, 4, 6, 7\)"),
-        (4, torch.ones(1, 1, 1, 1, dtype=torch.int64), r"expected one floating type .*int32 for"),
+        (
+            4,
+            torch.ones(1, 1, 1, 1, dtype=torch.int64),
+            r"expected one floating type .*int32 for start",
+        ),
         (1, torch.ones(2, 3, 0, 8), r"key is \(2, 3, 0, 8\); expected at least one key"),
-        (1, torch.ones(2, 3, 5, 8).double(), r"are of torch.float32, torch.float64"),
+        (1, torch.ones(2, 3, 5, 8).double(), r"query torch.float32, key torch.float64"),
     ],
 )
 def test_refusals(place: int, change: Tensor, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,18 @@ class WindowGeometry:
     shift: tuple[int, ...]
     masked: bool = False
     scale: float = 1.0
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, float]) -> WindowGeometry:
+        """Return the geometry that the attributes of a window operator say."""
+        names = ("heads", "head_dim", "value_dim")
+        return cls(
+            *(int(attributes[name]) for name in names),
+            window=(int(attributes["window_h"]), int(attributes["window_w"])),
+            shift=(int(attributes["shift_h"]), int(attributes["shift_w"])),
+            masked=bool(attributes["mask"]),
+            scale=float(attributes["scale"]),
+        )
 
     @property
     def channels(self) -> int:

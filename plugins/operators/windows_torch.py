@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,6 +46,17 @@ def check_map(owner: str, qkv: Tensor, geometry: WindowGeometry) -> None:
                 f"{owner}: the {axis} of the map is {size}; expected a multiple of the window, "
                 f"{window}: pad the map before"
             )
+
+
+def empty_map(owner: str) -> Callable[..., Tensor]:
+    """Return what makes the output (B, H, W, h e) of a window operator, not yet computed."""
+
+    def empty(qkv: Tensor, *rest: Any) -> Tensor:
+        geometry = WindowGeometry.of(rest[-1])
+        check_map(owner, qkv, geometry)
+        return qkv.new_empty((*qkv.shape[:3], geometry.heads * geometry.value_dim))
+
+    return empty
 
 
 def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,10 +6,13 @@ gradient; layers compute the scores of the found pairs again where they need one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from ...errors import NystraError
+from ..operator_torch import register
 from .schema import LARGEST_MAP, SCHEMA, STEPS
 from .scores_torch import PairScores
 from .table_torch import draw
@@ -146,26 +149,17 @@ def patch_match(
     query_mask: Tensor | None = None,
     key_mask: Tensor | None = None,
     start: Tensor | None = None,
-    *,
-    patch_size: int = 7,
-    iterations: int = 5,
-    neighbors: int = 3,
-    metric: int = 0,
-    seed: int = 0,
+    **attributes: int,
 ) -> tuple[Tensor, Tensor]:
     """Return the field of approximate nearest patches, computed in the type of ``query``.
 
     Args:
         query: (B, C, H, W).
         key: (B, C, Hk, Wk).
-        query_mask: broadcasts to (B, 1, H, W); pixels above 0 search; None: all.
-        key_mask: broadcasts to (B, 1, Hk, Wk); keys above 0 may be matched; None: all.
-        start: broadcasts to (B, k, H, W), integers; keys to start from, -1: none.
-        patch_size: p, odd, 1 to 23.
-        iterations: 1 to 16.
-        neighbors: k, 1 to 32.
-        metric: 0 l2 (minus the sum of squares), 1 dot, 2 cosine.
-        seed: 0 to 4095.
+        query_mask: Broadcasts to (B, 1, H, W); pixels above 0 search; None: all.
+        key_mask: Broadcasts to (B, 1, Hk, Wk); keys above 0 may be matched; None: all.
+        start: Broadcasts to (B, k, H, W), integers; keys to start from, -1: none.
+        **attributes: Those of the schema.
 
     Returns:
         index (B, k, H, W) int32, y*Wk + x or -1, and score (B, k, H, W), best first; without
@@ -174,21 +168,12 @@ def patch_match(
     Raises:
         NystraError: an attribute is refused, or the inputs do not fit together.
     """
+    checked = {name: int(value) for name, value in SCHEMA.validate(attributes).items()}
+    patch_size, neighbors = checked["patch_size"], checked["neighbors"]
     one = query.new_ones(1, 1, 1, 1)
     query_mask, key_mask = (one if mask is None else mask for mask in (query_mask, key_mask))
     start = -torch.ones_like(one, dtype=torch.int32) if start is None else start
-    index, score = _empty(
-        query,
-        key,
-        query_mask,
-        key_mask,
-        start,
-        patch_size=patch_size,
-        iterations=iterations,
-        neighbors=neighbors,
-        metric=metric,
-        seed=seed,
-    )
+    index, score = _empty(query, key, query_mask, key_mask, start, checked)
     if not index.numel():
         return index, score
     batch, _, height, width = query.shape
@@ -206,17 +191,17 @@ def patch_match(
         part = slice(begin, min(begin + together, batch))
         images = part.stop - begin
         search = _Search(
-            PairScores(query[part], key[part], patch_size, metric),
+            PairScores(query[part], key[part], patch_size, checked["metric"]),
             images,
             (height, width),
             key_size,
             searching[part].flatten(),
             allowed[part].flatten(),
             neighbors,
-            seed,
+            checked["seed"],
         )
         search.begin(starts[part].flatten(0, 1))
-        for iteration in range(iterations):
+        for iteration in range(checked["iterations"]):
             for step in STEPS:
                 search.propagate(step)
             search.search_around(iteration)
@@ -238,14 +223,14 @@ def _empty(
     query_mask: Tensor,
     key_mask: Tensor,
     start: Tensor,
-    **attributes: int,
+    attributes: Mapping[str, float],
 ) -> tuple[Tensor, Tensor]:
     """Return index and score, not yet computed; symbolic sizes are taken as right.
 
     Raises:
-        NystraError: the schema refuses the attributes, or the inputs do not fit together.
+        NystraError: the inputs do not fit together.
     """
-    k = int(SCHEMA.validate(attributes)["neighbors"])
+    k = int(attributes["neighbors"])
     if query.dim() != 4 or key.dim() != 4 or _differ(query.shape[:2], key.shape[:2]):
         raise NystraError(
             f"{SCHEMA.name}: query is {tuple(query.shape)} and key {tuple(key.shape)}; expected "
@@ -283,74 +268,4 @@ def _differ(sizes: torch.Size, expected: tuple[int, ...], broadcast: bool = Fals
     )
 
 
-def _check_types(query: Tensor, key: Tensor, masks: tuple[Tensor, Tensor], start: Tensor) -> None:
-    """Check the types as the node has them.
-
-    Raises:
-        NystraError: a type is wrong.
-    """
-    if start.dtype != torch.int32 or any(one.dtype != query.dtype for one in (key, *masks)):
-        raise NystraError(
-            f"{SCHEMA.name}: query, key, masks and start are of {query.dtype}, {key.dtype}, "
-            f"{masks[0].dtype}, {masks[1].dtype} and {start.dtype}; expected one floating type "
-            "for the first four and torch.int32 for start"
-        )
-
-
-@torch.library.custom_op("nystra::patch_match", mutates_args=())
-def patch_match_op(
-    query: Tensor,
-    key: Tensor,
-    query_mask: Tensor,
-    key_mask: Tensor,
-    start: Tensor,
-    patch_size: int,
-    iterations: int,
-    neighbors: int,
-    metric: int,
-    seed: int,
-) -> tuple[Tensor, Tensor]:
-    """The operator as one node: computed in float32 for float16 and bfloat16."""
-    _check_types(query, key, (query_mask, key_mask), start)
-    low = query.dtype in (torch.float16, torch.bfloat16)
-    index, score = patch_match(
-        query.float() if low else query,
-        key.float() if low else key,
-        query_mask,
-        key_mask,
-        start,
-        patch_size=patch_size,
-        iterations=iterations,
-        neighbors=neighbors,
-        metric=metric,
-        seed=seed,
-    )
-    return index, score.to(query.dtype)
-
-
-@patch_match_op.register_fake
-def _(
-    query: Tensor,
-    key: Tensor,
-    query_mask: Tensor,
-    key_mask: Tensor,
-    start: Tensor,
-    patch_size: int,
-    iterations: int,
-    neighbors: int,
-    metric: int,
-    seed: int,
-) -> tuple[Tensor, Tensor]:
-    _check_types(query, key, (query_mask, key_mask), start)
-    return _empty(
-        query,
-        key,
-        query_mask,
-        key_mask,
-        start,
-        patch_size=patch_size,
-        iterations=iterations,
-        neighbors=neighbors,
-        metric=metric,
-        seed=seed,
-    )
+register(SCHEMA, patch_match, _empty)

@@ -2,114 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ..attention import nystrom_terms
+from ..landmark_windows_torch import landmark_problem
+from ..operator_torch import register
 from ..window_geometry import WindowGeometry
-from ..window_operator_torch import register
-from ..windows_torch import (
-    check_map,
-    merge,
-    partition,
-    window_landmarks,
-    window_regions,
-)
+from ..windows_torch import check_map, empty_map, merge
 from .schema import SCHEMA
 
 
-def window_nystrom_terms(
-    qkv: Tensor,
-    *,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    scale: float,
-    shift_h: int = 0,
-    shift_w: int = 0,
-    mask: int = 0,
-    landmark_rows: int = 4,
-    landmark_cols: int = 4,
-    iterations: int = 6,
-    batch_init: int = 0,
-    threshold: float = 5.0,
-    guard: float = 0.02,
-) -> tuple[Tensor, Tensor]:
+def window_nystrom_terms(qkv: Tensor, **attributes: float) -> tuple[Tensor, Tensor]:
     """Return the kernel Nystrom attention (B, H, W, h e) and t (B, H, W, h), differentiable.
 
     Args:
         qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
-        heads: h.
-        head_dim: d.
-        value_dim: e.
-        window_h: rows of a window.
-        window_w: columns of a window.
-        scale: factor of q.k.
-        shift_h: rows the map is rolled up before the partition.
-        shift_w: columns the map is rolled left by.
-        mask: 1: kernel entries between tokens of different Swin regions are 0.
-        landmark_rows: rows of landmarks in a window.
-        landmark_cols: columns of landmarks in a window.
-        iterations: steps of the pseudoinverse.
-        batch_init: 1: its start value takes maxima over the whole batch.
-        threshold: where exp is continued linearly.
-        guard: the safe share of the denominator; 0: none. t is how much of the Nystrom form a
-            token kept, 1 where the guard did not touch it.
+        **attributes: Those of the schema.
+
+    Returns:
+        The attention, and t: how much of the Nystrom form a token kept, 1 where the guard did not
+        touch it.
 
     Raises:
         NystraError: the schema refuses the attributes (a cut cell among them), or the map does
             not fit them.
     """
-    SCHEMA.validate(
-        {
-            "heads": heads,
-            "head_dim": head_dim,
-            "value_dim": value_dim,
-            "window_h": window_h,
-            "window_w": window_w,
-            "shift_h": shift_h,
-            "shift_w": shift_w,
-            "mask": mask,
-            "scale": scale,
-            "landmark_rows": landmark_rows,
-            "landmark_cols": landmark_cols,
-            "iterations": iterations,
-            "batch_init": batch_init,
-            "threshold": threshold,
-            "guard": guard,
-        }
-    )
-    window, shift = (window_h, window_w), (shift_h, shift_w)
-    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift)
+    checked = SCHEMA.validate(attributes)
+    geometry = WindowGeometry.of(checked)
     check_map(SCHEMA.name, qkv, geometry)
-    sides, landmarks = qkv.shape[1:-1], (landmark_rows, landmark_cols)
-    q, k, v = partition(qkv, geometry)
-    regions = None
-    if mask and (shift_h or shift_w):
-        regions = window_regions(sides, geometry, landmarks, qkv.device)
     out, t = nystrom_terms(
-        q,
-        k,
-        v,
-        window_landmarks(q, geometry, *landmarks),
-        window_landmarks(k, geometry, *landmarks),
-        scale=scale,
-        iterations=iterations,
-        batch_init=batch_init,
-        threshold=threshold,
-        guard=guard,
-        regions=regions,
+        **landmark_problem(qkv, geometry, checked),
+        threshold=checked["threshold"],
+        guard=checked["guard"],
     )
-    return (
-        merge(out, sides, geometry),
-        merge(t.unsqueeze(-1), sides, geometry),
-    )
+    sides = qkv.shape[1:-1]
+    return merge(out, sides, geometry), merge(t.unsqueeze(-1), sides, geometry)
 
 
-def window_nystrom(qkv: Tensor, **attributes: Any) -> Tensor:
+def window_nystrom(qkv: Tensor, **attributes: float) -> Tensor:
     """Return the kernel Nystrom attention in windows (B, H, W, h e), differentiable.
 
     Attributes and errors as in :func:`window_nystrom_terms`.
@@ -117,4 +47,4 @@ def window_nystrom(qkv: Tensor, **attributes: Any) -> Tensor:
     return window_nystrom_terms(qkv, **attributes)[0]
 
 
-register("window_nystrom", SCHEMA, window_nystrom)
+register(SCHEMA, window_nystrom, empty_map(SCHEMA.name))

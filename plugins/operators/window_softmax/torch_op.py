@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ...errors import NystraError
 from ..attention import softmax_attention
+from ..operator_torch import register
 from ..window_geometry import WindowGeometry
-from ..window_operator_torch import register
-from ..windows_torch import check_map, merge, partition, token_regions
+from ..windows_torch import check_map, empty_map, merge, partition, token_regions
 from .schema import SCHEMA
 
 
@@ -72,45 +72,23 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
     return merge(out.unflatten(0, (batch, -1)), sides, geometry)
 
 
-def window_softmax(
-    qkv: Tensor,
-    bias_table: Tensor | None = None,
-    *,
-    heads: int,
-    head_dim: int,
-    value_dim: int,
-    window_h: int,
-    window_w: int,
-    scale: float,
-    shift_h: int = 0,
-    shift_w: int = 0,
-    mask: int = 0,
-    bias: int = 0,
-) -> Tensor:
+def window_softmax(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
     """Return exact window attention (B, H, W, h e), differentiable.
 
     Args:
         qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
         bias_table: ((2wh-1)(2ww-1), h), read with ``bias`` 1 only.
-        heads: h.
-        head_dim: d.
-        value_dim: e.
-        window_h: rows of a window.
-        window_w: columns of a window.
-        scale: factor of q.k.
-        shift_h: rows the map is rolled up before the partition.
-        shift_w: columns the map is rolled left by.
-        mask: 1: -100 between tokens of different Swin regions.
-        bias: 1: the relative position bias is added.
+        **attributes: Those of the schema.
 
     Raises:
-        NystraError: the map is no multiple of the window, or the table is of another window.
+        NystraError: the schema refuses the attributes, the map is no multiple of the window, or
+            the table is of another window.
     """
-    window, shift = (window_h, window_w), (shift_h, shift_w)
-    geometry = WindowGeometry(heads, head_dim, value_dim, window, shift, bool(mask), scale)
-    if bias and bias_table is None:
+    checked = SCHEMA.validate(attributes)
+    if checked["bias"] and bias_table is None:
         raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
-    return softmax_windows(qkv, bias_table if bias else None, geometry)
+    geometry = WindowGeometry.of(checked)
+    return softmax_windows(qkv, bias_table if checked["bias"] else None, geometry)
 
 
-register("window_softmax", SCHEMA, window_softmax)
+register(SCHEMA, window_softmax, empty_map(SCHEMA.name))

@@ -1,0 +1,131 @@
+"""An operator as one torch op, made of its schema, its plain function and the CPU kernel.
+
+On float32 tensors of the CPU an op runs the native kernel where the library is built, so that
+calibrating and judging a plan in eager PyTorch is as fast as the model file; everywhere else it
+runs the plain function, in float32 for float16 and bfloat16. ``NYSTRA_TORCH_KERNELS=0`` keeps to
+the plain function. No op has a gradient: the plain functions have.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from .. import native
+from ..errors import NystraError
+from . import OPERATORS
+from .schema import Attributes, OperatorSchema
+
+__all__ = ["KERNELS_VARIABLE", "register"]
+
+KERNELS_VARIABLE = "NYSTRA_TORCH_KERNELS"
+"""The environment variable that turns the kernels off with 0."""
+
+Tensors = Tensor | tuple[Tensor, ...]
+
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def register(
+    schema: OperatorSchema, compute: Callable[..., Tensors], empty: Callable[..., Tensors]
+) -> None:
+    """Register ``torch.ops.nystra.<folder>``; it keeps one node under ``torch.export``.
+
+    Its arguments are the schema's inputs and then its attributes, in their order and without
+    defaults, ``revision`` left out.
+
+    Args:
+        schema: Of the operator.
+        compute: The plain function: the inputs by place, the attributes by name.
+        empty: Makes the outputs, not yet computed: the inputs by place, then the checked
+            attributes as one mapping. Refuses what does not fit; sizes may be symbolic.
+    """
+    folder = OPERATORS[schema.name]
+    attributes = [one for one in schema.attributes if one.name != "revision"]
+    count, names = len(schema.inputs), [one.name for one in attributes]
+    kinds = {"int": "SymInt", "float": "float"}
+    parameters = [f"Tensor {name}" for name in schema.inputs]
+    parameters += [f"{kinds[one.kind]} {one.name}" for one in attributes]
+    returns = ", ".join("Tensor" for _ in schema.outputs)
+
+    def outputs(*given: Tensor | float) -> Tensors:
+        inputs = _inputs(schema, given[:count])
+        return empty(*inputs, schema.validate(dict(zip(names, given[count:], strict=True))))
+
+    def run(*given: Tensor | float) -> Tensors:
+        made = outputs(*given)
+        results = (made,) if isinstance(made, Tensor) else made
+        if not results[0].numel():
+            return made
+        inputs = _inputs(schema, given[:count])
+        checked = schema.validate(dict(zip(names, given[count:], strict=True)))
+        if _has_kernel(inputs) and _run_kernel(schema, inputs, checked, results):
+            return made
+        del checked["revision"]
+        wide = [one.float() if one.dtype in _LOW else one for one in inputs]
+        computed = compute(*wide, **checked)
+        for result, got in zip(
+            results, (computed,) if isinstance(computed, Tensor) else computed, strict=True
+        ):
+            result.copy_(got)
+        return made
+
+    signature = f"({', '.join(parameters)}) -> " + (
+        returns if len(schema.outputs) == 1 else f"({returns})"
+    )
+    operator = torch.library.custom_op(f"nystra::{folder}", run, mutates_args=(), schema=signature)
+    operator.register_fake(outputs)
+
+
+def _inputs(schema: OperatorSchema, given: Sequence[Tensor | float]) -> list[Tensor]:
+    """Return the tensors of a call, their types checked as the node has them.
+
+    Raises:
+        NystraError: a type is wrong.
+    """
+    tensors = [one for one in given if isinstance(one, Tensor)]
+    expected = [torch.int32 if name in schema.int32 else tensors[0].dtype for name in schema.inputs]
+    if [one.dtype for one in tensors] != expected or not tensors[0].is_floating_point():
+        got = ", ".join(
+            f"{name} {tensor.dtype}" for name, tensor in zip(schema.inputs, tensors, strict=True)
+        )
+        also = f", and torch.int32 for {', '.join(schema.int32)}" if schema.int32 else ""
+        raise NystraError(
+            f"{schema.name}: the inputs are {got}; expected one floating type for all{also}"
+        )
+    return tensors
+
+
+def _has_kernel(inputs: Sequence[Tensor]) -> bool:
+    return (
+        inputs[0].dtype == torch.float32
+        and all(one.device.type == "cpu" for one in inputs)
+        and os.environ.get(KERNELS_VARIABLE) != "0"
+        and native.available()
+    )
+
+
+def _run_kernel(
+    schema: OperatorSchema, inputs: Sequence[Tensor], checked: Attributes, results: Sequence[Tensor]
+) -> bool:
+    """Let the native kernel fill the results, on as many threads as torch would use.
+
+    Returns:
+        False where the kernel refuses: what is wrong was refused before, so that only sizes beyond
+        what it was made for are left, which the plain function takes.
+    """
+    places = iter(results)
+    try:
+        native.run(
+            schema.name,
+            [one.detach().numpy() for one in inputs],
+            checked,
+            torch.get_num_threads(),
+            lambda shape, dtype: next(places).numpy(),
+        )
+    except NystraError:
+        return False
+    return True
