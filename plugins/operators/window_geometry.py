@@ -37,9 +37,10 @@ class WindowGeometry:
     @classmethod
     def of(cls, attributes: Mapping[str, float]) -> WindowGeometry:
         """Return the geometry that the attributes of a window operator say."""
-        names = ("heads", "head_dim", "value_dim")
         return cls(
-            *(int(attributes[name]) for name in names),
+            heads=int(attributes["heads"]),
+            head_dim=int(attributes["head_dim"]),
+            value_dim=int(attributes["value_dim"]),
             window=(int(attributes["window_h"]), int(attributes["window_w"])),
             shift=(int(attributes["shift_h"]), int(attributes["shift_w"])),
             masked=bool(attributes["mask"]),
