@@ -183,6 +183,11 @@ def test_window_seven_works_on_0_to_255(tmp_path: Path) -> None:
     assert load(tmp_path / "a.safetensors", img_range=1.0).hyper["img_range"] == 1.0
 
 
+def test_facts_of_a_network_say_no_precision() -> None:
+    """A file says its own; a network's was printed beside it and contradicted it."""
+    assert "precision" not in load("swinir_x2_w16").facts.as_dict()
+
+
 def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
     loaded = load("swinir_x2_w16")
     assert loaded.facts.scale == 2

@@ -26,6 +26,15 @@ def test_reading_the_table_imports_no_network_and_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_no_network_depends_on_training() -> None:
+    folder = Path(__file__).parent.parent / "models"
+    for path in folder.rglob("*.py"):
+        if path.parent.name != "training":
+            assert "training" not in "".join(
+                line for line in path.read_text().splitlines() if "import" in line
+            ), path
+
+
 def test_every_row_leads_to_an_architecture() -> None:
     for row in ARCHITECTURES:
         assert isinstance(row.architecture(), Architecture)

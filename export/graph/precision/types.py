@@ -78,7 +78,10 @@ def _results(node: onnx.NodeProto, kinds: dict[str, int]) -> list[int]:
         value = attributes.get("value")
         if value is not None:
             return [value.t.data_type]
-        return [TensorProto.INT64 if any("int" in name for name in attributes) else first]
+        # A ConstantOfShape without a value is float32, whatever its input, the shape, is.
+        return [
+            TensorProto.INT64 if any("int" in name for name in attributes) else TensorProto.FLOAT
+        ]
     if node.op_type in ("CastLike", "Where"):
         return [kinds.get(node.input[1], TensorProto.FLOAT)]
     if node.op_type == "TopK":
