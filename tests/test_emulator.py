@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,8 +103,7 @@ def test_a_missing_barrier_is_noticed(outcomes) -> None:  # type: ignore[no-unty
 def test_a_launch_fails(outcomes, fault: str, message: str) -> None:  # type: ignore[no-untyped-def]
     for status, error, _ in outcomes[1][fault]:
         assert status == 719
-        with pytest.raises(RuntimeError, match=message):
-            raise RuntimeError(error)
+        assert re.search(message, error), error
 
 
 def test_unwritten_shared_memory_is_nan(outcomes) -> None:  # type: ignore[no-untyped-def]
@@ -130,8 +129,3 @@ def test_a_product_on_tensor_cores(said) -> None:  # type: ignore[no-untyped-def
     assert "bits that tf32 does not have" in extra_bits[1]
     assert half_a_warp[0] == 719
     assert "left the kernel" in half_a_warp[1]
-
-
-def test_sources_of_the_library_exist() -> None:
-    names = {Path(one).stem for one in emulator_library.KERNELS}
-    assert names >= {"pinv", "window_softmax", "window_nystrom", "window_nystromformer"}
