@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.export.attention.mechanism import Mechanism
-from nystra.export.attention.nystra import Windows
+from nystra.export.attention.nystra.sites import Windows
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.export.fidelity import difference_psnr
