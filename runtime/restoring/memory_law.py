@@ -55,12 +55,16 @@ def fit_law(
     """Return the law through measurements.
 
     Args:
-        points: (pixels, peak bytes above what was there before any run), pixels growing; two or
-            more.
+        points: (pixels, peak bytes above what was there before any run), pixels growing; of
+            a single one the worst is assumed.
         known_square: What the model file says of the square, where it is too small to be seen.
         linear_only: The model is known to have no square, so that there is nothing to miss.
     """
     (first, least), (last, most) = points[0], points[-1]
+    if len(points) == 1:
+        if linear_only:
+            return MemoryLaw(most / last)
+        return MemoryLaw(0.0, max(most / last**2, known_square), 0.0, _REACH * last)
     unseen = _SHARE * most / last**2
     measured = 0.0 if linear_only else _square(points)
     square = measured if measured > unseen else min(known_square, unseen)

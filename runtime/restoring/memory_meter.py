@@ -93,6 +93,8 @@ class MemoryMeter:
             if least > _FRESH * most:
                 points.append((count, math.isqrt(least * most)))
         self.kept = max((resident_memory() or 0) - self._before, 0)
-        if len(points) < 2:
+        if not points and highest[1] == 0:
             return None
-        return fit_law(points, known_square=self.known_square, linear_only=self.linear_only)
+        return fit_law(
+            points or [highest], known_square=self.known_square, linear_only=self.linear_only
+        )
