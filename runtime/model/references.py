@@ -35,6 +35,11 @@ RECORDED_METADATA = "metadata"
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_UNREADABLE = (
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What zipfile and numpy raise at damaged files; RuntimeError at an archive of a later version."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -126,7 +131,7 @@ def read_references(path: str | os.PathLike[str]) -> References:
     try:
         arrays = _read_arrays(file)
         meta = parse_json(arrays.pop("meta").tobytes(), f"the meta of the references {file}")
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise NystraError(
             f"the references {file} are damaged or not nystra's ({error}): export again"
         ) from error
