@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from ..models.geometry import WindowGeometry
 from ..models.sites import WindowMechanism, WindowSite
+from ..plugins.ports.port import Port
+from ..runtime.checking.measures import MEASURES, Measure, measure_for
 from ..runtime.files.json_text import json_number
 from .attention.computing import computing
 from .attention.mechanism import Mechanism
@@ -20,6 +22,8 @@ from .pictures import Feeds, Pixels
 from .torch_backend import TorchBackend
 
 Progress = Callable[[str], None]
+PICTURE = Port("output", "picture")
+"""What a network gives whose facts say no more."""
 
 
 @dataclass
@@ -40,25 +44,34 @@ class SiteCost:
 
 @dataclass
 class Fidelity:
-    """PSNR of a plan against full attention, RGB on 0..1, dB, by picture.
+    """A plan against full attention, by picture: the headline figure of the output's measure.
 
     Attributes:
-        plan: the plan against full attention at the same window.
-        no_bias: full attention without position bias against full attention, empty when no
+        measure: By which outputs are compared; PSNR in dB for pictures.
+        plan: The plan against full attention at the same window.
+        no_bias: Full attention without position bias against full attention, empty when no
             planned site drops a bias.
-        as_trained: the plan against the network at its trained window, empty when it is the same.
-        sites: what the plan does at each site that is not as trained, the worst first.
+        as_trained: The plan against the network at its trained window, empty when it is the same.
+        figures: All figures of the plan against full attention.
+        sites: What the plan does at each site that is not as trained, the worst first.
     """
 
+    measure: Measure = MEASURES["picture"]
     plan: dict[str, float] = field(default_factory=dict)
     no_bias: dict[str, float] = field(default_factory=dict)
     as_trained: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
     sites: list[SiteCost] = field(default_factory=list)
 
     @property
     def mean(self) -> float:
-        """Mean PSNR of the plan against full attention, dB."""
+        """Mean of the plan against full attention."""
         return float(np.mean(list(self.plan.values())))
+
+    @property
+    def trained_mean(self) -> float | None:
+        """Mean of the plan against the network at its trained window, None where it is the same."""
+        return float(np.mean(list(self.as_trained.values()))) if self.as_trained else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -67,9 +80,17 @@ class Fidelity:
             for key in ("plan", "no_bias", "as_trained")
         }
         sites = [
-            {"path": one.path, "error": one.error, "guarded": one.guarded} for one in self.sites
+            {"path": cost.path, "error": cost.error, "guarded": cost.guarded} for cost in self.sites
         ]
-        return {**numbers, "mean": json_number(self.mean), "sites": sites}
+        trained = self.trained_mean
+        return {
+            **numbers,
+            "figure": self.measure.headline,
+            "figures": self.figures,
+            "mean": json_number(self.mean),
+            "trained_mean": None if trained is None else json_number(trained),
+            "sites": sites,
+        }
 
 
 def measure_fidelity(
@@ -78,44 +99,42 @@ def measure_fidelity(
     samples: Mapping[str, Feeds],
     as_trained: nn.Module | None = None,
     progress: Progress = lambda _: None,
+    output: Port = PICTURE,
 ) -> Fidelity:
     """Measure what a plan costs.
 
     Args:
-        network: the loaded network.
-        resolved: mechanism of every site.
-        samples: inputs of the network, the picture first, by name of the picture; all in 0..1.
-        as_trained: the network at its trained window, where that is another one.
-        progress: is called with the name of each step.
+        network: The loaded network.
+        resolved: Mechanism of every site.
+        samples: Inputs of the network in the order of its arguments, by name of the picture.
+        as_trained: The network at its trained window, where that is another one.
+        progress: Is called with the name of each step.
+        output: What the network gives.
     """
+    measure = measure_for(output)
     probed = _Probed(network, resolved)
     if not probed.probes and as_trained is None:  # the plan is full attention itself
-        return Fidelity(plan=dict.fromkeys(samples, float("inf")))
+        return Fidelity(measure, plan=dict.fromkeys(samples, measure.best))
     planned = TorchBackend(swap(network, resolved))
     bare = TorchBackend(_without_dropped_bias(swap(network, neutral(network)), resolved))
     drops_bias = any(
         s.bias_size is not None for s in find_sites(network) if not resolved[s.path].keeps_bias
     )
     trained = None if as_trained is None else TorchBackend(as_trained)
-    result = Fidelity()
+    result = Fidelity(measure)
     for name, feeds in samples.items():
         progress(f"against full attention: {name}")
-        full = probed.run(feeds)
-        got = planned.run(feeds) if probed.probes else full
-        result.plan[name] = difference_psnr(got, full)
+        arrays = list(feeds.values())
+        full = probed(*arrays)
+        got = planned(*arrays) if probed.probes else full
+        result.figures[name] = measure.figures(got, full)
+        result.plan[name] = result.figures[name][measure.headline]
         if drops_bias:
-            result.no_bias[name] = difference_psnr(bare.run(feeds), full)
+            result.no_bias[name] = measure.value(bare(*arrays), full)
         if trained is not None:
-            result.as_trained[name] = difference_psnr(got, trained.run(feeds))
+            result.as_trained[name] = measure.value(got, trained(*arrays))
     result.sites = probed.costs()
     return result
-
-
-def difference_psnr(got: Pixels, expected: Pixels) -> float:
-    """Return the PSNR in dB of an output against another, both clipped to 0..1 and peak 1."""
-    error = np.clip(got, 0, 1).astype(np.float64) - np.clip(expected, 0, 1)
-    mean = float(np.mean(error**2))
-    return float("inf") if mean == 0 else -10.0 * float(np.log10(mean))
 
 
 def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, Mechanism]) -> nn.Module:
@@ -170,9 +189,9 @@ class _Probed:
                 site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
         self._backend = TorchBackend(twin)
 
-    def run(self, feeds: Feeds) -> Pixels:
+    def __call__(self, *arrays: Pixels) -> Pixels:
         """Return the output of full attention."""
-        return self._backend.run(feeds)
+        return self._backend(*arrays)
 
     def costs(self) -> list[SiteCost]:
         """Return what the plan did at its sites in all runs, the largest error first."""
@@ -194,5 +213,5 @@ def measure_sites(
     probed = _Probed(network, resolved)
     if probed.probes:
         for feeds in samples.values():
-            probed.run(feeds)
+            probed(*feeds.values())
     return probed.costs()

@@ -22,6 +22,7 @@ class Judgement:
 
     Attributes:
         tolerances: largest difference allowed, a size.
+        allowed_for: what each of them is allowed for.
         reports: backend label to the sizes' figures, in JSON form; ``twin`` is the float32 file
             that rounds where a file of low precision does.
         passed: every size passed on every backend.
@@ -30,6 +31,7 @@ class Judgement:
     """
 
     tolerances: list[float]
+    allowed_for: list[str]
     reports: dict[str, Any] = field(default_factory=dict)
     passed: bool = True
     psnr: float = float("inf")
@@ -37,7 +39,12 @@ class Judgement:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"passed": self.passed, "tolerances": self.tolerances, "backends": self.reports}
+        return {
+            "passed": self.passed,
+            "tolerances": self.tolerances,
+            "allowed_for": self.allowed_for,
+            "backends": self.reports,
+        }
 
 
 def judge(
@@ -61,7 +68,8 @@ def judge(
     Raises:
         BackendUnavailableError: the file needs the library and there is none.
     """
-    judgement = Judgement(list(references.meta["tolerances"]))
+    meta = references.meta
+    judgement = Judgement(list(meta["tolerances"]), list(meta["allowed_for"]))
     runs = [("ort-cpu", path, library) for library in _libraries(bodies)]
     if twin is not None:
         if references.meta["precision"].startswith("bf16"):

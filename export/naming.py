@@ -1,8 +1,12 @@
-"""The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``."""
+"""The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``.
+
+Before the suffix stands what else makes it another file: ``_w8`` where the window is not the
+trained one, ``_inline`` and ``_bare`` (no bodies) for the form of the operators.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..models.facts import Facts
@@ -23,6 +27,7 @@ def output_path(
     resolved: Mapping[str, Mechanism],
     opset: int,
     precision: str = "fp32",
+    marks: Sequence[str] = (),
 ) -> Path:
     """Return where the model file goes.
 
@@ -33,6 +38,7 @@ def output_path(
         resolved: mechanism of every site.
         opset: of the file.
         precision: as ``nystra.precision`` says it.
+        marks: What else makes it another file, in few letters each.
 
     Raises:
         NystraError: the folder does not exist, or the file ends in something else.
@@ -41,8 +47,8 @@ def output_path(
         stem = source.stem
         first = facts.inputs[0]
         dims = "dynamic" if first.free_axes() else "x".join(map(str, first.shape({})))
-        attention = attention_label(resolved)
-        return output / f"{stem}_{facts.scale}x_{dims}_{precision}_op{opset}_{attention}.onnx"
+        parts = [stem, f"{facts.scale}x", dims, precision, f"op{opset}", attention_label(resolved)]
+        return output / f"{'_'.join([*parts, *marks])}.onnx"
     if output.suffix != ".onnx":
         raise NystraError(f"the output {output} is neither an existing folder nor a .onnx file")
     if not output.parent.is_dir():

@@ -30,7 +30,9 @@ class ExportOptions:
         precision: ``fp32``, ``fp16`` or ``bf16``; inputs and outputs stay float32.
         target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
         calibrate: Folder of pictures to judge the plan on; None takes the shipped ones.
-        min_psnr: Decibels against full attention below which the validation fails; None warns only.
+        min_psnr: Decibels against full attention, and against the trained window where that was
+            changed, below which the validation fails; None warns only.
+        overwrite: Replace files of another export, or that are not of an export.
         keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
         speed: Time the file against the full-attention file.
         command: The command line, for the manifest.
@@ -45,6 +47,7 @@ class ExportOptions:
     target: str | None = None
     calibrate: Path | None = None
     min_psnr: float | None = None
+    overwrite: bool = False
     keep: bool = False
     speed: bool = True
     command: Sequence[str] = ()

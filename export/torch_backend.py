@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,31 +13,38 @@ from torch import nn
 
 
 class TorchBackend:
-    """A network that is called with arrays, as ``runtime`` calls its backends.
-
-    ``backend(image, *others)`` takes float32 (B, C, H, W) each and gives the network's output, with
-    the copies to and from the device, when it is there.
-    """
+    """A network that runs as ``runtime``'s backends do: named arrays in, named arrays out."""
 
     def __init__(
-        self, network: nn.Module, dtype: torch.dtype = torch.float32, device: str = "cpu"
+        self,
+        network: nn.Module,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+        outputs: Sequence[str] = ("output",),
     ) -> None:
         """Keep the network, or a copy of it in another precision or on another device."""
         self.dtype, self.device = dtype, torch.device(device)
         same = dtype == torch.float32 and self.device.type == "cpu"
         self.network = network if same else copy.deepcopy(network).to(self.device, dtype)
+        self._outputs = tuple(outputs)
 
-    def __call__(self, *images: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the output for an image and what else the network takes."""
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Return the outputs by name for inputs in the order of the network's arguments.
+
+        The copies to and from the device are part of the run.
+        """
         with torch.inference_mode():
             tensors = [
-                torch.from_numpy(np.ascontiguousarray(one)).to(self.device, self.dtype)
-                for one in images
+                torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
+                for array in feeds.values()
             ]
+            given = self.network(*tensors)
+            values = given if isinstance(given, tuple) else (given,)
             # The copy to the host waits for the device's work.
-            output: npt.NDArray[Any] = self.network(*tensors).cpu().numpy()
-            return output
+            arrays = [value.cpu().numpy() for value in values]
+        return dict(zip(self._outputs, arrays, strict=True))
 
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return the output for named inputs, which stand in the order of the arguments."""
-        return self(*feeds.values())
+    def __call__(self, *arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the first output for the inputs in their order."""
+        feeds = {str(place): array for place, array in enumerate(arrays)}
+        return self.run(feeds)[self._outputs[0]]

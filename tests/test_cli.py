@@ -173,12 +173,12 @@ def test_a_wrong_file_is_exit_code_1(
     monkeypatch.setattr(building, "trace", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
-    assert export_main([str(checkpoint), "-o", str(model), "-q"]) == 1
+    assert export_main([str(checkpoint), "-o", str(model), "-q", "--overwrite"]) == 1
     assert model.read_bytes() == b"what was there before"
     failed = json.loads((tmp_path / "a.failed.json").read_text())
     assert failed["validation"]["failures"]
     assert not (tmp_path / "a.failed.onnx").exists()
-    assert export_main([str(checkpoint), "-o", str(model), "-q", "--keep"]) == 1
+    assert export_main([str(checkpoint), "-o", str(model), "-q", "--keep", "--overwrite"]) == 1
     assert (tmp_path / "a.failed.onnx").exists()
 
 

@@ -19,6 +19,7 @@ from .common import (
 from .plan_flags import add_plan_arguments, plan_from
 
 if TYPE_CHECKING:
+    from ...runtime.checking.measures import Measure
     from ..judge import Judgement
     from ..pipeline import ExportResult
     from ..speed import Speed
@@ -65,7 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate", type=Path, metavar="FOLDER", help="your pictures to judge the plan on"
     )
     parser.add_argument(
-        "--min-psnr", type=float, metavar="DB", help="fail below this PSNR against full attention"
+        "--min-psnr",
+        type=float,
+        metavar="DB",
+        help="fail below this PSNR against full attention, or against the trained window",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the files of another export"
     )
     parser.add_argument("--keep", action="store_true", help="keep the model of a failed validation")
     parser.add_argument("--no-speed", action="store_true", help="do not time the file")
@@ -87,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         target=args.target,
         calibrate=args.calibrate,
         min_psnr=args.min_psnr,
+        overwrite=args.overwrite,
         keep=args.keep,
         speed=not args.no_speed,
         command=args.command_line,
@@ -146,11 +154,11 @@ def _print(result: ExportResult) -> None:
         ),
     ]
     fidelity = result.fidelity
-    rows.append(("against full", _decibel(fidelity.plan)))
+    rows.append(("against full", _against_full(result)))
     if fidelity.no_bias:
-        rows.append(("  bias alone", _decibel(fidelity.no_bias)))
+        rows.append(("  bias alone", _figures(fidelity.measure, fidelity.no_bias)))
     if fidelity.as_trained:
-        rows.append(("against trained", _decibel(fidelity.as_trained)))
+        rows.append(("against trained", _figures(fidelity.measure, fidelity.as_trained)))
     if result.speed is not None:
         rows.append(("speed", _speed(result.speed)))
     print_table(rows)
@@ -168,7 +176,7 @@ def _agreement(judgement: Judgement) -> str:
     nearest = max(sizes, key=lambda size: size["max_abs"] / size["tolerance"])
     text = (
         f"max difference {nearest['max_abs']:.1e} at {len(judgement.tolerances)} sizes "
-        f"(allowed {nearest['tolerance']:.1e})"
+        f"(allowed {nearest['tolerance']:.1e}: {_reason(judgement, nearest)})"
     )
     turned = [size for size in sizes if size["max_abs"] > size["tolerance"]]
     if turned:
@@ -180,6 +188,11 @@ def _agreement(judgement: Judgement) -> str:
     return f"{text} in {', '.join(judgement.reports)}"
 
 
+def _reason(judgement: Judgement, size: dict[str, Any]) -> str:
+    """Return what a size's tolerance is allowed for."""
+    return judgement.allowed_for[judgement.tolerances.index(size["tolerance"])]
+
+
 def _speed(speed: Speed) -> str:
     library = "with the library" if speed.library else "without the library"
     return (
@@ -188,8 +201,17 @@ def _speed(speed: Speed) -> str:
     )
 
 
-def _decibel(values: dict[str, float]) -> str:
-    if all(value == float("inf") for value in values.values()):
+def _against_full(result: ExportResult) -> str:
+    measure, values = result.fidelity.measure, result.fidelity.plan
+    if all(value == measure.best for value in values.values()) and result.precision != "fp32":
+        return f"same attention as full; {result.precision} rounding is in the line above"
+    return _figures(measure, values)
+
+
+def _figures(measure: Measure, values: dict[str, float]) -> str:
+    if all(value == measure.best for value in values.values()):
         return "identical"
-    mean = sum(values.values()) / len(values)
-    return f"{mean:.1f} dB mean, {min(values.values()):.1f} dB lowest of {len(values)} pictures"
+    mean, beyond = sum(values.values()) / len(values), "lowest" if measure.higher else "highest"
+    worst = min(values.values()) if measure.higher else max(values.values())
+    count = len(values)
+    return f"{measure.text(mean)} mean, {measure.text(worst)} {beyond} of {count} pictures"

@@ -20,9 +20,6 @@ from .building import Built, serialized
 from .planning import Planned
 from .preparing import Prepared
 
-FIDELITY_WARNING = 35.0
-"""PSNR against full attention, dB, below which an export warns."""
-
 
 @dataclass(frozen=True)
 class Judged:
@@ -55,7 +52,10 @@ def judge_all(
         BackendUnavailableError: The file needs the operator library and there is none.
     """
     network, transform, options = prepared.loaded.network, prepared.transform, prepared.options
-    references = record_references(network, planned.resolved, prepared.feeds, transform, progress)
+    output = prepared.loaded.facts.outputs[0]
+    references = record_references(
+        network, planned.resolved, prepared.feeds, transform, progress, output
+    )
     with tempfile.TemporaryDirectory() as folder:
         trial = _saved(Path(folder, "model.onnx"), built.model)
         twin = None
@@ -64,7 +64,7 @@ def judge_all(
         bodies = options.functions != "none"
         judgement = judge(trial, references, bodies=bodies, progress=progress, twin=twin)
         fidelity = measure_fidelity(
-            network, planned.resolved, prepared.samples, prepared.trained, progress
+            network, planned.resolved, prepared.samples, prepared.trained, progress, output
         )
         speed = None
         if built.full is not None and judgement.passed:
@@ -73,8 +73,7 @@ def judge_all(
             smallest = min(prepared.feeds, key=lambda feeds: feeds["input"].size)
             speed = compare_speed(trial, full, smallest)
     minimum = options.min_psnr
-    wanted = FIDELITY_WARNING if minimum is None else minimum
-    below = _below(fidelity, wanted, network, planned)
+    below = _below(fidelity, minimum, network, planned)
     warnings = () if built.outcome is None else tuple(built.outcome.sentences())
     failures = tuple(judgement.faults)
     if minimum is None:
@@ -90,13 +89,24 @@ def _saved(path: Path, model: onnx.ModelProto) -> Path:
 
 
 def _below(
-    fidelity: Fidelity, wanted: float, network: nn.Module, planned: Planned
+    fidelity: Fidelity, minimum: float | None, network: nn.Module, planned: Planned
 ) -> tuple[str, ...]:
-    if fidelity.mean >= wanted:
-        return ()
-    text = f"the plan gives {fidelity.mean:.1f} dB against full attention, below {wanted:.1f} dB"
-    if fidelity.sites:
-        worst = ", ".join(f"{cost.path} ({cost.error:.0%} off)" for cost in fidelity.sites[:3])
-        tries = improvements(network, planned.resolved, fidelity.sites[0].path)
-        text += f". Worst sites: {worst}. Try {tries}"
-    return (text,)
+    """Return a sentence for each figure that is worse than wanted."""
+    measure = fidelity.measure
+    wanted = measure.warning if minimum is None else minimum
+    limit = f"{'below' if measure.higher else 'above'} {measure.text(wanted)}"
+    texts = []
+    if measure.misses(fidelity.mean, wanted):
+        text = f"the plan gives {measure.text(fidelity.mean)} against full attention, {limit}"
+        if fidelity.sites:
+            worst = ", ".join(f"{cost.path} ({cost.error:.0%} off)" for cost in fidelity.sites[:3])
+            tries = improvements(network, planned.resolved, fidelity.sites[0].path)
+            text += f". Worst sites: {worst}. Try {tries}"
+        texts.append(text)
+    trained = fidelity.trained_mean
+    if trained is not None and measure.misses(trained, wanted):
+        texts.append(
+            f"this window and plan give {measure.text(trained)} against the network at its trained "
+            f"window, {limit}. Omit --window, or train the network at it"
+        )
+    return tuple(texts)

@@ -13,6 +13,7 @@ from ..attention.plan import Plan
 from ..attention.site import neutral, resolve
 from ..naming import output_path
 from .preparing import Prepared
+from .replacing import export_form, refuse_to_replace
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def make_plan(prepared: Prepared, output: Path) -> Planned:
         output: A ``.onnx`` file or an existing folder.
 
     Raises:
-        NystraError: The plan does not fit the network, or the output cannot be written.
+        NystraError: The plan does not fit the network, the output cannot be written, or it
+            would replace something else.
     """
     loaded, options = prepared.loaded, prepared.options
     asked = options.plan
@@ -69,6 +71,7 @@ def make_plan(prepared: Prepared, output: Path) -> Planned:
         resolved,
         options.opset,
         prepared.transform.label,
+        _marks(prepared),
     )
     check_writable_folder(target.parent)
     written = replace(
@@ -78,4 +81,16 @@ def make_plan(prepared: Prepared, output: Path) -> Planned:
         source_sha256=loaded.checkpoint.sha256,
     )
     warnings = (*loaded.warnings, *plan_warnings(asked, loaded, resolved))
+    if not options.overwrite:
+        refuse_to_replace(target, written, export_form(options))
     return Planned(written, neutral(loaded.network), target, warnings)
+
+
+def _marks(prepared: Prepared) -> list[str]:
+    """Return what else makes it another file, for its name."""
+    loaded, marks = prepared.loaded, []
+    if loaded.retargeted and loaded.facts.window is not None:
+        sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
+        marks.append("w" + "x".join(str(side) for side in sides))
+    form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
+    return [*marks, form] if form else marks

@@ -13,6 +13,7 @@ from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...plugins.errors import NystraError, UnsupportedModelError
 from ...plugins.ports.port import size_text
+from ...runtime.checking.measures import measure_for
 from ..attention.plan import Plan
 from ..options import OPSETS, ExportOptions
 from ..pictures import Feeds, calibration_feeds, validation_feeds
@@ -55,6 +56,12 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     facts = fixed_facts(loaded.facts, options.static)
     loaded = replace(loaded, facts=facts)
     transform.allow(facts.architecture)
+    headline = measure_for(facts.outputs[0]).headline
+    if options.min_psnr is not None and headline != "psnr":
+        raise NystraError(
+            f"--min-psnr is for pictures and frames: outputs of this network ({facts.task}) are "
+            f"compared by {headline}; omit it"
+        )
     return Prepared(
         options,
         loaded,

@@ -19,6 +19,7 @@ from .building import Built, serialized
 from .judging import Judged
 from .planning import Planned
 from .preparing import Prepared
+from .replacing import export_files, export_form
 
 
 def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> tuple[Path, ...]:
@@ -33,15 +34,15 @@ def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) ->
     if judged.failures:
         _write_failure(prepared, planned, built, judged, manifest)
     target = planned.target
-    contents = {
-        target.with_suffix(".plan.json"): stable_json(planned.plan.as_dict()),
-        target.with_suffix(".npz"): references_content(
-            judged.references.cases,
-            judged.references.meta | {RECORDED_METADATA: _metadata_of(built.model)},
-        ),
-        target: serialized(built.model),
-    }
-    _write_set(contents, manifest, Manifest.path_for(target))
+    *named, listing = export_files(target)
+    recorded = judged.references.meta | {RECORDED_METADATA: _metadata_of(built.model)}
+    written = (
+        stable_json(planned.plan.as_dict()),
+        references_content(judged.references.cases, recorded),
+        serialized(built.model),
+    )
+    contents = dict(zip(named, written, strict=True))
+    _write_set(contents, manifest, listing)
     return tuple(contents)
 
 
@@ -90,6 +91,7 @@ def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged
         command=list(prepared.options.command),
         facts=loaded.facts.as_dict() | {"precision": label},
         plan=planned.plan.as_dict(),
+        form=export_form(prepared.options),
         validation=validation,
     )
 
@@ -107,6 +109,8 @@ def _write_failure(
         contents[kept] = serialized(built.model)
         where += f", the file in {kept}"
     _write_set(contents, manifest, report)
+    if target.exists():
+        where += f"; {target} is left as it was, of an earlier export"
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
         + "; ".join(judged.failures)

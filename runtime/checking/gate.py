@@ -19,9 +19,9 @@ from ..session import Session
 from ..timing.interleaved import interleaved
 from .baseline import ITEMS, PSNR_CEILING, Accepted, Baseline
 from .intact import find_changes, guarded_metadata, metadata_changes
+from .measures import ROUNDING
 from .quality import QualityReport
 from .validation import (
-    DEFAULT_TOLERANCE,
     SizeReport,
     ValidationReport,
     allowed_differences,
@@ -54,7 +54,7 @@ class Measured:
     findings: dict[str, str] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
     speed: dict[str, Any] = field(default_factory=dict)
-    tolerance: float = DEFAULT_TOLERANCE
+    tolerance: float = ROUNDING
     sizes: tuple[SizeReport, ...] = ()
     changes: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)

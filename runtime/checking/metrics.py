@@ -19,7 +19,10 @@ from ..files.json_text import json_number
 __all__ = ["json_number", "luma", "psnr", "ssim"]
 
 _LUMA = (65.481, 128.553, 24.966)
-_WINDOW, _SIGMA = 11, 1.5
+SSIM_SIDE = 11
+"""Pixels that SSIM needs in both directions."""
+
+_SIGMA = 1.5
 _K1, _K2 = 0.01, 0.03
 
 Array = npt.NDArray[Any]
@@ -100,9 +103,9 @@ def ssim(
         NystraError: The shapes differ, fewer than 11 pixels are left, or an unknown channel.
     """
     first, second = _prepare(got, expected, crop_border, channel, peak)
-    if min(first.shape[:2]) < _WINDOW:
+    if min(first.shape[:2]) < SSIM_SIDE:
         raise NystraError(
-            f"SSIM needs {_WINDOW} pixels in both directions, {first.shape[:2]} are left inside "
+            f"SSIM needs {SSIM_SIDE} pixels in both directions, {first.shape[:2]} are left inside "
             f"a border of {crop_border}"
         )
     c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
@@ -138,11 +141,11 @@ def _prepare(
 
 def _blur(picture: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the Gaussian average of (H, W, C) where the whole window fits: (H-10, W-10, C)."""
-    offsets = np.arange(_WINDOW) - _WINDOW // 2
+    offsets = np.arange(SSIM_SIDE) - SSIM_SIDE // 2
     weights = np.exp(-0.5 * (offsets / _SIGMA) ** 2)
     weights /= weights.sum()
-    rows = picture.shape[0] - _WINDOW + 1
-    columns = picture.shape[1] - _WINDOW + 1
+    rows = picture.shape[0] - SSIM_SIDE + 1
+    columns = picture.shape[1] - SSIM_SIDE + 1
     down = sum(weight * picture[i : i + rows] for i, weight in enumerate(weights))
     both = sum(weight * down[:, i : i + columns] for i, weight in enumerate(weights))
     return np.asarray(both, dtype=np.float64)

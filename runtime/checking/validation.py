@@ -12,10 +12,8 @@ import numpy.typing as npt
 from ...plugins.errors import NystraError
 from ..files.json_text import json_number
 from ..model.references import ReferenceCase, References
+from .measures import ROUNDING, decibels
 from .sanity import find_problems, max_abs
-
-DEFAULT_TOLERANCE = 1e-4
-"""Largest difference from PyTorch on images in 0..1 that counts as rounding."""
 
 Array = npt.NDArray[Any]
 
@@ -113,7 +111,7 @@ def validate_against_references(
             returns the only output.
         references: The recorded cases.
         tolerance: Largest absolute difference, one number or one a case; None takes the recorded
-            ``tolerances`` and ``mean_tolerances``, or `DEFAULT_TOLERANCE`.
+            ``tolerances`` and ``mean_tolerances``, or `ROUNDING`.
 
     Raises:
         NystraError: The model has other inputs, outputs or shapes than the references.
@@ -159,7 +157,7 @@ def allowed_differences(
     limits = tolerance if tolerance is not None else references.meta.get("tolerances")
     means = None if tolerance is not None else references.meta.get("mean_tolerances")
     if limits is None:
-        limits = DEFAULT_TOLERANCE
+        limits = ROUNDING
     ceiling = max([1.0, *(_magnitude(case) for case in references.cases)])
     largest = _tolerances(limits, count, ceiling)
     mean = [None] * count if means is None else _tolerances(means, count, ceiling)
@@ -208,12 +206,11 @@ def _one_size(
         if mean_tolerance is not None:
             text += f", and the mean is {mean:.3g}, allowed is {mean_tolerance:.3g}"
         findings.append(text)
-    mean_square = square / max(count, 1)
     return SizeReport(
         {name: list(array.shape) for name, array in feeds.items()},
         worst,
         mean,
-        float("inf") if mean_square == 0.0 else float(-10.0 * np.log10(mean_square)),
+        decibels(square / max(count, 1)),
         tolerance,
         tuple(findings),
         mean_tolerance,

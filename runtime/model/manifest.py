@@ -29,6 +29,7 @@ class Manifest:
         command: The command line, one argument an entry.
         facts: The model's facts, as in its metadata.
         plan: The attention plan.
+        form: What else makes it another file: functions, opset, precision, static shape, target.
         validation: The figures that were measured.
         schema_version: Of this layout.
     """
@@ -40,6 +41,7 @@ class Manifest:
     command: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
+    form: dict[str, Any] = field(default_factory=dict)
     validation: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 

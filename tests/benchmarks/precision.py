@@ -126,7 +126,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     ]
     single = session_of(base, folder)
     wanted = [single(feed) for feed in feeds]
-    exact = [TorchBackend(plain, torch.float64).run(feed) for feed in feeds]
+    exact = [TorchBackend(plain, torch.float64)(*feed.values()) for feed in feeds]
     stream = 0.0
     for name in streams:
         try:
@@ -145,7 +145,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
             print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
             continue
         yardstick = TorchBackend(rounded_network(plain, name))
-        errors = [yardstick.run(feed) - one for feed, one in zip(feeds, exact, strict=True)]
+        errors = [yardstick(*feed.values()) - one for feed, one in zip(feeds, exact, strict=True)]
         allowed = max(2.0 * float(np.abs(one).max()) for one in errors)
         kind = torch.float16 if precision == "fp16" else torch.bfloat16
         half = "-"

@@ -17,11 +17,11 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.sites import Windows
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import find_sites, resolve, swap
-from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import partition
+from nystra.runtime.checking.measures import clipped_psnr
 from nystra.runtime.checking.quality import QualityReport, validate_quality
 from nystra.runtime.restoring.restorer import Restorer
 
@@ -57,7 +57,7 @@ class Result:
     def against(self, full: Result) -> list[float]:
         """Return the PSNR of each picture against full attention: RGB, clipped, not rounded, dB."""
         pairs = zip(self.outputs, full.outputs, strict=True)
-        return [difference_psnr(got, expected) for got, expected in pairs]
+        return [clipped_psnr(got, expected) for got, expected in pairs]
 
 
 def planned(model: LoadedModel, parameters: Mechanism, change: Change | None = None) -> nn.Module:

@@ -22,9 +22,9 @@ from quality_tables import ITERATIONS, LANDMARKS, label, nystra, nystromformer
 
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
-from nystra.export.fidelity import difference_psnr
 from nystra.export.torch_backend import TorchBackend
 from nystra.models import LoadedModel, load
+from nystra.runtime.checking.measures import clipped_psnr
 from nystra.runtime.pictures.images import read_picture
 from nystra.runtime.pictures.sheet import comparison_sheet, magnified_difference
 
@@ -59,7 +59,7 @@ def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
         label(one): restored(model, one, pixels)
         for one in (nystra(m, n, 0.0) for m in LANDMARKS for n in ITERATIONS)
     }
-    worst = min(bare, key=lambda name: difference_psnr(bare[name], full))
+    worst = min(bare, key=lambda name: clipped_psnr(bare[name], full))
     height, width = truth.shape[:2]
     eight = Image.fromarray(np.round(pixels * 255).astype(np.uint8))
     bicubic = np.asarray(eight.resize((width, height), Image.Resampling.BICUBIC)) / 255.0
@@ -75,7 +75,7 @@ def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
     print(f"{checkpoint} {small.name}: crop at {top},{left}; worst is {worst}; dB against full:")  # noqa: T201
     tiles = {}
     for name, picture in columns.items():
-        print(f"  {name}: {difference_psnr(picture, full):.1f}")  # noqa: T201
+        print(f"  {name}: {clipped_psnr(picture, full):.1f}")  # noqa: T201
         difference, _ = magnified_difference(picture, full, FACTOR)
         grey = difference.mean(2, keepdims=True).repeat(3, 2)
         both = [one[top : top + SIDE, left : left + SIDE] for one in (picture, grey)]

@@ -1,0 +1,195 @@
+"""What two outputs are compared by, what an export warns at, and how far a file may depart.
+
+By the role of the output and by the transform of the arithmetic: these tables and no other place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from ...plugins.ports.port import Port
+from .metrics import SSIM_SIDE, ssim
+
+Array = npt.NDArray[Any]
+
+ROUNDING = 1e-4
+"""Largest difference, as a share of the peak, that counts as float32's rounding."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a file may be from PyTorch in a transform.
+
+    Attributes:
+        least: Largest difference that is always allowed, as a share of the peak.
+        factor: What else is allowed: so many times the error of the yardstick, which is the plain
+            network in float32 and with the transform's rounding, each against float64.
+        coarsest: The headline figure that the yardstick itself must reach; None: any will do.
+    """
+
+    least: float = ROUNDING
+    factor: float = 2.0
+    coarsest: float | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How outputs of a role are compared.
+
+    Attributes:
+        figures: (got, expected) -> the figures by name; arrays of one shape with the batch first.
+        headline: The figure that a plan is judged by.
+        unit: Of the headline, for people.
+        higher: A higher headline is better.
+        warning: The headline against full attention beyond which an export warns.
+        peak: Expected output -> the value that differences are held against.
+        tolerances: Name of a transform -> its tolerance.
+    """
+
+    figures: Callable[[Array, Array], dict[str, float]]
+    headline: str
+    unit: str
+    higher: bool
+    warning: float
+    peak: Callable[[Array], float]
+    tolerances: Mapping[str, Tolerance]
+
+    @property
+    def best(self) -> float:
+        """The headline of equal outputs."""
+        return math.inf if self.higher else 0.0
+
+    def value(self, got: Array, expected: Array) -> float:
+        """Return the headline figure."""
+        return self.figures(got, expected)[self.headline]
+
+    def misses(self, value: float, limit: float) -> bool:
+        """Whether a headline is worse than a limit; NaN always is."""
+        return not (value >= limit if self.higher else value <= limit)
+
+    def text(self, value: float) -> str:
+        """Return a headline in words: ``35.0 dB``."""
+        return f"{value:.1f} {self.unit}" if self.higher else f"{value:.2g} {self.unit}"
+
+
+def decibels(mean_square: float, peak: float = 1.0) -> float:
+    """Return the peak signal-to-noise ratio of a mean squared error; infinite for none."""
+    if mean_square == 0.0:
+        return math.inf
+    return 20.0 * math.log10(peak) - 10.0 * math.log10(mean_square)
+
+
+def clipped_psnr(got: Array, expected: Array, low: float = 0.0, high: float = 1.0) -> float:
+    """Return the PSNR in dB of an output against another, both clipped to low..high."""
+    error = np.clip(got, low, high).astype(np.float64) - np.clip(expected, low, high)
+    return decibels(float(np.mean(error**2)), high - low)
+
+
+def picture_figures(
+    got: Array, expected: Array, low: float = 0.0, high: float = 1.0
+) -> dict[str, float]:
+    """Return PSNR in dB and SSIM of pictures or frames (..., H, W), peak high - low.
+
+    Both are clipped to low..high. SSIM is the mean over all planes; it is left out where a side is
+    below its window.
+    """
+    _check_shapes(got, expected)
+    figures = {"psnr": clipped_psnr(got, expected, low, high)}
+    if min(got.shape[-2:]) >= SSIM_SIDE:
+        first, second = (
+            np.moveaxis(np.clip(one, low, high).reshape(-1, *one.shape[-2:]) - low, 0, -1)
+            for one in (got, expected)
+        )
+        figures["ssim"] = ssim(first, second, peak=high - low)
+    return figures
+
+
+def logits_figures(got: Array, expected: Array) -> dict[str, float]:
+    """Return how logits (..., classes) agree.
+
+    ``relative_error`` is the norm of the difference over that of the expected logits; ``top1`` the
+    share of rows with the same first class, ``top5`` the share whose expected first class is among
+    the five largest. Equal logits rank by their class, the smaller one first.
+    """
+    _check_shapes(got, expected)
+    first, second = (
+        np.asarray(one, np.float64).reshape(-1, got.shape[-1]) for one in (got, expected)
+    )
+    norm = float(np.linalg.norm(second))
+    error = float(np.linalg.norm(first - second))
+    best = np.argsort(-second, axis=1, kind="stable")[:, :1]
+    ranked = np.argsort(-first, axis=1, kind="stable")
+    return {
+        "relative_error": error / norm if norm else (0.0 if error == 0.0 else math.inf),
+        "top1": float(np.mean(ranked[:, :1] == best)),
+        "top5": float(np.mean(np.any(ranked[:, :5] == best, axis=1))),
+    }
+
+
+def _check_shapes(got: Array, expected: Array) -> None:
+    if got.shape != expected.shape:
+        raise NystraError(f"got an output of shape {got.shape}, expected {expected.shape}")
+
+
+_PICTURE = Measure(
+    picture_figures,
+    "psnr",
+    "dB",
+    higher=True,
+    warning=35.0,
+    peak=lambda _: 1.0,
+    tolerances={
+        "fp32": Tolerance(),
+        "fp16": Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits
+        "bf16": Tolerance(coarsest=40.0),
+    },
+)
+_LOGITS = Measure(
+    logits_figures,
+    "relative_error",
+    "relative error",
+    higher=False,
+    warning=0.1,
+    peak=lambda expected: float(np.max(np.abs(expected), initial=0.0)) or 1.0,
+    tolerances={
+        "fp32": Tolerance(),
+        "fp16": Tolerance(coarsest=0.02),
+        "bf16": Tolerance(coarsest=0.1),
+    },
+)
+
+MEASURES = {"picture": _PICTURE, "image": _PICTURE, "frames": _PICTURE, "logits": _LOGITS}
+"""By the role of an output."""
+
+SHARE_OF_A_SEED = 0.1
+"""Mean difference allowed to a seeded search, over the one that another seed makes."""
+
+MOST_OF_A_SEED = 0.5
+"""The same, at most, where the rounding of a transform asks for more."""
+
+
+def measure_for(port: Port) -> Measure:
+    """Return the measure of an output: by its role, its peak that of its range.
+
+    Raises:
+        NystraError: Outputs of this role are not compared.
+    """
+    if port.role not in MEASURES:
+        raise NystraError(
+            f"the output {port.name!r} has the role {port.role!r}, expected one of "
+            f"{', '.join(MEASURES)}"
+        )
+    measure = MEASURES[port.role]
+    if measure is not _PICTURE or port.range in (None, (0.0, 1.0)):
+        return measure
+    low, high = port.range or (0.0, 1.0)
+    figures = partial(picture_figures, low=low, high=high)
+    return replace(measure, figures=figures, peak=lambda _: high - low)
