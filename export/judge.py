@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import __version__
 from ..plugins.library import library_path
+from ..runtime.backends import find_backend
 from ..runtime.checking.validation import validate_against_references
 from ..runtime.model.references import References
 from ..runtime.session import Session
@@ -72,7 +73,7 @@ def judge(
     judgement = Judgement(list(meta["tolerances"]), list(meta["allowed_for"]))
     runs = [("ort-cpu", path, library) for library in _libraries(bodies)]
     if twin is not None:
-        if references.meta["precision"].startswith("bf16"):
+        if meta["precision"] not in find_backend("ort-cpu").precisions:
             runs = []
         runs += [("twin", twin, library) for library in _libraries(bodies)]
     for name, file, library in runs:

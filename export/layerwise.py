@@ -89,7 +89,7 @@ def compare_layers(
     polygraphy = _Polygraphy()
     name, kind = backend_class(candidate.backend)
     candidate = replace(candidate, backend=name)
-    engine = hasattr(kind, "builder")
+    engine = kind.engine is not None
     try:
         model = onnx.load(str(path))
     except Exception as error:  # protobuf's errors and onnx's have no common base

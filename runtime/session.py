@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
-from .backends import backend_class
+from .backends import backend_class, require_precision
 from .model.model_facts import ModelFacts, parse_facts
 from .model.model_ports import TensorInfo
 from .model.onnx_header import read_onnx_header
@@ -57,9 +57,10 @@ class Session:
         if threads is not None and threads < 1:
             raise NystraError(f"the number of threads is {threads}, expected 1 or more")
         self.path = Path(path)
-        self.backend, found = backend_class(backend)
+        self.backend, kind = backend_class(backend)
         header = read_onnx_header(self.path)
-        self._backend = found(self.path, header, threads=threads, library=library)
+        require_precision(self.backend, kind, self.path, header.metadata.get("nystra.precision"))
+        self._backend = kind(self.path, header, threads=threads, library=library)
         self.inputs = self._backend.inputs
         self.outputs = self._backend.outputs
         self.metadata = self._backend.metadata

@@ -301,7 +301,7 @@ def test_an_engine_of_the_marked_file_is_built(
     made: list[Any] = []
 
     class Engine(OrtCpuBackend):
-        builder = "tensorrt"
+        engine = "tensorrt"
 
         def __init__(self, path: Path, header: Any, *, library: Any, **more: Any) -> None:
             made.append(library)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "Time model files and backends against each other, in interleaved runs."
 
-_TORCH = ("torch-cpu", "torch-cuda")
+TORCH_WORKER = "nystra.export.torch_worker"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,30 +121,27 @@ def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
 
 def _configurations(args: argparse.Namespace) -> list[Configuration]:
     from ...models.pretrained import checkpoint_path
-    from ...runtime.timing.bench import LIBRARY_BACKEND, Configuration, session_configuration
+    from ...runtime.timing.bench import LIBRARY_BACKEND, session_configuration
+    from ..torch_file import TORCH_BACKENDS, register_torch
 
     if args.backends is not None:
         backends = list(dict.fromkeys(args.backends.split(",")))
     else:
-        backends = ["ort-cpu", LIBRARY_BACKEND, *(_TORCH[:1] if args.checkpoint else [])]
+        backends = ["ort-cpu", LIBRARY_BACKEND, *(["torch-cpu"] if args.checkpoint else [])]
     checkpoint = None
     if args.checkpoint is not None:
-        checkpoint = str(regular_file(checkpoint_path(args.checkpoint), "the checkpoint"))
-    torch = {
-        "checkpoint": checkpoint,
-        "hyper": hyper_from(args),
-        "threads": args.threads,
-    }
+        checkpoint = regular_file(checkpoint_path(args.checkpoint), "the checkpoint")
+    hyper = hyper_from(args)
+    register_torch(checkpoint, hyper)
+    torch = {"checkpoint": None if checkpoint is None else str(checkpoint), "hyper": hyper}
     found = []
     for model in args.models:
         for backend in backends:
-            if backend in _TORCH:
-                request = {"model": str(model), "device": backend == "torch-cuda", **torch}
-                found.append(
-                    Configuration(str(model), backend, "nystra.export.torch_worker", request)
-                )
-            else:
-                found.append(session_configuration(model, backend, args.threads))
+            configuration = session_configuration(model, backend, args.threads)
+            if backend in TORCH_BACKENDS:
+                request = {**configuration.request, **torch}
+                configuration = replace(configuration, worker=TORCH_WORKER, request=request)
+            found.append(configuration)
     return found
 
 

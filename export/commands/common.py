@@ -12,10 +12,10 @@ from typing import Any
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import picture_size
+from ...runtime.backends import backend_names
 from .saying import complain, printable, say
 
-BACKEND_NAMES = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt")
-"""The runtime's table of backends, without importing it."""
+BACKEND_NAMES = backend_names()
 
 
 def parse_sizes(flag: str, text: str) -> list[dict[str, int]]:

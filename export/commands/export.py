@@ -165,8 +165,10 @@ def _print(result: ExportResult) -> None:
 
 
 def _precision(result: ExportResult) -> str:
+    from ...runtime.backends import find_backend
+
     text = result.precision
-    if not text.startswith("bf16"):
+    if text in find_backend("ort-cpu").precisions:
         return text
     return f"{text}, which no CPU computes in: judged on a float32 twin that rounds where it does"
 

@@ -98,6 +98,7 @@ def _window(sides: tuple[int, ...] | None) -> str:
 
 
 def _inspect_model(args: argparse.Namespace) -> int:
+    from ...runtime.backends import find_backend
     from ...runtime.model.onnx_header import read_onnx_header
     from ...runtime.session import Session
 
@@ -108,7 +109,8 @@ def _inspect_model(args: argparse.Namespace) -> int:
         library, reason = session.library, session.library_reason
         path = "body" if library is None else "kernel"
     except BackendUnavailableError as error:
-        if not metadata.get("nystra.precision", "").startswith("bf16"):
+        precision = metadata.get("nystra.precision", "fp32")
+        if precision in find_backend("ort-cpu").precisions:
             raise
         reason = str(error)  # the file can be looked at where it cannot run
     sites = json.loads(metadata.get("nystra.attention", "{}")).get("sites", {})

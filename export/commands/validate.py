@@ -63,10 +63,13 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.checking.intact import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
     from ...runtime.session import Session
+    from ..torch_file import TORCH_BACKENDS, register_torch
 
     check_truth_arguments(args)
     if args.layerwise:
         return _layerwise(args)
+    if args.backend in TORCH_BACKENDS:
+        register_torch(args.checkpoint, hyper_from(args))
     session = Session(args.model, args.backend, args.threads, args.library)
     with steps(args) as progress:
         references = _references(args, session.metadata, progress)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from ..graph.bodies import attach_bodies, inline_bodies
@@ -40,9 +41,8 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         UnsupportedModelError: The transform finds nothing to change.
     """
     model, outcome = _graph(prepared, planned.resolved, progress)
-    timed = (
-        prepared.options.speed and prepared.options.precision != "bf16" and not planned.is_neutral
-    )
+    runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
+    timed = prepared.options.speed and runs_here and not planned.is_neutral
     full = _graph(prepared, planned.neutral, progress)[0] if timed else None
     return Built(model, outcome, full)
 

@@ -1,6 +1,8 @@
 """The table of backends: what runs a model file.
 
-To add one, write a module with a class like `OrtCpuBackend` and give it a row here.
+To add one, write a module with a class like `OrtCpuBackend`, its facts on the class, and give it a
+row here. A backend that must not be imported from here (PyTorch) is handed over by
+`register_backend`.
 """
 
 from __future__ import annotations
@@ -8,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ...plugins.errors import BackendUnavailableError, NystraError
-from ..model.model_ports import TensorInfo
-from ..model.onnx_header import OnnxHeader
 
-__all__ = ["Backend", "backend_class", "backend_names"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ..model.model_ports import TensorInfo
+    from ..model.onnx_header import OnnxHeader
+
+__all__ = ["Backend", "backend_class", "backend_names", "find_backend", "register_backend"]
 
 _BACKENDS = {
     "ort-cpu": ("ort_cpu", "OrtCpuBackend"),
@@ -27,11 +31,19 @@ _BACKENDS = {
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
 
+_HANDED: dict[str, type[Backend]] = {}
+
 
 class Backend(Protocol):
     """What runs one loaded model file.
 
     Attributes:
+        device: Of the class: ``cpu`` or ``cuda``, where it computes.
+        engine: Of the class: the builder (`engines.toolkit`) of the engines that it runs, or None
+            where it takes the model file itself.
+        precisions: Of the class: the ``nystra.precision`` of the files that it computes in.
+        library_name: Of the class: the operator library that ``auto`` takes, as `library_path`
+            names it; None where it takes none.
         inputs: The graph's inputs.
         outputs: The graph's outputs.
         metadata: The file's ``metadata_props``.
@@ -39,6 +51,10 @@ class Backend(Protocol):
         library_reason: One sentence: why that library, or why none.
     """
 
+    device: ClassVar[str]
+    engine: ClassVar[str | None]
+    precisions: ClassVar[frozenset[str]]
+    library_name: ClassVar[str | None]
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     metadata: dict[str, str]
@@ -63,6 +79,33 @@ def backend_names() -> tuple[str, ...]:
     return tuple(_BACKENDS)
 
 
+def register_backend(name: str, kind: type[Backend]) -> None:
+    """Hand over a backend for this process; ``auto`` does not try it.
+
+    Raises:
+        NystraError: The name is one of the table.
+    """
+    if name in _BACKENDS or name == "auto":
+        raise NystraError(f"there is a backend {name!r} already: choose another name")
+    _HANDED[name] = kind
+
+
+def find_backend(name: str) -> type[Backend]:
+    """Return the class of a backend, whether or not it can run here.
+
+    Raises:
+        NystraError: The name is not one of nystra's.
+    """
+    if name in _HANDED:
+        return _HANDED[name]
+    if name not in _BACKENDS:
+        known = ", ".join(("auto", *_BACKENDS, *_HANDED))
+        raise NystraError(f"unknown backend {name!r}: expected one of {known}")
+    module, attribute = _BACKENDS[name]
+    kind: type[Backend] = getattr(import_module(f".{module}", __name__), attribute)
+    return kind
+
+
 def backend_class(name: str) -> tuple[str, type[Backend]]:
     """Return the name and class of a backend that can run on this machine.
 
@@ -73,21 +116,31 @@ def backend_class(name: str) -> tuple[str, type[Backend]]:
         NystraError: The name is not one of nystra's.
         BackendUnavailableError: The backend is not installed here; the message says what to do.
     """
-    if name != "auto" and name not in _BACKENDS:
-        known = ", ".join(("auto", *_BACKENDS))
-        raise NystraError(f"unknown backend {name!r}: expected one of {known}")
     reasons = []
     for candidate in _BACKENDS if name == "auto" else (name,):
-        found = _load(candidate)
-        usable, reason = found.available()
+        kind = find_backend(candidate)
+        usable, reason = kind.available()
         if usable:
-            return candidate, found
+            return candidate, kind
         reasons.append(reason)
     lead = "no backend can run here. " if name == "auto" else ""
     raise BackendUnavailableError(lead + "; ".join(dict.fromkeys(reasons)))
 
 
-def _load(name: str) -> type[Backend]:
-    module, attribute = _BACKENDS[name]
-    found: type[Backend] = getattr(import_module(f".{module}", __name__), attribute)
-    return found
+def require_precision(name: str, kind: type[Backend], path: Path, precision: str | None) -> None:
+    """Raise `BackendUnavailableError` where only other backends compute in a file's precision.
+
+    Args:
+        name: Of the backend.
+        kind: Its class.
+        path: The model file.
+        precision: What ``nystra.precision`` says, or None.
+    """
+    if precision is None or precision in kind.precisions:
+        return
+    takers = [other for other in _BACKENDS if precision in find_backend(other).precisions]
+    if takers:
+        raise BackendUnavailableError(
+            f"{path} computes in {precision}, and {name} has no arithmetic of that type: use "
+            f"--backend {' or '.join(takers)}, or export it with --precision fp16 or fp32"
+        )

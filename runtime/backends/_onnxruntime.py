@@ -29,12 +29,9 @@ _DTYPES = {
 
 
 class OnnxRuntimeBackend:
-    """onnxruntime; see `Backend` for the attributes.
+    """onnxruntime; see `Backend` for the attributes."""
 
-    Attributes:
-        library_name: The operator library that ``auto`` takes, as `library_path` names it.
-    """
-
+    engine: ClassVar[str | None] = None
     library_name: ClassVar[str] = "nystra_onnxruntime"
 
     def __init__(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from ...plugins.errors import BackendUnavailableError
 from ._onnxruntime import OnnxRuntimeBackend, installed
 
 _MISSING = "onnxruntime is not installed: pip install 'nystra[ort]'"
 
 
 class OrtCpuBackend(OnnxRuntimeBackend):
-    """onnxruntime on the CPU; see `Backend` for the attributes."""
+    """onnxruntime on the CPU, which has no bfloat16 arithmetic; see `Backend`."""
+
+    device: ClassVar[str] = "cpu"
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
 
     @staticmethod
     def available() -> tuple[bool, str]:
@@ -20,14 +22,4 @@ class OrtCpuBackend(OnnxRuntimeBackend):
         return (True, "onnxruntime is installed") if installed() else (False, _MISSING)
 
     def _providers(self, library: Path | None) -> list[Any]:
-        precision = self._header.metadata.get("nystra.precision", "")
-        if precision.startswith("bf16"):
-            takers = ["tensorrt", "tensorrt-rtx"]
-            if precision == "bf16":
-                takers.insert(0, "ort-cuda")
-            raise BackendUnavailableError(
-                f"{self._path} computes in bfloat16 ({precision}), and onnxruntime's CPU has no "
-                f"arithmetic of that type: use --backend {' or '.join(takers)}, or export it "
-                "with --precision fp16 or fp32"
-            )
         return ["CPUExecutionProvider"]

@@ -39,6 +39,8 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         needs: What to install where the provider cannot be loaded.
     """
 
+    device: ClassVar[str] = "cuda"
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "bf16"})
     library_name: ClassVar[str] = CUDA_LIBRARY
     name: ClassVar[str] = "ort-cuda"
     provider: ClassVar[str] = "CUDAExecutionProvider"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
-from ..engines.model import EngineModel
+from ..engines.model import LIBRARY, EngineModel
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 from ._cuda import Driver
@@ -119,7 +119,10 @@ class TensorrtBackend:
     other shapes each, a run uses the newest that takes its shapes; one is loaded at a time.
     """
 
-    builder: ClassVar[str] = toolkit.TENSORRT
+    device: ClassVar[str] = "cuda"
+    engine: ClassVar[str] = toolkit.TENSORRT
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "bf16", "bf16-tensorrt"})
+    library_name: ClassVar[str] = LIBRARY
 
     def __init__(
         self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
@@ -143,7 +146,7 @@ class TensorrtBackend:
         self.library = model.library
         self.library_reason = model.library_reason
         self.metadata = dict(header.metadata)
-        self._toolkit = toolkit.load(self.builder)
+        self._toolkit = toolkit.load(self.engine)
         self._engines = engines_for(model, self._toolkit)
         wanted, driver = graphs_wanted(), Driver()
         driver.activate()
@@ -165,13 +168,13 @@ class TensorrtBackend:
     def available(cls) -> tuple[bool, str]:
         """Return whether the builder and a GPU are here, and a sentence that says so."""
         try:
-            toolkit.require(cls.builder)
+            toolkit.require(cls.engine)
         except BackendUnavailableError as error:
             return False, str(error)
         device = toolkit.find_device()
         if isinstance(device, str):
-            return False, f"{cls.builder} runs on an NVIDIA GPU: {device}"
-        return True, f"{cls.builder} on {device.name}"
+            return False, f"{cls.engine} runs on an NVIDIA GPU: {device}"
+        return True, f"{cls.engine} on {device.name}"
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Run the model once; calls from several threads wait for each other.
@@ -251,7 +254,7 @@ class TensorrtBackend:
             buffer, size = held.buffers[one.name], self._size(one)
             held.driver.to_device(buffer.device, buffer.pinned, size, held.stream)
         if not held.context.execute_async_v3(held.stream):
-            raise NystraError(f"{self.builder} could not run the engine: see its log above")
+            raise NystraError(f"{self.engine} could not run the engine: see its log above")
         for one in self.outputs:
             buffer, size = held.buffers[one.name], self._size(one)
             held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)
@@ -278,7 +281,7 @@ class TensorrtBackend:
         held.engine = held.runtime.deserialize_cuda_engine(path.read_bytes())
         held.context = None if held.engine is None else held.engine.create_execution_context()
         if held.context is None:
-            raise NystraError(f"{self.builder} {self._toolkit.version} cannot load the engine")
+            raise NystraError(f"{self.engine} {self._toolkit.version} cannot load the engine")
         held.loaded = engine
 
     def _names(self) -> list[str]:

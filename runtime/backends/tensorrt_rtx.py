@@ -11,4 +11,4 @@ from .tensorrt import TensorrtBackend
 class TensorrtRtxBackend(TensorrtBackend):
     """TensorRT-RTX on the first GPU; see `Backend` for the attributes."""
 
-    builder: ClassVar[str] = toolkit.RTX
+    engine: ClassVar[str] = toolkit.RTX

@@ -23,6 +23,12 @@ class TensorInfo:
     shape: tuple[int | str | None, ...]
     dtype: str
 
+    @classmethod
+    def of(cls, port: Port) -> TensorInfo:
+        """Return the tensor of a port, its free axes by their names."""
+        lengths = (port.lengths.get(axis, port.size_name(axis)) for axis in port.axes)
+        return cls(port.name, tuple(lengths), port.dtype)
+
 
 def input_ports(tensors: Sequence[TensorInfo], listed: Mapping[str, Port]) -> tuple[Port, ...]:
     """Return the ports of a graph's inputs.

@@ -16,13 +16,19 @@ from typing import Any
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import Size, size_text
-from ..backends import backend_names
+from ..backends import find_backend
 from ..model.onnx_header import read_onnx_header
 from .child import Child, ChildError
 from .rows import Row
 
 LIBRARY_BACKEND = "ort-cpu-library"
 """The name under which ``ort-cpu`` runs with the operator library; plain it runs the bodies."""
+
+_ON_CPU: dict[str, tuple[str, str | None]] = {
+    "ort-cpu": ("ort-cpu", None),
+    LIBRARY_BACKEND: ("ort-cpu", "auto"),
+}
+"""Name in a benchmark -> backend and library, where both ways are timed."""
 
 LEAST_RUNS = 3
 """Timed runs of a configuration, however long one takes."""
@@ -54,23 +60,21 @@ def session_configuration(
 
     Args:
         model: A model file.
-        backend: A name of the runtime's table, or `LIBRARY_BACKEND`.
+        backend: A name of the runtime's backends, or `LIBRARY_BACKEND`.
         threads: As in `Session`.
 
     Raises:
         NystraError: The name is unknown, or the model is missing or not ONNX.
     """
-    known = (*backend_names(), LIBRARY_BACKEND)
-    if backend not in known:
-        raise NystraError(f"unknown backend {backend!r}: expected one of {', '.join(known)}")
+    name, library = _ON_CPU.get(backend, (backend, "auto"))
+    kind = find_backend(name)
     read_onnx_header(model)
-    library = backend == LIBRARY_BACKEND
     request = {
         "model": str(Path(model).absolute()),
-        "backend": "ort-cpu" if library else backend,
-        "library": None if backend == "ort-cpu" else "auto",
-        "needs_library": library,
-        "device": not backend.startswith("ort-cpu"),
+        "backend": name,
+        "library": library,
+        "needs_library": backend == LIBRARY_BACKEND,
+        "device": kind.device != "cpu",
         "threads": threads,
     }
     return Configuration(str(model), backend, WORKER, request)
