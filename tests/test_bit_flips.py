@@ -10,7 +10,7 @@ import onnx
 import pytest
 from safetensors.torch import save_file
 
-from nystra.export.cli import export_main
+from nystra.export.cli import export_main, main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.checking.intact import find_changes
@@ -135,3 +135,19 @@ def test_the_metadata_of_an_export_are_recorded(exported: Path) -> None:
         assert any(f"entry {key} is" in text for text in find_changes(session, references)), key
         session.metadata.clear()
         session.metadata.update(kept)
+
+
+def test_metadata_are_held_against_the_checkpoint(
+    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "copy.onnx"
+    checkpoint = str(exported.with_suffix(".safetensors"))
+    path.write_bytes(exported.read_bytes())
+    assert main(["validate", str(path), "--checkpoint", checkpoint]) == 0
+    model = onnx.load(str(path))
+    for entry in model.metadata_props:
+        if entry.key == "nystra.tiling":
+            entry.value = "internal"
+    onnx.save(model, str(path))
+    assert main(["validate", str(path), "--checkpoint", checkpoint]) == 1
+    assert "nystra.tiling is 'internal', recorded was" in capsys.readouterr().err

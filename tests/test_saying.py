@@ -60,3 +60,15 @@ def test_input_of_another_byte_order_is_the_same_input(tmp_path: Path) -> None:
                 session(other), session(image.astype(np.float16).astype(np.float32))
             )
         np.testing.assert_array_equal(session(image.astype(f"{order}f4")), expected)
+
+
+@pytest.mark.parametrize("plan", ["[]", "5", '{"sites": 3}', "{", "[" * 99])
+def test_a_plan_that_is_none_is_one_line(
+    plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = nystra_metadata(**{"nystra.attention": plan})
+    model = save_upscaler(tmp_path / "m.onnx", metadata=metadata)
+    assert main(["inspect", str(model)]) == 2
+    said = capsys.readouterr().err
+    assert "the metadata entry nystra.attention is no" in said
+    assert said.count("\n") == 1

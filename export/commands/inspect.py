@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import BackendUnavailableError
+from ...plugins.errors import BackendUnavailableError, NystraError
+from ...plugins.strict_json import parse_json
 from .common import (
     add_checkpoint_arguments,
     add_output_arguments,
@@ -113,7 +113,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
         if precision in find_backend("ort-cpu").precisions:
             raise
         reason = str(error)  # the file can be looked at where it cannot run
-    sites = json.loads(metadata.get("nystra.attention", "{}")).get("sites", {})
+    sites = _sites(metadata.get("nystra.attention", "{}"))
     nodes = _nodes(args.file, sites)
     if args.json:
         print_json(
@@ -135,6 +135,16 @@ def _inspect_model(args: argparse.Namespace) -> int:
     else:
         say("no nystra nodes: plain ONNX")
     return 0
+
+
+def _sites(text: str) -> dict[str, Any]:
+    """Return what the plan in a model's metadata says of each site."""
+    where = "the metadata entry nystra.attention"
+    plan = parse_json(text, where)
+    sites = plan.get("sites", {}) if isinstance(plan, dict) else None
+    if not isinstance(sites, dict):
+        raise NystraError(f"{where} is no plan: export the model again")
+    return sites
 
 
 def _nodes(path: Path, sites: dict[str, Any]) -> list[tuple[str, str]]:

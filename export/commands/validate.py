@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _layerwise(args: argparse.Namespace) -> int:
 
 
 def _references(args: argparse.Namespace, metadata: dict[str, str], progress: Any) -> Any:
-    from ...runtime.model.references import read_references
+    from ...runtime.model.references import RECORDED_METADATA, read_references
 
     if args.checkpoint is None:
         return read_references(args.references or args.model.with_suffix(".npz"))
@@ -135,6 +136,7 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
     from ...runtime.model.onnx_inputs import read_facts
     from ..attention.plan import decode_plan
     from ..attention.site import resolve
+    from ..graph.metadata import metadata as metadata_of
     from ..pictures import validation_feeds
     from ..references import record_references
     from ..stages.preparing import load_for
@@ -160,7 +162,9 @@ def _references(args: argparse.Namespace, metadata: dict[str, str], progress: An
             f"{args.model} says nystra.precision {metadata['nystra.precision']!r}; known are "
             f"{', '.join(TRANSFORMS)}: export it again"
         )
-    return record_references(loaded.network, resolved, feeds, transform, progress)
+    references = record_references(loaded.network, resolved, feeds, transform, progress)
+    stated = metadata | metadata_of(loaded.facts, {})
+    return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
