@@ -44,6 +44,11 @@ def _large(case: Case) -> bool:
     return case.operator == "NystraPatchMatch" and np.prod(case.output_shapes()[0]) > SMALL
 
 
+def gpu_types(case: Case) -> tuple[str, ...]:
+    """The types of a GPU's kernels: bfloat16 too, where the reference can judge it."""
+    return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
+
+
 def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
 
@@ -58,8 +63,8 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
         return () if case.operator == "NystraPatchMatch" else types
     if _large(case):
         return case.dtypes[:1] if build == "plain" else ()
-    if build == "plain":  # bfloat16 where the reference can judge it
-        return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
+    if build == "plain":
+        return gpu_types(case)
     one_type = (build == "race" and not tensor) or case.operator == "NystraPatchMatch"
     return case.dtypes[:1] if one_type else case.dtypes
 

@@ -4,7 +4,7 @@
 # PATH, else /usr/local/cuda. Nothing here needs a GPU.
 set(NYSTRA_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc works), ON (else an error) or OFF")
 set_property(CACHE NYSTRA_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(NYSTRA_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120
+set(NYSTRA_CUDA_ARCHITECTURES 75-real 80-real 86-real 87-real 89-real 90-real 100-real 110-real 120
   CACHE STRING "GPU architectures the CUDA kernels are built for; the last also as PTX, for newer ones")
 
 if(NYSTRA_CUDA STREQUAL OFF)

@@ -1,5 +1,7 @@
 #include "plugin.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstring>
 #include <exception>
 
@@ -50,15 +52,25 @@ std::vector<Dims> shapes(const DynamicPluginTensorDesc* tensors, int32_t n,
 
 }  // namespace
 
+std::string launch_refusal() {
+  constexpr int kMajor = CUDART_VERSION / 1000;
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    return "there is no NVIDIA driver";
+  if (driver / 1000 < kMajor)
+    return "the driver is of CUDA " + std::to_string(driver / 1000) + "." +
+           std::to_string(driver % 1000 / 10) + ", this library needs one of CUDA " +
+           std::to_string(kMajor) + " or newer";
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return "there is no device";
+  return "the library has no code for this device's architecture, or the device failed before";
+}
+
 void require_ok(Status status) {
   switch (status) {
     case Status::kOk: return;
     case Status::kNoScratch: throw Refusal("the call needs a workspace and got none");
     case Status::kUnsupported: throw Refusal("sizes beyond what the kernel was made for");
-    case Status::kLaunch:
-      throw Refusal(
-          "CUDA refused to launch the kernel: no device, or none of the architectures this library "
-          "has");
+    case Status::kLaunch: throw Refusal("CUDA refused to launch the kernel: " + launch_refusal());
   }
 }
 
@@ -157,6 +169,8 @@ int32_t Plugin::configurePlugin(const DynamicPluginTensorDesc* in, int32_t input
   return guarded<int32_t>(description_.name, "", -1, [&] {
     check_counts(inputs, outputs);
     operator_->check(shapes(in, inputs, &DynamicPluginTensorDesc::opt).data());
+    // TensorRT's largest shapes are bounds, maybe no multiples of a window: only limits count.
+    operator_->workspace(shapes(in, inputs, &DynamicPluginTensorDesc::max).data());
     return 0;
   });
 }

@@ -26,6 +26,9 @@ struct Call {
   cudaStream_t stream;
 };
 
+// Why CUDA takes no kernel of this library, in words.
+std::string launch_refusal();
+
 // Throws Refusal where a kernel could not be put on the stream.
 void require_ok(Status status);
 
@@ -55,7 +58,7 @@ class Operator {
 
   virtual void output_shapes(const DimsExprs* in, const Sizes& sizes, DimsExprs* out) const = 0;
 
-  // Bytes of workspace for inputs up to these shapes.
+  // Bytes of workspace for inputs up to these shapes; a refusal where they are beyond its limits.
   virtual size_t workspace(const Dims* in) const = 0;
 
   // Puts the work on the call's stream; never allocates or waits. Shapes were checked.

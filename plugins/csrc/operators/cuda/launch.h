@@ -1,6 +1,6 @@
-// The operators on a CUDA device: bytes of workspace(operator, shapes of the inputs), and
-// launch(operator, its tensors, workspace, stream), which allocates nothing and does not wait. One
-// file each.
+// The operators on a CUDA device: bytes of workspace(operator, shapes of the inputs), which throws
+// Refusal where the kernel is not made for them, and launch(operator, its tensors, workspace,
+// stream), which allocates nothing and does not wait. One file each.
 #pragma once
 
 #include "kernels/cuda/kernels_cuda.h"

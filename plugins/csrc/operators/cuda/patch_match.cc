@@ -3,7 +3,13 @@
 namespace nystra::cuda {
 
 size_t workspace(const PatchMatch& op, const Shape* in) {
-  return patch_match_workspace(op.params(in), in[0][0]);
+  const Shape &query = in[0], &key = in[1];
+  const size_t bytes = patch_match_workspace(op.params(in), query[0]);
+  if (bytes == 0 && !query.empty())
+    throw Refusal("input query is " + text(query) + ", key " + text(key) +
+                  "; expected fewer than " + std::to_string(kMaxPixels) +
+                  " pixels a map, 2^31 in all, and at least one key");
+  return bytes;
 }
 
 Status launch(const PatchMatch& op, const Tensors& t, void* workspace, Stream stream) {

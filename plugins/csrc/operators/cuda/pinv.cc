@@ -3,6 +3,7 @@
 namespace nystra::cuda {
 
 size_t workspace(const Pinv& op, const Shape* in) {
+  op.check(in);
   return pinv_workspace(op.params(in), op.batch_init());
 }
 

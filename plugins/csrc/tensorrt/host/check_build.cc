@@ -147,6 +147,26 @@ void check_bad_shapes(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Rep
   }
 }
 
+// A profile whose best shapes are good and whose largest ones are not: the workspace, which is made
+// for the largest, could not be given.
+void check_bad_largest(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report& report) {
+  for (const BadShapes& row : bad_largest()) {
+    if (row.name != e.name) continue;
+    std::vector<DynamicPluginTensorDesc> in = described(e.shapes, e.inputs),
+                                         largest = described(row.shapes, e.inputs);
+    const std::vector<DynamicPluginTensorDesc> out = described(e.output_shapes, e.outputs);
+    for (size_t i = 0; i < in.size(); ++i) in[i].max = largest[i].max;
+    bool refused = false;
+    const std::string said = words([&] {
+      refused = plugin.configurePlugin(in.data(), int32_t(in.size()), out.data(),
+                                       int32_t(out.size())) != 0;
+    });
+    report.check(refused && said.find(row.expected) != std::string::npos,
+                 e.name + ": configurePlugin says of the largest shapes \"" + row.expected +
+                     "\"; it said: " + said);
+  }
+}
+
 // A workspace for the largest shapes serves the smaller ones.
 void check_workspace(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report& report) {
   const std::vector<DynamicPluginTensorDesc> out = described(e.output_shapes, e.outputs);
@@ -181,6 +201,7 @@ void check_build(nvinfer1::IPluginCreatorV3One& creator, const Example& e, Repor
   check_formats(*built, e, report);
   check_shapes(*built, e, report);
   check_bad_shapes(*built, e, report);
+  check_bad_largest(*built, e, report);
   const std::vector<DynamicPluginTensorDesc> in = described(e.shapes, e.inputs),
                                              out = described(e.output_shapes, e.outputs);
   report.check(

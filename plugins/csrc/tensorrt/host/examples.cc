@@ -142,6 +142,18 @@ std::vector<BadShapes> make_bad_shapes() {
   return rows;
 }
 
+std::vector<BadShapes> make_bad_largest() {
+  const std::vector<Shape> good = example("NystraPatchMatch").shapes;
+  std::vector<Shape> query = good, key = good, batch = good;
+  query[0] = {2, 4, 4096, 4096};
+  key[1] = {2, 4, 4096, 4096};
+  batch[0] = {2000, 4, 1024, 1049};
+  return {{"NystraPinv", {{3, 129, 129}}, "expected m from 1 to 128"},
+          {"NystraPatchMatch", query, "input query is (2, 4, 4096, 4096), key"},
+          {"NystraPatchMatch", key, "key (2, 4, 4096, 4096); expected fewer than 16777216"},
+          {"NystraPatchMatch", batch, "2^31 in all"}};
+}
+
 }  // namespace
 
 const std::vector<Example>& examples() {
@@ -156,6 +168,11 @@ const std::vector<BadFields>& bad_fields() {
 
 const std::vector<BadShapes>& bad_shapes() {
   static const std::vector<BadShapes> all = make_bad_shapes();
+  return all;
+}
+
+const std::vector<BadShapes>& bad_largest() {
+  static const std::vector<BadShapes> all = make_bad_largest();
   return all;
 }
 

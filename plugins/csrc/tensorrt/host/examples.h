@@ -37,6 +37,7 @@ struct BadShapes {
 const std::vector<Example>& examples();
 const std::vector<BadFields>& bad_fields();
 const std::vector<BadShapes>& bad_shapes();
+const std::vector<BadShapes>& bad_largest();  // of a profile
 
 const Example& example(const std::string& name);
 
