@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "plugins" / "csrc" / "kernels" / "cuda"
-ARCHITECTURES = "75,80,86,89,90,100,120"
+ARCHITECTURES = "75,80,86,87,89,90,100,110,120"
 REGISTERS = 65536
 """Of a multiprocessor, on every architecture."""
-THREADS = {75: 1024, 86: 1536, 89: 1536, 120: 1536}
+THREADS = {75: 1024, 86: 1536, 87: 1536, 89: 1536, 110: 1536, 120: 1536}
 """Of a multiprocessor; others have 2048."""
-BLOCK_THREADS = {"patch_match_list_kernel": 256}
+BLOCK_THREADS = {f"patch_match_{name}_kernel": 256 for name in ("chunk", "scan", "list")}
 """Of a block; other kernels have 128."""
 
 WAYS = ("workspace", "shared", "tensor cores")

@@ -23,24 +23,21 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   SharedMemory shared(memory);
   Row<kSquares> row(s, shared);
   row.clear();
-  if (row.searches) {
-    const int64_t keys = row.keys();
-    const int width = s.key.width, count = s.count[row.image];
-    const int32_t* const given =
-        start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
-    for (int i = 0; i < s.neighbors; ++i) {
-      const int key = given[i * neighbour_step];
-      if (key >= 0 && key < keys) row.offer(key / width, key % width);
-    }
-    for (int i = 0; i < s.neighbors; ++i) {
-      const int low = int(int64_t(i) * count / s.neighbors),
-                high = int(int64_t(i + 1) * count / s.neighbors);
-      if (high <= low) continue;
-      const int place = low + draw(row.y, row.x, i, s.seed) % (high - low);
-      const int key = s.list == nullptr ? place : s.list[row.image * keys + place];
-      row.offer(key / width, key % width);
-    }
-  }
+  const int64_t keys = row.keys();
+  const int count = row.searches ? s.count[row.image] : 0;
+  const int32_t* const given =
+      start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
+  row.offer_all(s.neighbors, [&](int i) {
+    const int key = row.searches ? given[i * neighbour_step] : -1;
+    return key < keys ? key : -1;
+  });
+  row.offer_all(s.neighbors, [&](int i) {
+    const int low = int(int64_t(i) * count / s.neighbors),
+              high = int(int64_t(i + 1) * count / s.neighbors);
+    if (high <= low) return -1;
+    const int place = low + draw(row.y, row.x, i, s.seed) % (high - low);
+    return s.list == nullptr ? place : s.list[row.image * keys + place];
+  });
   row.store_row();
 }
 
@@ -52,17 +49,18 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   SharedMemory shared(memory);
   Row<kSquares> row(s, shared);
   row.load_row();
-  for (int direction = 0; direction < 4 && row.searches; ++direction) {
+  for (int direction = 0; direction < 4; ++direction) {
     const int sign = direction % 2 == 0 ? -step : step;
     const int dy = direction < 2 ? sign : 0, dx = direction < 2 ? 0 : sign;
     const int y = row.y + dy, x = row.x + dx;
-    if (y < 0 || y >= s.query.height || x < 0 || x >= s.query.width) continue;
-    for (int i = 0; i < s.neighbors; ++i) {
-      const int key = row.entry(i, y, x);
-      if (key < 0) break;  // empty entries are last
+    const bool reached =
+        row.searches && y >= 0 && y < s.query.height && x >= 0 && x < s.query.width;
+    row.offer_all(s.neighbors, [&](int i) {
+      const int key = reached ? row.entry(i, y, x) : -1;
       const int v = key / s.key.width - dy, u = key % s.key.width - dx;
-      if (v >= 0 && v < s.key.height && u >= 0 && u < s.key.width) row.offer(v, u);
-    }
+      const bool inside = v >= 0 && v < s.key.height && u >= 0 && u < s.key.width;
+      return key >= 0 && inside ? v * s.key.width + u : -1;
+    });
   }
   row.store_row();
 }
@@ -80,18 +78,19 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   SharedMemory shared(memory);
   Row<kSquares> row(s, shared);
   row.load_row();
-  int radius = max(s.key.height, s.key.width);
-  for (int level = 0; level < levels && row.searches; ++level, radius /= 2) {
+  row.offer_all(levels, [&](int level) {
+    if (!row.searches) return -1;
+    const int radius = max(s.key.height, s.key.width) >> level;
     int centre = row.entry((level + iteration) % s.neighbors, row.y, row.x);
     if (centre < 0) centre = row.entry(0, row.y, row.x);
-    if (centre < 0) break;
+    if (centre < 0) return -1;
     const int n = s.neighbors + 2 * (iteration * levels + level);
     const int v =
         draw_near(centre / s.key.width, radius, s.key.height, draw(row.y, row.x, n, s.seed));
     const int u =
         draw_near(centre % s.key.width, radius, s.key.width, draw(row.y, row.x, n + 1, s.seed));
-    row.offer(v, u);
-  }
+    return v * s.key.width + u;
+  });
   row.store_row();
 }
 
@@ -104,12 +103,16 @@ __global__ void __launch_bounds__(kMapThreads)
   score[at] = from_float<T>(field.score[at]);
 }
 
+int key_chunks(const PatchMatchParams& p) {
+  return int((p.key_height * p.key_width + kChunkKeys - 1) / kChunkKeys);
+}
+
 // The arrays of a workspace.
 struct Arrays {
   PaddedMap query, key;
   Field fields[2];
   uint8_t *searching, *allowed;
-  int *list, *count;
+  int *list, *before, *count;
   float *query_norms, *key_norms;
 
   template <class Memory>
@@ -127,6 +130,7 @@ struct Arrays {
     searching = memory.template take<uint8_t>(pixels);
     allowed = memory.template take<uint8_t>(keys);
     list = memory.template take<int>(p.masked ? keys : 0);
+    before = memory.template take<int>(p.masked ? batch * key_chunks(p) : 0);
     count = memory.template take<int>(batch);
     query_norms = memory.template take<float>(p.metric == kCosine ? pixels : 0);
     key_norms = memory.template take<float>(p.metric == kCosine ? keys : 0);
@@ -175,11 +179,18 @@ void prepare(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
                  steps(maps.query_mask_steps), batch, a.query.height, a.query.width, a.searching);
   queue.for_each(patch_match_flag_kernel<T>, all_keys, static_cast<const T*>(maps.key_mask),
                  steps(maps.key_mask_steps), batch, a.key.height, a.key.width, a.allowed);
-  if (p.masked)
-    queue.run(patch_match_list_kernel, batch, kListThreads,
-              kListThreads / kWarp * int64_t(sizeof(int)), a.allowed, keys, a.list, a.count);
-  else
+  if (p.masked) {
+    const int chunks = key_chunks(p);
+    const int64_t shared = kListThreads / kWarp * int64_t(sizeof(int)),
+                  all = batch * int64_t(chunks);
+    queue.run(patch_match_chunk_kernel, all, kListThreads, shared, a.allowed, keys, chunks,
+              a.before);
+    queue.run(patch_match_scan_kernel, batch, kListThreads, shared, a.before, chunks, a.count);
+    queue.run(patch_match_list_kernel, all, kListThreads, shared, a.allowed, keys, chunks, a.before,
+              a.list);
+  } else {
     queue.for_each(patch_match_count_kernel, batch, a.allowed, keys, batch, a.count);
+  }
   if (p.metric == kCosine) {
     queue.for_each(patch_match_norm_kernel, pixels, a.query, batch, a.query_norms);
     queue.for_each(patch_match_norm_kernel, all_keys, a.key, batch, a.key_norms);

@@ -8,6 +8,7 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kMapThreads = 128, kListThreads = 256;
+constexpr int kThreadKeys = 16, kChunkKeys = kThreadKeys * kListThreads;  // of a list
 
 // A map: floats, channels last (padded with zeros to a multiple of 4), borders repeated `radius`
 // times; so the patch at a pixel is a box of the padded map that begins at the same coordinates.
@@ -66,32 +67,86 @@ __global__ void __launch_bounds__(kMapThreads)
   flags[at] = to_float(value) > 0.0f ? 1 : 0;
 }
 
-// The allowed keys of an image in ascending order, and their number. A block does an image.
+// The sum of the values of the threads before this one; total: of all threads of the block.
+__device__ __forceinline__ int block_scan(int value, int* warps, int& total) {
+  constexpr int kWarps = kListThreads / kWarp;
+  const int thread = int(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  int sum = value;
+#pragma unroll
+  for (int by = 1; by < kWarp; by *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, sum, by);
+    if (lane >= by) sum += other;
+  }
+  if (lane == kWarp - 1) warps[warp] = sum;
+  __syncthreads();
+  int before = sum - value;
+  total = 0;
+  for (int i = 0; i < kWarps; ++i) {
+    if (i < warp) before += warps[i];
+    total += warps[i];
+  }
+  __syncthreads();  // the sums are free
+  return before;
+}
+
+// A thread's part of a chunk of an image's keys.
+struct KeyPart {
+  int64_t first_of_image;
+  int first;
+  unsigned allowed;  // a bit a key
+
+  __device__ KeyPart(const uint8_t* flags, int keys, int chunks) {
+    first_of_image = int64_t(blockIdx.x) / chunks * keys;
+    first = int(blockIdx.x) % chunks * kChunkKeys + int(threadIdx.x) * kThreadKeys;
+    allowed = 0;
+#pragma unroll
+    for (int i = 0; i < kThreadKeys; ++i)
+      if (first + i < keys && flags[first_of_image + first + i] != 0) allowed |= 1u << i;
+  }
+};
+
+// The number of allowed keys of each chunk. A block does a chunk.
 __global__ void __launch_bounds__(kListThreads)
-    patch_match_list_kernel(const uint8_t* flags, int keys, int* list, int* count) {
+    patch_match_chunk_kernel(const uint8_t* flags, int keys, int chunks, int* counts) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  constexpr int kWarps = kListThreads / kWarp;
-  int* const warps = shared.take<int>(kWarps);  // keys in each warp's part
-  const int thread = int(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  flags += int64_t(blockIdx.x) * keys;
-  list += int64_t(blockIdx.x) * keys;
+  int* const warps = shared.take<int>(kListThreads / kWarp);
+  int total;
+  block_scan(__popc(KeyPart(flags, keys, chunks).allowed), warps, total);
+  if (threadIdx.x == 0) counts[blockIdx.x] = total;
+}
+
+// Makes of the numbers of an image's chunks what is before each, and their sum. A block an image.
+__global__ void __launch_bounds__(kListThreads)
+    patch_match_scan_kernel(int* counts, int chunks, int* count) {
+  DYNAMIC_SHARED(memory);
+  SharedMemory shared(memory);
+  int* const warps = shared.take<int>(kListThreads / kWarp);
+  counts += int64_t(blockIdx.x) * chunks;
   int before = 0;
-  for (int first = 0; first < keys; first += kListThreads) {
-    const int key = first + thread;
-    const bool allowed = key < keys && flags[key] != 0;
-    const unsigned lanes = __ballot_sync(kAllLanes, allowed);
-    if (lane == 0) warps[warp] = __popc(lanes);
-    __syncthreads();
-    int place = before + __popc(lanes & ((1u << lane) - 1u));
-    for (int i = 0; i < kWarps; ++i) {
-      if (i < warp) place += warps[i];
-      before += warps[i];
-    }
-    if (allowed) list[place] = key;
-    __syncthreads();  // the counts are free
+  for (int first = 0; first < chunks; first += kListThreads) {
+    const int chunk = first + int(threadIdx.x);
+    int total;
+    const int place = block_scan(chunk < chunks ? counts[chunk] : 0, warps, total);
+    if (chunk < chunks) counts[chunk] = before + place;
+    before += total;
   }
-  if (thread == 0) count[blockIdx.x] = before;
+  if (threadIdx.x == 0) count[blockIdx.x] = before;
+}
+
+// The allowed keys of each image in ascending order. A block does a chunk.
+__global__ void __launch_bounds__(kListThreads)
+    patch_match_list_kernel(const uint8_t* flags, int keys, int chunks, const int* before,
+                            int* list) {
+  DYNAMIC_SHARED(memory);
+  SharedMemory shared(memory);
+  int* const warps = shared.take<int>(kListThreads / kWarp);
+  const KeyPart part(flags, keys, chunks);
+  int total;
+  int place = before[blockIdx.x] + block_scan(__popc(part.allowed), warps, total);
+#pragma unroll
+  for (int i = 0; i < kThreadKeys; ++i)
+    if (part.allowed >> i & 1u) list[part.first_of_image + place++] = part.first + i;
 }
 
 // The number of keys where all of an image's are allowed or none is.

@@ -12,6 +12,8 @@ constexpr int kLanes = 8;               // of a pixel
 constexpr int kTile = 4;                // pixels along each side of a block's tile
 constexpr int kPixels = kTile * kTile;  // of a block
 constexpr int kSearchThreads = kPixels * kLanes;
+constexpr int kTogether = 3;       // keys that are scored together
+constexpr int kPacks = 4;          // loads of a key that a lane has in flight
 constexpr int kNone = 0x7fffffff;  // an empty entry, after every key; -1 in a field
 
 struct Field {
@@ -52,7 +54,7 @@ __device__ __forceinline__ bool better(float score, int index, float other_score
   return score > other_score || (score == other_score && index < other_index);
 }
 
-// One pixel's row, and how candidates get into it. All 8 lanes of the pixel call everything.
+// One pixel's row, and how candidates get into it. All lanes of the warp call everything.
 template <bool kSquares>
 class Row {
  public:
@@ -79,7 +81,7 @@ class Row {
 
   __device__ void clear() {
     for (int i = lane_; i < s_.neighbors; i += kLanes) index_[i] = kNone, score_[i] = -INFINITY;
-    __syncwarp(lanes_);
+    __syncwarp();
   }
 
   // Entry i of the field before the pass, of this pixel or another one of the image.
@@ -95,7 +97,7 @@ class Row {
       index_[i] = index < 0 ? kNone : index;
       score_[i] = s_.from.score[at];
     }
-    __syncwarp(lanes_);
+    __syncwarp();
   }
 
   __device__ void store_row() const {
@@ -106,26 +108,16 @@ class Row {
     }
   }
 
-  // Merges the key at (v, u), which must be in the map.
-  __device__ void offer(int v, int u) {
-    const int key = v * s_.key.width + u, last = s_.neighbors - 1;
-    if (s_.allowed[image * keys() + key] == 0) return;
-    bool known = false;
-    for (int i = lane_; i < s_.neighbors; i += kLanes) known = known || index_[i] == key;
-    if (__any_sync(lanes_, known)) return;
-    const float score = score_of(v, u, key, score_[last]);
-    const bool taken = better(score, key, score_[last], index_[last]);
-    __syncwarp(lanes_);  // the row was read
-    if (taken && lane_ == 0) {
-      int i = last;
-      for (; i > 0 && better(score, key, score_[i - 1], index_[i - 1]); --i) {
-        index_[i] = index_[i - 1];
-        score_[i] = score_[i - 1];
-      }
-      index_[i] = key;
-      score_[i] = score;
+  // Merges the keys next(0) ... next(count - 1), of which -1 is none; others must be in the map.
+  // All lanes of the warp come here together, with the same count.
+  template <class F>
+  __device__ void offer_all(int count, const F& next) {
+    for (int first = 0; first < count; first += kTogether) {
+      int keys[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) keys[i] = first + i < count ? next(first + i) : -1;
+      offer(keys);
     }
-    __syncwarp(lanes_);
   }
 
   __device__ int64_t keys() const { return int64_t(s_.key.height) * s_.key.width; }
@@ -135,34 +127,118 @@ class Row {
 
   __device__ float sum_lanes(float v) const {
 #pragma unroll
-    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) v += __shfl_xor_sync(lanes_, v, lanes);
+    for (int lanes = kLanes / 2; lanes > 0; lanes /= 2)
+      v += __shfl_xor_sync(kAllLanes, v, lanes, kLanes);
     return v;
   }
 
-  // The score of a key; with squares anything below `worst` where it certainly is: sums of squares
-  // only grow, in floating point too.
-  __device__ float score_of(int v, int u, int key, float worst) const {
-    const float *query = patch_, *other = s_.key.patch(image, v, u);
+  // Whether the key is in the row.
+  __device__ bool known(int key) const {
+    bool here = false;
+    for (int first = 0; first < s_.neighbors; first += kLanes)
+      here = here || (first + lane_ < s_.neighbors && index_[first + lane_] == key);
+    return (__ballot_sync(kAllLanes, here) & lanes_) != 0;
+  }
+
+  __device__ void offer(const int (&keys)[kTogether]) {
+    bool wanted[kTogether], any = false;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const bool old = known(keys[i]);
+      wanted[i] = keys[i] >= 0 && !old && s_.allowed[image * this->keys() + keys[i]] != 0;
+      any = any || wanted[i];
+    }
+    if (!__any_sync(kAllLanes, any)) return;
+    const int last = s_.neighbors - 1;
+    float scores[kTogether];
+    score(keys, wanted, score_[last], scores);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const bool old = known(keys[i]);  // one of those before it, perhaps
+      const bool taken =
+          wanted[i] && !old && better(scores[i], keys[i], score_[last], index_[last]);
+      __syncwarp();  // the row was read
+      if (taken && lane_ == 0) insert(keys[i], scores[i]);
+      __syncwarp();
+    }
+  }
+
+  // Puts a key that is better than the last into its place.
+  __device__ void insert(int key, float score) {
+    int i = s_.neighbors - 1;
+    for (; i > 0 && better(score, key, score_[i - 1], index_[i - 1]); --i) {
+      index_[i] = index_[i - 1];
+      score_[i] = score_[i - 1];
+    }
+    index_[i] = key;
+    score_[i] = score;
+  }
+
+  // The scores of the wanted keys; with squares -infinity where a score is certainly below `worst`:
+  // sums of squares only grow, in floating point too. The warp takes one path: what a pixel does
+  // not want, or no longer, is not loaded.
+  __device__ void score(const int (&keys)[kTogether], const bool (&wanted)[kTogether], float worst,
+                        float (&scores)[kTogether]) const {
+    const float *query = patch_, *others[kTogether];
+    bool going[kTogether], any = false;
+    float sums[kTogether] = {}, totals[kTogether] = {};
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      const int key = wanted[k] ? keys[k] : 0;
+      others[k] = s_.key.patch(image, key / s_.key.width, key % s_.key.width);
+      going[k] = wanted[k];
+      any = any || wanted[k];
+    }
     const int floats = s_.patch * s_.query.step;
-    float sum = 0.0f;
-    for (int i = 0; i < s_.patch; ++i, query += s_.query.row(), other += s_.key.row()) {
-#pragma unroll 4
-      for (int j = 4 * lane_; j < floats; j += 4 * kLanes) {
-        float a[4], b[4];
-        load(query + j, a);
-        load(other + j, b);
+    for (int i = 0; i < s_.patch; ++i, query += s_.query.row()) {
+      for (int first = 0; first < floats; first += 4 * kLanes * kPacks)
+        add_packs(query, others, going, any, first + 4 * lane_, floats, sums);
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) others[k] += s_.key.row();
+      if constexpr (kSquares) {
+        any = false;
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) {
+          totals[k] = sum_lanes(sums[k]);
+          going[k] = going[k] && !(totals[k] > -worst);
+          any = any || going[k];
+        }
+        if (!__any_sync(kAllLanes, any)) break;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      float score = kSquares ? -totals[k] : sum_lanes(sums[k]);
+      if (s_.key_norms != nullptr && wanted[k])
+        score = score / norm_ / s_.key_norms[image * this->keys() + keys[k]];
+      scores[k] = going[k] && score == score ? score : -INFINITY;
+    }
+  }
+
+  // Adds this lane's packs first, first + 4 kLanes, ... of a row of the patches; all are loaded
+  // before the first is used.
+  __device__ __forceinline__ void add_packs(const float* query,
+                                            const float* const (&others)[kTogether],
+                                            const bool (&going)[kTogether], bool any, int first,
+                                            int floats, float (&sums)[kTogether]) const {
+    float a[kPacks][4] = {}, b[kTogether][kPacks][4] = {};
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const int j = first + 4 * kLanes * p;
+      if (any && j < floats) load(query + j, a[p]);
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k)
+        if (going[k] && j < floats) load(others[k] + j, b[k][p]);
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p)
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const float left = kSquares ? a[c] - b[c] : a[c];
-          sum = fmaf(left, kSquares ? left : b[c], sum);
+          const float left = kSquares ? a[p][c] - b[k][p][c] : a[p][c];
+          sums[k] = fmaf(left, kSquares ? left : b[k][p][c], sums[k]);
         }
-      }
-      if (kSquares && sum_lanes(sum) > -worst) return -INFINITY;
-    }
-    float score = sum_lanes(sum);
-    if (kSquares) score = -score;
-    if (s_.key_norms != nullptr) score = score / norm_ / s_.key_norms[image * keys() + key];
-    return score != score ? -INFINITY : score;
   }
 
   const Search& s_;
