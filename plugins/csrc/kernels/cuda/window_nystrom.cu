@@ -9,7 +9,7 @@
 // head, m^2 additions more for the guard, 2 m exponentials, and iterations * 8 m^3 FLOPs a window
 // and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half; on tensor
 // cores 10,752 of tf32, since what is split is multiplied two or three times, and about 1,700
-// instructions of a warp for 32 tokens (as counted in the code for sm_90).
+// instructions of a warp for 32 tokens (as counted in the code for sm_90), and 760 to pool them.
 #include "landmark_launch.h"
 #include "landmark_tensor.h"
 
