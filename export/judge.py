@@ -71,11 +71,11 @@ def judge(
     """
     meta = references.meta
     judgement = Judgement(list(meta["tolerances"]), list(meta["allowed_for"]))
-    runs = [("ort-cpu", path, library) for library in _libraries(bodies)]
+    runs = [("ort-cpu", path, library) for library in libraries(bodies=bodies)]
     if twin is not None:
         if meta["precision"] not in find_backend("ort-cpu").precisions:
             runs = []
-        runs += [("twin", twin, library) for library in _libraries(bodies)]
+        runs += [("twin", twin, library) for library in libraries(bodies=bodies)]
     for name, file, library in runs:
         label = name if library is None else f"{name}+library"
         progress(f"{file.name} in {label}")
@@ -89,7 +89,8 @@ def judge(
     return judgement
 
 
-def _libraries(bodies: bool) -> list[str | Path | None]:
+def libraries(*, bodies: bool) -> list[str | Path | None]:
+    """Return the libraries that a file is judged with; None is without, by the bodies."""
     try:
         built: list[str | Path | None] = [library_path()]
     except FileNotFoundError:

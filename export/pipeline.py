@@ -16,6 +16,7 @@ from .stages.judging import judge_all
 from .stages.planning import make_plan
 from .stages.preparing import prepare
 from .stages.writing import write
+from .steps import Steps
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def export_model(
         output: A ``.onnx`` file or an existing folder; beside the file go the manifest
             ``<stem>.json``, the references ``<stem>.npz`` and the plan ``<stem>.plan.json``.
         options: How to export; None takes the defaults.
-        progress: Is called with the name of each step.
+        progress: Is called with the name of each step, its number and how many there are.
 
     Returns:
         What was written and found.
@@ -69,10 +70,13 @@ def export_model(
         ValidationError: The file departs from PyTorch or the plan costs more than ``min_psnr``
             allows; ``<stem>.failed.json`` is written and no file that was there is touched.
     """
-    prepared = prepare(Path(checkpoint), options or ExportOptions(), progress)
+    steps = Steps(progress)
+    prepared = prepare(Path(checkpoint), options or ExportOptions(), steps)
     planned = make_plan(prepared, Path(output))
-    built = build(prepared, planned, progress)
-    judged = judge_all(prepared, planned, built, progress)
+    steps.expect(prepared, planned)
+    built = build(prepared, planned, steps)
+    judged = judge_all(prepared, planned, built, steps)
+    steps("write")
     files = write(prepared, planned, built, judged)
     return ExportResult(
         planned.target,

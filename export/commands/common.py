@@ -160,14 +160,15 @@ def warn(text: str) -> None:
 
 
 @contextlib.contextmanager
-def steps(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the present step.
 
-    On a terminal it is one line with the time spent; with ``-v`` each step is a line of stderr.
+    On a terminal it is one line with the time spent; with ``-v``, and where stderr is piped if that
+    is wanted, each step is a line of stderr.
     """
     from ...runtime.progress import wants_bar
 
-    if args.verbose:
+    if args.verbose or (piped and not args.quiet and not wants_bar()):
         yield lambda text: say(text, file=sys.stderr, flush=True)
     elif not wants_bar(args.quiet):
         yield lambda _: None

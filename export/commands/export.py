@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         speed=not args.no_speed,
         command=args.command_line,
     )
-    with steps(args) as progress:
+    with steps(args, piped=True) as progress:
         result = export_model(args.checkpoint, args.output, options, progress)
     if not args.quiet:
         for text in result.warnings:
@@ -197,9 +197,11 @@ def _reason(judgement: Judgement, size: dict[str, Any]) -> str:
 
 def _speed(speed: Speed) -> str:
     library = "with the library" if speed.library else "without the library"
+    low, high = speed.spread
     return (
-        f"{speed.ratio:.2f}x as fast as full attention at {speed.size[0]}x{speed.size[1]}, "
-        f"{speed.planned * 1e3:.0f} ms against {speed.full * 1e3:.0f} ms, {library}"
+        f"{speed.ratio:.2f}x as fast as full attention at {speed.size[0]}x{speed.size[1]} (half of "
+        f"the runs {low:.2f}x to {high:.2f}x), {speed.planned * 1e3:.0f} ms against "
+        f"{speed.full * 1e3:.0f} ms, {library}"
     )
 
 

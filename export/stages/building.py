@@ -41,10 +41,15 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         UnsupportedModelError: The transform finds nothing to change.
     """
     model, outcome = _graph(prepared, planned.resolved, progress)
-    runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
-    timed = prepared.options.speed and runs_here and not planned.is_neutral
+    timed = is_timed(prepared, planned)
     full = _graph(prepared, planned.neutral, progress)[0] if timed else None
     return Built(model, outcome, full)
+
+
+def is_timed(prepared: Prepared, planned: Planned) -> bool:
+    """Whether the file is timed against full attention: wanted, another, and of a CPU's types."""
+    runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
+    return prepared.options.speed and runs_here and not planned.is_neutral
 
 
 def _graph(

@@ -13,9 +13,10 @@ from torch import nn
 from ...runtime.model.references import References
 from ..attention.advice import improvements
 from ..fidelity import Fidelity, measure_fidelity
-from ..judge import Judgement, judge
+from ..judge import Judgement, judge, libraries
+from ..quadratic import quadratic_bytes
 from ..references import record_references
-from ..speed import Speed, compare_speed
+from ..speed import Speed, compare_speed, timed_size
 from .building import Built, serialized
 from .planning import Planned
 from .preparing import Prepared
@@ -70,8 +71,11 @@ def judge_all(
         if built.full is not None and judgement.passed:
             progress("speed")
             full = _saved(Path(folder, "full.onnx"), built.full)
-            smallest = min(prepared.feeds, key=lambda feeds: feeds["input"].size)
-            speed = compare_speed(trial, full, smallest)
+            facts = prepared.loaded.facts
+            quadratic = quadratic_bytes(network, facts, planned.neutral)
+            size = timed_size(facts, quadratic)
+            kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
+            speed = compare_speed(trial, full, size, library=kernels)
     minimum = options.min_psnr
     below = _below(fidelity, minimum, network, planned)
     warnings = () if built.outcome is None else tuple(built.outcome.sentences())

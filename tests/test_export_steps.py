@@ -1,0 +1,77 @@
+"""What an export says while it works, and of speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from nystra.export import ExportOptions, Plan, export_model, speed
+from nystra.export.attention.registry import mechanism
+from nystra.export.cli import export_main
+from nystra.export.commands.export import _speed
+from nystra.export.speed import Speed, compare_speed, timed_size
+from nystra.models import load
+from nystra.runtime.timing.rows import Row
+from runtime_models import nystra_metadata, save_upscaler
+from test_checkpoint import state_of
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
+    save_file(state_of(window_size=8, embed_dim=8), path)
+    return path
+
+
+def test_every_step_is_counted_before_it_is_done(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        speed, "bench", lambda *_, **__: [Row("a", "b", {}, reason="not timed")] * 2
+    )
+    said: list[str] = []
+    plan = Plan(mechanism("nystra", landmarks=(2, 2)))
+    result = export_model(checkpoint, tmp_path, ExportOptions(plan), said.append)
+    assert result.speed is None
+    total = len(said)
+    assert said[0] == "load"
+    assert [text.split()[0] for text in said[1:]] == [f"{n}/{total}" for n in range(2, total + 1)]
+    assert said[-1] == f"{total}/{total} write"
+    assert sum("PyTorch" in text for text in said) == 3
+    assert f"{total - 1}/{total} speed" in said
+
+
+def test_piped_output_has_a_line_a_step(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export_main([str(checkpoint), "-o", str(tmp_path)]) == 0
+    said = capsys.readouterr().err.splitlines()
+    steps = [line for line in said if "/" in line.split()[0]]
+    assert steps[-1].split()[0] == f"{len(steps) + 1}/{len(steps) + 1}"
+
+
+def test_what_is_timed_is_of_a_size_that_users_run(checkpoint: Path) -> None:
+    facts = load(checkpoint).facts
+    assert timed_size(facts, 0.0) == (256, 256)
+    assert timed_size(facts.fixed((1, 3, 40, 56)), 0.0) == (40, 56)
+    assert timed_size(facts, 20.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB
+
+
+def test_the_figures_are_those_of_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
+
+    def rows(configurations: Any, sizes: Any, **_: Any) -> list[Row]:
+        assert sizes == [{"height": 256, "width": 256}]
+        assert [one.backend for one in configurations] == ["ort-cpu"] * 2
+        return [Row("a", "b", sizes[0], [1.0] * 5), Row("c", "d", sizes[0], [1.0, 2, 3, 4, 5])]
+
+    monkeypatch.setattr(speed, "bench", rows)
+    found = compare_speed(path, path, (256, 256), library=False)
+    assert found == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
+    text = _speed(found)
+    assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text
