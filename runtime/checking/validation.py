@@ -165,7 +165,8 @@ def allowed_differences(
 
 
 def _magnitude(case: ReferenceCase) -> float:
-    return max(float(np.abs(output).max(initial=0.0)) for output in case.outputs.values())
+    outputs = case.outputs.values()
+    return max((float(np.abs(output).max(initial=0.0)) for output in outputs), default=0.0)
 
 
 def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
