@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 
-from ..plugins.errors import BackendUnavailableError, NystraError
+from ..plugins.errors import BackendUnavailableError
 from ..runtime.backends import backend_names, find_backend, register_backend
 from ..runtime.model.model_ports import TensorInfo
 from ..runtime.model.onnx_header import OnnxHeader
@@ -66,26 +66,15 @@ class TorchFile:
         """
         import torch
 
-        from .attention.plan import decode_plan
-        from .attention.site import resolve, swap
-        from .stages.preparing import load_for
+        from .source import load_source
         from .torch_backend import TorchBackend
 
         if self.checkpoint is None:
             raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
-        if "nystra.attention" not in header.metadata:
-            raise NystraError(f"{path} carries no plan: it was not written by nystra-export")
+        source = load_source(path, header.metadata, self.checkpoint, self.hyper)
         if threads:
             torch.set_num_threads(threads)
-        plan = decode_plan(header.metadata["nystra.attention"], f"the plan in {path}")
-        loaded = load_for(self.checkpoint, plan, self.hyper)
-        if plan.source_sha256 != loaded.checkpoint.sha256:
-            raise NystraError(
-                f"{path} was exported from another checkpoint than {self.checkpoint}: sha256 "
-                f"{plan.source_sha256}, it has {loaded.checkpoint.sha256}"
-            )
-        facts = loaded.facts
-        network = swap(loaded.network, resolve(plan, loaded.network))
+        facts, network = source.loaded.facts, source.planned()
         names = [port.name for port in facts.outputs]
         self._backend = TorchBackend(network, device=self.device, outputs=names)
         self.inputs = tuple(TensorInfo.of(port) for port in facts.inputs)

@@ -211,9 +211,11 @@ def test_run_and_validate_without_torch_and_onnx(checkpoint: Path, tmp_path: Pat
         "Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(folder + '/in.png')\n"
         "model, source = folder + '/tiny.onnx', folder + '/in.png'\n"
         "run = ['run', model, '-i', source, '-o', folder + '/out.png']\n"
-        "codes = [main(run), main(['validate', folder + '/tiny.onnx'])]\n"
+        "validate = ['validate', model, '--sheet', folder + '/sheet.png']\n"
+        "codes = [main(run), main(validate)]\n"
         "codes += [main(['inspect', folder + '/tiny.onnx']), main(['export', 'x.pth'])]\n"
         "sys.exit(0 if codes == [0, 0, 0, 3] else str(codes))"
     )
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "sheet.png").exists()
     assert "pip install 'nystra[export]'" in done.stderr

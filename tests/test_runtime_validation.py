@@ -23,7 +23,8 @@ from nystra.runtime import (
 from nystra.runtime.files.writing import atomic_path, atomic_write_bytes, file_sha256
 from nystra.runtime.model.references import ReferenceCase, References
 from nystra.runtime.pictures.pairs import paired_pictures
-from nystra.runtime.pictures.sheet import comparison_sheet, magnified_difference
+from nystra.runtime.pictures.picture import quantise
+from nystra.runtime.pictures.sheet import comparison_sheet, magnified_difference, readable_factor
 from nystra.runtime.progress import progress_bar, wants_bar
 from nystra.runtime.restoring.restorer import Restorer
 from runtime_models import nystra_metadata, save_upscaler
@@ -274,20 +275,33 @@ def test_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_sheet(tmp_path: Path) -> None:
     large = np.random.default_rng(0).random((20, 30, 3))
-    other = large + 0.0005
-    difference, factor = magnified_difference(other, large)
-    assert factor == 1000.0
+    difference = magnified_difference(large + 0.0005, large, 1000.0)
     assert difference.max() == pytest.approx(0.5, abs=1e-3)
-    assert magnified_difference(large, large)[1] == 1.0
-    columns = [("input", large[::2, ::2, :1]), ("PyTorch", large), (f"x {factor:g}", difference)]
-    comparison_sheet(columns, tmp_path / "s.png")
+    columns = [("input", large[::2, ::2, :1]), ("a caption wider than it", large)]
+    comparison_sheet([columns, columns], tmp_path / "s.png", ["a line above all of it"])
     with Image.open(tmp_path / "s.png") as sheet:
-        assert sheet.height > 20
-        assert sheet.width > 90
-    with pytest.raises(NystraError, match="no pictures"):
-        comparison_sheet([], tmp_path / "t.png")
+        shown = np.asarray(sheet.convert("RGB"))
+    top, left = 24 + 24, 8
+    expected = quantise(large[::2, ::2, :1].repeat(2, 0).repeat(2, 1).repeat(3, 2), 8)
+    for start in (top, top + 24 + 20 + 8):
+        np.testing.assert_array_equal(shown[start : start + 20, left : left + 30], expected)
+    assert shown[:24].min() < 128, "the heading is there"
+    for nothing in ([], [[]]):
+        with pytest.raises(NystraError, match="no pictures"):
+            comparison_sheet(nothing, tmp_path / "t.png")
     with pytest.raises(NystraError, match="shape"):
-        magnified_difference(large, large[1:])
+        magnified_difference(large, large[1:], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("largest", "factor"), [(0.0, 1), (0.9, 1), (0.3, 2), (0.0005, 1000), (1e-9, 5e5)]
+)
+def test_factors_that_can_be_read(largest: float, factor: float) -> None:
+    values = np.linspace(0, largest, 50)
+    assert readable_factor([values, values[::-1]]) == factor
+    outlier = np.zeros(200)
+    outlier[0] = largest
+    assert readable_factor([outlier]) == factor, "where nearly all is 0, the largest counts"
 
 
 def test_no_bar_where_nobody_sees_it(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
 from .common import (
@@ -21,6 +22,11 @@ from .common import (
     warn,
 )
 from .saying import say
+
+if TYPE_CHECKING:
+    from ...runtime.restoring.restorer import Restorer
+    from ...runtime.session import Session
+    from ..source import Source
 
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
 
@@ -47,7 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="official: mirror each picture as SwinIR's test procedure does (default: none)",
     )
-    parser.add_argument("--sheet", type=Path, metavar="OUT.png", help="draw a comparison sheet")
+    parser.add_argument(
+        "--sheet",
+        type=Path,
+        metavar="OUT.png",
+        help="draw --images, else photographs: input, exported, truth, difference; with "
+        "--checkpoint also what full attention makes of them",
+    )
     parser.add_argument(
         "--layerwise",
         action="store_true",
@@ -72,8 +84,10 @@ def run(args: argparse.Namespace) -> int:
     if args.backend in TORCH_BACKENDS:
         register_torch(args.checkpoint, hyper_from(args))
     session = Session(args.model, args.backend, args.threads, args.library)
+    restorer = None if args.sheet is None else _restorer(args.sheet, session)
     with steps(args) as progress:
-        references = _references(args, session.metadata, progress)
+        source = _source(args, session.metadata, progress)
+        references = _references(args, session.metadata, source, progress)
         progress("compare")
         report = validate_against_references(session, references, args.tolerance)
         changes = find_changes(session, references)
@@ -83,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
             by_bodies = validate_against_references(bodies, references, args.tolerance)
         passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
         quality = _quality(args, session, progress) if args.images is not None else None
-        if args.sheet is not None:
+        if restorer is not None:
             progress("sheet")
-            _sheet(args.sheet, session, references)
+            _sheet(args, session, restorer, source)
     if args.json:
         document: dict[str, Any] = {
             **report.as_dict(),
@@ -117,7 +131,8 @@ def _layerwise(args: argparse.Namespace) -> int:
     header = read_onnx_header(args.model)
     way = Way(args.backend, args.threads, args.library)
     with steps(args) as progress:
-        references = _references(args, header.metadata, progress)
+        source = _source(args, header.metadata, progress)
+        references = _references(args, header.metadata, source, progress)
         report = compare_layers(args.model, references, way, args.tolerance, progress)
     if args.json:
         print_json(report.as_dict())
@@ -126,45 +141,46 @@ def _layerwise(args: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-def _references(args: argparse.Namespace, metadata: dict[str, str], progress: Any) -> Any:
-    from ...runtime.model.references import RECORDED_METADATA, read_references
-
+def _source(
+    args: argparse.Namespace, metadata: dict[str, str], progress: Callable[[str], None]
+) -> Source | None:
+    """Return what the file was exported from, where --checkpoint is given."""
     if args.checkpoint is None:
-        return read_references(args.references or args.model.with_suffix(".npz"))
+        return None
     if args.references is not None:
         raise NystraError("--checkpoint and --references contradict each other: give one")
+    from ..source import load_source
+
+    progress("load")
+    return load_source(args.model, metadata, args.checkpoint, hyper_from(args))
+
+
+def _references(
+    args: argparse.Namespace,
+    metadata: dict[str, str],
+    source: Source | None,
+    progress: Callable[[str], None],
+) -> Any:
+    """Return the recorded outputs, or PyTorch's of now."""
+    from ...runtime.model.references import read_references
+
+    if source is None:
+        return read_references(args.references or args.model.with_suffix(".npz"))
     from ...runtime.model.onnx_inputs import read_facts
-    from ..attention.plan import decode_plan
-    from ..attention.site import resolve
-    from ..graph.metadata import metadata as metadata_of
     from ..pictures import validation_feeds
     from ..references import record_references
-    from ..stages.preparing import load_for
     from ..transforms import TRANSFORMS
 
-    if "nystra.attention" not in metadata:
-        raise NystraError(f"{args.model} carries no plan: it was not written by nystra-export")
-    plan = decode_plan(metadata["nystra.attention"], f"the plan in {args.model}")
-    progress("load")
-    loaded = load_for(args.checkpoint, plan, hyper_from(args))
-    if plan.source_sha256 != loaded.checkpoint.sha256:
-        raise NystraError(
-            f"{args.model} was exported from another checkpoint: sha256 {plan.source_sha256}, "
-            f"{args.checkpoint} has {loaded.checkpoint.sha256}"
-        )
-    resolved = resolve(plan, loaded.network)
     first = read_facts(args.model).inputs[0]
-    facts = loaded.facts if first.free_axes() else loaded.facts.fixed(first.shape({}))
-    feeds = validation_feeds(facts)
+    facts = source.loaded.facts
+    feeds = validation_feeds(facts if first.free_axes() else facts.fixed(first.shape({})))
     transform = TRANSFORMS.get(metadata.get("nystra.precision", "fp32"))
     if transform is None:
         raise NystraError(
             f"{args.model} says nystra.precision {metadata['nystra.precision']!r}; known are "
             f"{', '.join(TRANSFORMS)}: export it again"
         )
-    references = record_references(loaded.network, resolved, feeds, transform, progress)
-    stated = metadata | metadata_of(loaded.facts, {})
-    return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
+    return record_references(source.loaded.network, source.resolved, feeds, transform, progress)
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
@@ -183,21 +199,46 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
     )
 
 
-def _sheet(path: Path, session: Any, references: Any) -> None:
-    import numpy as np
+def _restorer(sheet: Path, session: Session) -> Restorer:
+    """Return the model as what takes pictures, before anything long is done for the sheet."""
+    from ...runtime.pictures.images import picture_format
+    from ...runtime.restoring.session_restorer import restorer_for
 
-    from ...runtime.pictures.sheet import comparison_sheet, magnified_difference
+    picture_format(sheet)
+    return restorer_for(session)
 
-    case = references.cases[0]
-    feeds = case.feeds()
-    name = next(iter(case.outputs))
-    picture = [
-        np.clip(np.moveaxis(np.asarray(array[0]), 0, 2), 0, 1)
-        for array in (next(iter(feeds.values())), case.outputs[name], session.run(feeds)[name])
-    ]
-    difference, factor = magnified_difference(picture[2], picture[1])
-    titles = ("input", "PyTorch", "exported", f"difference x {factor:g}")
-    comparison_sheet(list(zip(titles, [*picture, difference], strict=True)), path)
+
+def _sheet(
+    args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
+) -> None:
+    from ...runtime.restoring.companions import Companions
+    from ..scenes import given_scenes, scene_side, shipped_scenes
+    from .sheet import draw_sheet
+
+    exact = None if source is None else _in_torch(restorer, source)
+    unbounded = exact is not None and session.facts.window is None
+    side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
+    if args.images is None:
+        scenes = shipped_scenes(restorer, side)
+    else:
+        companions = Companions(args.mask, args.reference)
+        scenes = given_scenes(args.images, args.truth, companions, restorer, side)
+    draw_sheet(args.sheet, scenes, restorer, exact, args.model.name)
+
+
+def _in_torch(restorer: Restorer, source: Source) -> Restorer:
+    """Return the network with the attention it was trained with, run as the file is."""
+    from ..torch_backend import TorchBackend
+
+    ports = source.loaded.facts
+    backend = TorchBackend(source.exact(), outputs=[port.name for port in ports.outputs])
+    image, *others = (port.name for port in ports.inputs)
+
+    def function(array: Any, **more: Any) -> Any:
+        feeds = {image: array, **{name: more[name] for name in others}}
+        return backend.run(feeds)[ports.outputs[0].name]
+
+    return replace(restorer, function=function, meter=None, trial=None)
 
 
 def _mean(size: Any) -> str:

@@ -179,7 +179,7 @@ def sheet(data: Pairs, output: Path, path: Path) -> None:
         for title, picture in shown.items():
             rows.setdefault(title, []).append(picture[0].clamp(0, 1).permute(1, 2, 0).numpy())
     columns = [(title, np.concatenate(pictures)) for title, pictures in rows.items()]
-    comparison_sheet(columns, path)
+    comparison_sheet([columns], path)
 
 
 def main() -> None:

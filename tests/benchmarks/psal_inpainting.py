@@ -100,7 +100,7 @@ def crop(done: Image.Image, image: np.ndarray, mask: np.ndarray, side: int, path
         before = np.where(mask[rows, across, None] > 0, 0.5, image[rows, across])
         after = np.asarray(done, np.float32)[rows, across] / 255
         columns += [("hole", before), ("filled", after)]
-    comparison_sheet(columns, path)
+    comparison_sheet([columns], path)
 
 
 def main() -> None:

@@ -240,7 +240,7 @@ def main() -> None:
             fill(files, output / str(side), arguments.threads)
             rows += rows_of(output / str(side), corners[side], coarse, side, 3)
         columns = [(title, np.concatenate([row[title] for row in rows])) for title in rows[0]]
-        comparison_sheet(columns, arguments.sheet)
+        comparison_sheet([columns], arguments.sheet)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def draw(outputs: dict[str, Tensor], path: Path) -> None:
         side = picture.shape[0]
         part = picture[side // 2 - 64 : side // 2 + 64, side // 2 - 64 : side // 2 + 64]
         cells.append((name, np.kron(part, np.ones((2, 2, 1), np.float32))))
-    comparison_sheet(cells, path)
+    comparison_sheet([cells], path)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
     tiles = {}
     for name, picture in columns.items():
         print(f"  {name}: {clipped_psnr(picture, full):.1f}")  # noqa: T201
-        difference, _ = magnified_difference(picture, full, FACTOR)
+        difference = magnified_difference(picture, full, FACTOR)
         grey = difference.mean(2, keepdims=True).repeat(3, 2)
         both = [one[top : top + SIDE, left : left + SIDE] for one in (picture, grey)]
         tiles[name] = np.concatenate(both).repeat(ZOOM, 0).repeat(ZOOM, 1)
@@ -99,7 +99,7 @@ def main() -> None:
     for name in rows[0]:
         parts = [part for one in rows for part in (one[name], gap)]
         columns.append((name, np.concatenate(parts[:-1])))
-    comparison_sheet(columns, options.out)
+    comparison_sheet([columns], options.out)
     with Image.open(options.out) as sheet:
         sheet.save(options.out, optimize=True)
 
