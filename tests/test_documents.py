@@ -14,7 +14,9 @@ from nystra.export.cli import export_main, main
 from nystra.models.registry import ARCHITECTURES
 from nystra.plugins.operators import OPERATORS
 from nystra.runtime.backends import backend_names
+from nystra.runtime.tasks import TASKS
 from shared import ROOT
+from toy_tree import table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -45,20 +47,25 @@ def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str
 
 
 def test_contributing_names_files_that_exist() -> None:
-    for path in re.findall(r"^\| `([^`]+)`", CONTRIBUTING, re.M):
-        names = {
-            "plugins/operators": OPERATORS.values(),
-            "plugins/csrc/kernels/cpu": OPERATORS.values(),
-            "plugins/csrc/operators": OPERATORS.values(),
-            "plugins/csrc/kernels/cuda": OPERATORS.values(),
-            "models": [row.name for row in ARCHITECTURES],
-            "export/attention": [name for name in MECHANISMS if name != "as_trained"],
-            "runtime/backends": [name.replace("-", "_") for name in backend_names()],
-        }
-        folder = next((one for one in names if path.startswith(f"{one}/<name>")), None)
-        choices = names[folder] if folder else [""]
-        for name in choices:
-            assert (ROOT / path.replace("<name>", name)).exists(), path
+    """Every path of the tables exists for everything that is registered."""
+    operators = list(OPERATORS.values())
+    names = {
+        "operator": operators,
+        "network": [row.name for row in ARCHITECTURES],
+        "mechanism": [name for name in MECHANISMS if name != "as_trained"],  # nothing to compute
+        "backend": [name.replace("-", "_") for name in backend_names()],
+        "task": [row.load().__module__.split(".")[2] for row in TASKS],
+        "transform": ["precision"],  # one folder for all
+    }
+    assert re.findall(r"^## Add an? (\w+)$", CONTRIBUTING, re.M) == list(names)
+    for kind, registered in names.items():
+        paths = table(kind)
+        assert paths, kind
+        for path in paths:
+            for name in registered:
+                assert (ROOT / path.replace("<name>", name)).exists(), (path, name)
+    for path in re.findall(r"`((?:export|models|plugins|runtime|tests)/[^`<*]+)`", CONTRIBUTING):
+        assert (ROOT / path).exists(), path
 
 
 def test_installed_files_are_the_tracked_ones() -> None:

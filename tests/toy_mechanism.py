@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nystra.export import attention
 from nystra.export.attention.registry import MECHANISMS
+from toy_tree import Toy
 
 
 @contextmanager
@@ -71,3 +72,20 @@ class Windows:
         mean = values.mean((1, 2), keepdim=True)
         return values + self.parameters.share * (mean - values)
 """
+
+TOY = Toy(
+    "mechanism",
+    "toy",
+    {
+        "export/attention/<name>/parameters.py": PARAMETERS,
+        "export/attention/<name>/sites.py": SITES,
+    },
+    {
+        "export/attention/registry.py": (
+            (
+                '    "as_trained": "AsTrained",\n',
+                '    "as_trained": "AsTrained",\n    "toy": "Toy",\n',
+            ),
+        )
+    },
+)

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.models import registry
+from toy_tree import Toy as Added
 
 FOLDER = {
     "__init__.py": '"""A toy."""\n',
@@ -58,6 +59,7 @@ from __future__ import annotations
 from nystra.models.architecture import Architecture, Built, PrecisionPolicy, Request, State
 from nystra.models.building import construct, shape_of, told
 from nystra.models.facts import Facts
+from nystra.plugins.ports.port import Port
 
 from .network import Toy
 
@@ -69,13 +71,9 @@ def load(state: State, request: Request) -> Built:
     facts = Facts(
         architecture="toy",
         task="restoration",
-        scale=1,
-        input_channels=3,
-        output_channels=3,
-        range=(0.0, 1.0),
+        inputs=(Port("input", "image", lengths={"channels": 3}, multiple=4),),
+        outputs=(Port("output", "picture", lengths={"channels": 3}),),
         window=(4, 4),
-        size_multiple=4,
-        size_minimum=1,
         tiling="supported",
         license=request.license,
     )
@@ -88,6 +86,33 @@ ARCHITECTURE = Architecture(load, PrecisionPolicy())
 """File name -> content: what an author of a network writes below ``models/<name>/``."""
 
 
+KEYS = ("toy_head.weight", "toy_tail.weight")
+
+TOY = Added(
+    "network",
+    "toy",
+    {f"models/<name>/{name}": text for name, text in FOLDER.items()},
+    {
+        "models/registry.py": (
+            (
+                "ARCHITECTURES = (\n",
+                f'ARCHITECTURES = (\n    Row("toy", {KEYS}, ".toy.checkpoint"),\n',
+            ),
+        )
+    },
+)
+
+SAVE = """
+import torch
+from nystra.models.toy.network import Toy
+from safetensors.torch import save_file
+
+torch.manual_seed(0)
+save_file(Toy().state_dict(), "toy.safetensors")
+"""
+"""A script that saves a checkpoint of it, where the package has it."""
+
+
 def add_toy_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write the folder of the network, add its row, and return a checkpoint of it."""
     package = folder / "nystra_toy_network"
@@ -95,7 +120,7 @@ def add_toy_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in FOLDER.items():
         (package / name).write_text(content)
     monkeypatch.syspath_prepend(str(folder))
-    row = registry.Row("toy", ("toy_head.weight", "toy_tail.weight"), f"{package.name}.checkpoint")
+    row = registry.Row("toy", KEYS, f"{package.name}.checkpoint")
     monkeypatch.setattr(registry, "ARCHITECTURES", (*registry.ARCHITECTURES, row))
     from nystra_toy_network.network import Toy
 

@@ -1,0 +1,268 @@
+"""An operator as CONTRIBUTING says to add one: Y = factor * X, wherever operators run."""
+
+from toy_tree import Replacements, Toy
+
+SCHEMA = '''"""The schema of ``NystraToyScale``."""
+
+from ..schema import REVISION_ATTRIBUTE, Attribute, OperatorSchema
+
+SCHEMA = OperatorSchema(
+    name="NystraToyScale",
+    doc="Y = factor * X.",
+    inputs=("X",),
+    outputs=("Y",),
+    attributes=(
+        Attribute("factor", "float", None, -8.0, 8.0, "what X is multiplied by"),
+        REVISION_ATTRIBUTE,
+    ),
+)
+'''
+
+REFERENCE = '''"""``NystraToyScale`` in float64 numpy."""
+
+import numpy as np
+
+from .schema import SCHEMA
+
+
+def reference(x, **attributes):
+    """Return Y in float64."""
+    return SCHEMA.validate(attributes)["factor"] * np.asarray(x, np.float64)
+'''
+
+TORCH_OP = '''"""``NystraToyScale`` in torch."""
+
+from ..operator_torch import register
+from .schema import SCHEMA
+
+
+def toy_scale(x, factor):
+    """Return factor * x."""
+    return factor * x
+
+
+register(SCHEMA, toy_scale, lambda x, attributes: x.new_empty(x.shape))
+'''
+
+BODY = '''"""``NystraToyScale`` as a model-local ONNX function."""
+
+from ..body_builder import BodyBuilder
+from .schema import SCHEMA
+
+
+def body(opset):
+    """Return the function."""
+    nodes = BodyBuilder(SCHEMA, opset)
+    x = nodes.float32(nodes.inputs[0])
+    return nodes.finish(nodes.op("Mul", x, nodes.attribute("factor")))
+'''
+
+HEADER = """// NystraToyScale: X -> Y of its shape.
+#pragma once
+
+#include "attributes.h"
+#include "kernels/params.h"
+#include "shape.h"
+#include "table.h"
+
+namespace nystra {
+
+class ToyScale {
+ public:
+  static constexpr const Schema& kSchema = kToyScaleSchema;
+
+  explicit ToyScale(const Attributes& a) : factor_(a.number("factor")) {}
+
+  void check(const Shape* in) const;
+  Shape output(int, const Shape* in) const { return in[0]; }
+  ToyScaleParams params(const Shape* in) const;
+
+ private:
+  float factor_;
+};
+
+}  // namespace nystra
+"""
+
+SOURCE = """#include "toy_scale.h"
+
+namespace nystra {
+
+void ToyScale::check(const Shape* in) const {
+  if (in[0].rank == 0) throw Refusal("input X is " + text(in[0]) + "; expected rank 1 or more");
+}
+
+ToyScaleParams ToyScale::params(const Shape* in) const {
+  ToyScaleParams result{1, factor_};
+  for (int axis = 0; axis < in[0].rank; ++axis) result.elements *= in[0][axis];
+  return result;
+}
+
+}  // namespace nystra
+"""
+
+PARAMS = """struct ToyScaleParams {
+  int64_t elements;
+  float factor;
+
+  int64_t tasks() const { return (elements + 1023) / 1024; }
+};
+
+"""
+
+CPU_KERNEL = """// NystraToyScale: a task is 1024 elements.
+#include "elements.h"
+#include "isa.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+template <class T>
+void scale(const ToyScaleParams& params, const T* x, T* y, int64_t first, int64_t last) {
+  const int64_t end = last * 1024 < params.elements ? last * 1024 : params.elements;
+  for (int64_t i = first * 1024; i < end; i += kLanes) {
+    const int lanes = lanes_left(end, i);
+    store_part(y + i, load_part(x + i, lanes) * params.factor, lanes);
+  }
+}
+
+}  // namespace
+
+Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, int64_t first,
+                 int64_t last) {
+  if (type == Type::kFloat)
+    scale(params, static_cast<const float*>(x), static_cast<float*>(y), first, last);
+  else
+    scale(params, static_cast<const Half*>(x), static_cast<Half*>(y), first, last);
+  return Status::kOk;
+}
+
+}  // namespace nystra::NYSTRA_ISA
+"""
+
+CPU_OPERATOR = """#include "compute.h"
+
+namespace nystra::cpu {
+
+void compute(const ToyScale& op, const Tensors& t, const Threads& threads) {
+  const ToyScaleParams params = op.params(t.shapes);
+  threads.parallel(params.tasks(), 0, [&](int64_t first, int64_t last, float*) {
+    return kernels()->toy_scale(params, t.type, t.inputs[0], t.outputs[0], first, last);
+  });
+}
+
+}  // namespace nystra::cpu
+"""
+
+CUDA_KERNEL = """// NystraToyScale: a thread takes every so many elements.
+#include "elements.h"
+#include "kernels_cuda.h"
+
+namespace nystra::cuda {
+namespace {
+
+template <class T>
+__global__ void toy_scale_kernel(int64_t count, float factor, const T* x, T* y) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
+    y[i] = from_float<T>(factor * to_float(x[i]));
+}
+
+}  // namespace
+
+Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, Stream stream,
+                 const Limits& limits) {
+  if (params.elements == 0) return Status::kOk;
+  return with_type(type, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    const dim3 grid(static_cast<unsigned>(limits.blocks)), block(128);
+    return launch(toy_scale_kernel<T>, grid, block, 0, static_cast<cudaStream_t>(stream),
+                  params.elements, params.factor, static_cast<const T*>(x),
+                  static_cast<T*>(y)) == cudaSuccess
+               ? Status::kOk
+               : Status::kLaunch;
+  });
+}
+
+}  // namespace nystra::cuda
+"""
+
+CUDA_DECLARED = """\
+Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, Stream stream,
+                 const Limits& limits = {});
+
+}  // namespace nystra::cuda
+"""
+
+CUDA_OPERATOR = """#include "launch.h"
+
+namespace nystra::cuda {
+
+size_t workspace(const ToyScale& op, const Shape* in) {
+  op.check(in);
+  return 0;
+}
+
+Status launch(const ToyScale& op, const Tensors& t, void*, Stream stream) {
+  return toy_scale(op.params(t.shapes), t.type, t.inputs[0], t.outputs[0], stream);
+}
+
+}  // namespace nystra::cuda
+"""
+
+EXAMPLE = """      {"NystraToyScale",
+       "T",
+       "T",
+       {{"factor", 0.5f}, {"revision", 1}},
+       {{3, 5}},
+       {{true, true}},
+       {{3, 5}}},
+"""
+
+
+def _before(line: str, text: str) -> Replacements:
+    return ((line, text + line),)
+
+
+_MACRO = "#define NYSTRA_CPU_KERNELS(X)" + 68 * " " + "\\\n"
+
+TOY = Toy(
+    "operator",
+    "toy_scale",
+    {
+        "plugins/operators/<name>/schema.py": SCHEMA,
+        "plugins/operators/<name>/reference.py": REFERENCE,
+        "plugins/operators/<name>/torch_op.py": TORCH_OP,
+        "plugins/operators/<name>/body.py": BODY,
+        "plugins/csrc/operators/<name>.h": HEADER,
+        "plugins/csrc/operators/<name>.cc": SOURCE,
+        "plugins/csrc/operators/cpu/<name>.cc": CPU_OPERATOR,
+        "plugins/csrc/operators/cuda/<name>.cc": CUDA_OPERATOR,
+        "plugins/csrc/kernels/cpu/<name>.cc": CPU_KERNEL,
+        "plugins/csrc/kernels/cuda/<name>.cu": CUDA_KERNEL,
+    },
+    {
+        "plugins/operators/__init__.py": _before(
+            '    "NystraPinv": "pinv",\n', '    "NystraToyScale": "toy_scale",\n'
+        ),
+        "plugins/CMakeLists.txt": (("set(operators pinv", "set(operators toy_scale pinv"),),
+        "plugins/csrc/kernels/params.h": _before("struct LandmarkParams {\n", PARAMS),
+        "plugins/csrc/kernels/cpu/kernels.h": (
+            (
+                _MACRO,
+                _MACRO + "  X(Status, toy_scale, (const ToyScaleParams&, Type, const void* x, "
+                "void* y, int64_t first, int64_t last)) \\\n",
+            ),
+        ),
+        "plugins/csrc/kernels/cuda/kernels_cuda.h": (
+            ("}  // namespace nystra::cuda\n", CUDA_DECLARED),
+        ),
+        "plugins/csrc/tensorrt/host/examples.cc": (
+            *_before(
+                '"NystraPinv", "NystraWindowSoftmax", "NystraWindowNystrom",\n',
+                '"NystraToyScale", ',
+            ),
+            *_before('      {"NystraPinv",\n       "T",\n', EXAMPLE),
+        ),
+    },
+)
