@@ -1,4 +1,9 @@
-"""What a plan costs: the planned network against full attention, on pictures."""
+"""What a plan costs: the planned network against full attention, on pictures.
+
+Both sides run in the operator form, whose torch ops are as fast as the model file where the native
+library is built. It is not they that are judged here: the file is held against the plain form,
+see `references`.
+"""
 
 from __future__ import annotations
 
@@ -115,12 +120,15 @@ def measure_fidelity(
     probed = _Probed(network, resolved)
     if not probed.probes and as_trained is None:  # the plan is full attention itself
         return Fidelity(measure, plan=dict.fromkeys(samples, measure.best))
-    planned = TorchBackend(swap(network, resolved))
-    bare = TorchBackend(_without_dropped_bias(swap(network, neutral(network)), resolved))
+    planned = TorchBackend(swap(network, resolved, "operator"))
+    exact = swap(network, neutral(network), "operator")
+    bare = TorchBackend(_without_dropped_bias(exact, resolved))
     drops_bias = any(
         s.bias_size is not None for s in find_sites(network) if not resolved[s.path].keeps_bias
     )
-    trained = None if as_trained is None else TorchBackend(as_trained)
+    trained = None
+    if as_trained is not None:
+        trained = TorchBackend(swap(as_trained, neutral(as_trained), "operator"))
     result = Fidelity(measure)
     for name, feeds in samples.items():
         progress(f"against full attention: {name}")
@@ -162,12 +170,14 @@ class _Probe:
 
     def __call__(self, *arguments: Any) -> Tensor:
         exact = self.exact(*arguments)
-        planned = self.planned(*arguments)
+        with_share = getattr(self.planned, "with_share", None)
+        if with_share is None:
+            planned = self.planned(*arguments)
+        else:
+            planned, share = with_share(*arguments)
+            self.guarded.append(share)
         self.difference += float(torch.sum((planned - exact).double() ** 2))
         self.energy += float(torch.sum(exact.double() ** 2))
-        share = getattr(self.planned, "guarded_share", None)
-        if share is not None:
-            self.guarded.append(share(*arguments))
         return exact
 
 
@@ -181,10 +191,10 @@ class _Probed:
     def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
         self.probes: dict[str, _Probe] = {}
         trained = neutral(network)
-        twin = swap(network, trained)
+        twin = swap(network, trained, "operator")
         for site in find_sites(twin):
             if resolved[site.path] != trained[site.path]:
-                planned: Any = computing(resolved[site.path], site.module, "plain")
+                planned: Any = computing(resolved[site.path], site.module, "operator")
                 exact: Any = site.module.mechanism
                 site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
         self._backend = TorchBackend(twin)

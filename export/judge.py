@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 from .. import __version__
 from ..plugins.library import library_path
 from ..runtime.backends import find_backend
-from ..runtime.checking.validation import validate_against_references
+from ..runtime.checking.validation import ValidationReport, validate_against_references
 from ..runtime.model.references import References
 from ..runtime.session import Session
 from .fidelity import Progress
@@ -29,6 +31,7 @@ class Judgement:
         passed: every size passed on every backend.
         psnr: lowest PSNR against PyTorch, dB.
         faults: one sentence for each size that failed.
+        pace: seconds a pixel of the last run, with the library where there is one.
     """
 
     tolerances: list[float]
@@ -37,6 +40,7 @@ class Judgement:
     passed: bool = True
     psnr: float = float("inf")
     faults: list[str] = field(default_factory=list)
+    pace: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -79,14 +83,20 @@ def judge(
     for name, file, library in runs:
         label = name if library is None else f"{name}+library"
         progress(f"{file.name} in {label}")
-        report = validate_against_references(Session(file, library=library), references)
+        session, begun = Session(file, library=library), time.perf_counter()
+        report = validate_against_references(session, references)
+        judgement.pace = (time.perf_counter() - begun) / _pixels(report)
         judgement.reports[label] = report.as_dict()
         judgement.passed &= report.passed
         judgement.psnr = min(judgement.psnr, report.psnr)
         for size in report.sizes:
-            shape = "x".join(map(str, size.shapes["input"]))
+            shape = "x".join(map(str, next(iter(size.shapes.values()))))
             judgement.faults += [f"{label} at {shape}: {text}" for text in size.findings]
     return judgement
+
+
+def _pixels(report: ValidationReport) -> int:
+    return sum(math.prod(next(iter(size.shapes.values()))[-2:]) for size in report.sizes)
 
 
 def libraries(*, bodies: bool) -> list[str | Path | None]:

@@ -28,18 +28,24 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
 
     Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
     """
+    if not any(_grows(site.module, resolved[site.path]) for site in find_sites(network)):
+        return 0.0
     twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
     size = facts.test_size()
     found = [0.0]
     for site in find_sites(twin):
         module = site.module
-        if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
+        if _grows(module, resolved[site.path]):
             inner: Any = module.mechanism
             counted: Any = _counting(inner, module, found)
             module.mechanism = counted
     with torch.no_grad():
         twin(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
     return max(found) / math.prod(size.values()) ** 2
+
+
+def _grows(site: nn.Module, mechanism: Mechanism) -> bool:
+    return isinstance(site, (PatchSite, MapSite)) and isinstance(mechanism, Full)
 
 
 def _counting(

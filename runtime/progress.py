@@ -1,9 +1,11 @@
-"""A progress bar on stderr, where somebody can see it."""
+"""Progress bars on stderr, where somebody can see them."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -31,8 +33,7 @@ def progress_bar(
         return
     from tqdm import tqdm
 
-    ascii_only = True if os.environ.get("NO_COLOR") else None
-    with tqdm(desc=description, unit=unit, file=sys.stderr, ascii=ascii_only, leave=False) as bar:
+    with tqdm(desc=description, unit=unit, file=sys.stderr, ascii=_ascii(), leave=False) as bar:
 
         def move(done: int, total: int) -> None:
             bar.total = total
@@ -40,3 +41,52 @@ def progress_bar(
             bar.refresh()
 
         yield move
+
+
+_COUNTED, _UNCOUNTED = "{elapsed} |{bar:20}| {desc}", "{elapsed} {desc}"
+
+
+@contextmanager
+def step_bar() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the present step beside the time spent, which goes on by itself.
+
+    Where a step begins with ``3/14`` a bar shows how many of all are done: two, while the third is
+    under way.
+    """
+    from tqdm import tqdm
+
+    with tqdm(
+        bar_format=_UNCOUNTED, file=sys.stderr, ascii=_ascii(), leave=False, dynamic_ncols=True
+    ) as bar:
+
+        def show(step: str) -> None:
+            place = re.match(r"(\d+)/(\d+) ", step)
+            bar.bar_format = _COUNTED if place else _UNCOUNTED
+            if place:
+                bar.n, bar.total = int(place[1]) - 1, int(place[2])
+            bar.set_description_str(step)
+
+        with _each_second(bar.refresh):
+            yield show
+
+
+def _ascii() -> bool | None:
+    return True if os.environ.get("NO_COLOR") else None
+
+
+@contextmanager
+def _each_second(action: Callable[[], object]) -> Iterator[None]:
+    """Call something each second, in another thread, until the block is left."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(1.0):
+            action()
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

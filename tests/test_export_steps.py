@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import save_file
 
-from nystra.export import ExportOptions, Plan, export_model, speed
+from nystra.export import ExportOptions, Plan, export_model, judge, speed
 from nystra.export.attention.registry import mechanism
 from nystra.export.cli import export_main
 from nystra.export.commands.export import _speed
 from nystra.export.speed import Speed, compare_speed, timed_size
 from nystra.models import load
+from nystra.runtime import Session
+from nystra.runtime.progress import step_bar
 from nystra.runtime.timing.rows import Row
 from runtime_models import nystra_metadata, save_upscaler
 from test_checkpoint import state_of
@@ -53,11 +56,46 @@ def test_piped_output_has_a_line_a_step(
     assert steps[-1].split()[0] == f"{len(steps) + 1}/{len(steps) + 1}"
 
 
+def test_a_step_moves_the_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with step_bar() as show:
+        show("load")
+        assert "load" in capsys.readouterr().err
+        show("3/4 trace")
+        time.sleep(2.2)
+    shown = capsys.readouterr().err.split("\r")
+    assert any(line.startswith("00:00 |##########          | 3/4 trace") for line in shown)
+    assert any(line.startswith("00:02 |##########          | 3/4 trace") for line in shown)
+
+
+def test_what_is_judged_runs_as_what_is_written(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, str]] = []
+
+    class Noted(Session):
+        def __init__(self, path: Path, **more: Any) -> None:
+            super().__init__(path, **more)
+            seen.append(dict(self.metadata))
+
+    monkeypatch.setattr(judge, "Session", Noted)
+    result = export_model(checkpoint, tmp_path, ExportOptions(speed=False, precision="fp16"))
+    written = dict(Session(result.model).metadata)
+    del written["nystra.psnr_vs_torch"]
+    twins = len(seen) // 2
+    assert seen[:twins] == [written] * twins
+    assert seen[twins:] == [written | {"nystra.precision": "fp32"}] * twins
+
+
 def test_what_is_timed_is_of_a_size_that_users_run(checkpoint: Path) -> None:
     facts = load(checkpoint).facts
-    assert timed_size(facts, 0.0) == (256, 256)
-    assert timed_size(facts.fixed((1, 3, 40, 56)), 0.0) == (40, 56)
-    assert timed_size(facts, 20.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB
+    assert timed_size(facts, 0.0, 0.0) == (256, 256)
+    assert timed_size(facts.fixed((1, 3, 40, 56)), 0.0, 1.0) == (40, 56)
+    assert timed_size(facts, 20.0, 0.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB
+    assert timed_size(facts, 0.0, 10 / 256**2) == (128, 128)  # 10 s and 20 s a run, 2.5 s and 5 s
+    assert timed_size(facts, 0.0, 1.0) == (32, 32)
 
 
 def test_the_figures_are_those_of_the_benchmark(
@@ -65,13 +103,17 @@ def test_the_figures_are_those_of_the_benchmark(
 ) -> None:
     path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
 
-    def rows(configurations: Any, sizes: Any, **_: Any) -> list[Row]:
+    def rows(configurations: Any, sizes: Any, runs: int, **_: Any) -> list[Row]:
+        asked.append(runs)
         assert sizes == [{"height": 256, "width": 256}]
         assert [one.backend for one in configurations] == ["ort-cpu"] * 2
         return [Row("a", "b", sizes[0], [1.0] * 5), Row("c", "d", sizes[0], [1.0, 2, 3, 4, 5])]
 
+    asked: list[int] = []
     monkeypatch.setattr(speed, "bench", rows)
-    found = compare_speed(path, path, (256, 256), library=False)
+    slow = compare_speed(path, path, (256, 256), library=False, pace=1.0)
+    found = compare_speed(path, path, (256, 256), library=False, pace=1e-9)
+    assert (slow, asked) == (found, [2, 20])
     assert found == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
     text = _speed(found)
     assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text

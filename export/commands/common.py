@@ -163,18 +163,15 @@ def warn(text: str) -> None:
 def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the present step.
 
-    On a terminal it is one line with the time spent; with ``-v``, and where stderr is piped if that
-    is wanted, each step is a line of stderr.
+    On a terminal it is one line with the time spent, and a bar where a step says ``3/14`` of
+    itself; with ``-v``, and where stderr is piped if that is wanted, each step is a line of stderr.
     """
-    from ...runtime.progress import wants_bar
+    from ...runtime.progress import step_bar, wants_bar
 
     if args.verbose or (piped and not args.quiet and not wants_bar()):
         yield lambda text: say(text, file=sys.stderr, flush=True)
     elif not wants_bar(args.quiet):
         yield lambda _: None
     else:
-        from tqdm import tqdm
-
-        form = "{elapsed} {desc}"
-        with tqdm(bar_format=form, file=sys.stderr, leave=False, dynamic_ncols=True) as bar:
-            yield lambda text: bar.set_description_str(text)
+        with step_bar() as show:
+            yield lambda text: show(printable(text))

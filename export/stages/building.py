@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
+from ... import __version__
 from ...runtime.backends import find_backend
+from ...runtime.files.json_text import stable_json
 from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from ..graph.bodies import attach_bodies, inline_bodies
+from ..graph.metadata import metadata, write_metadata
 from ..graph.tidy import tidy
 from ..graph.trace import trace
-from ..transforms import Outcome
+from ..quadratic import quadratic_bytes
+from ..transforms import UNCHANGED, Outcome
 from .planning import Planned
 from .preparing import Prepared
 
@@ -23,7 +27,7 @@ class Built:
     """Graphs with their bodies.
 
     Attributes:
-        model: What is written, still without metadata.
+        model: What is written; its metadata lack only what judging finds.
         outcome: What the transform did, with the twin; None where there is none.
         full: The same as the network came, to be timed against; None where nothing is timed.
     """
@@ -36,13 +40,22 @@ class Built:
 def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None]) -> Built:
     """Trace, transform and complete the graph.
 
+    Every graph gets its metadata here: a session runs a file as these say, and is to run the file
+    that is judged and timed as it will run the one that is written.
+
     Raises:
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform finds nothing to change.
     """
     model, outcome = _graph(prepared, planned.resolved, progress)
-    timed = is_timed(prepared, planned)
-    full = _graph(prepared, planned.neutral, progress)[0] if timed else None
+    label = prepared.transform.label
+    _describe(model, prepared, planned, planned.resolved, label)
+    if outcome is not None:
+        _describe(outcome.twin, prepared, planned, planned.resolved, UNCHANGED.label)
+    full = None
+    if is_timed(prepared, planned):
+        full = _graph(prepared, planned.neutral, progress)[0]
+        _describe(full, prepared, planned, planned.neutral, label)
     return Built(model, outcome, full)
 
 
@@ -73,6 +86,27 @@ def _graph(
     if options.functions == "inline":
         model = inline_bodies(model)
     return model, outcome
+
+
+def _describe(
+    model: onnx.ModelProto,
+    prepared: Prepared,
+    planned: Planned,
+    sites: Mapping[str, Mechanism],
+    precision: str,
+) -> None:
+    """Write the metadata of a graph whose sites compute so, in place."""
+    loaded = prepared.loaded
+    entries = {
+        "version": __version__,
+        "attention": stable_json(replace(planned.plan, sites=dict(sites)).as_dict()).decode(),
+        "source_sha256": loaded.checkpoint.sha256,
+        "precision": precision,
+    }
+    quadratic = quadratic_bytes(loaded.network, loaded.facts, sites)
+    if quadratic > 0:
+        entries["quadratic_bytes"] = f"{quadratic:.6g}"
+    write_metadata(model, metadata(loaded.facts, entries), __version__)
 
 
 def serialized(model: onnx.ModelProto) -> bytes:

@@ -73,9 +73,9 @@ def judge_all(
             full = _saved(Path(folder, "full.onnx"), built.full)
             facts = prepared.loaded.facts
             quadratic = quadratic_bytes(network, facts, planned.neutral)
-            size = timed_size(facts, quadratic)
+            size = timed_size(facts, quadratic, judgement.pace)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
-            speed = compare_speed(trial, full, size, library=kernels)
+            speed = compare_speed(trial, full, size, kernels, judgement.pace)
     minimum = options.min_psnr
     below = _below(fidelity, minimum, network, planned)
     warnings = () if built.outcome is None else tuple(built.outcome.sentences())

@@ -12,9 +12,8 @@ from ...runtime.files.file_set import file_set
 from ...runtime.files.json_text import json_number, stable_json
 from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
-from ..graph.metadata import metadata, write_metadata
+from ..graph.metadata import write_metadata
 from ..judge import tool_versions
-from ..quadratic import quadratic_bytes
 from .building import Built, serialized
 from .judging import Judged
 from .planning import Planned
@@ -23,13 +22,13 @@ from .replacing import export_files, export_form
 
 
 def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> tuple[Path, ...]:
-    """Write the model with its metadata, manifest, references and plan; return the files.
+    """Write the model, manifest, references and plan; return the files.
 
     Raises:
         ValidationError: The file must not be written; ``<stem>.failed.json`` says why.
         NystraError: The files cannot be written.
     """
-    _describe(prepared, planned, built, judged)
+    _record_judgement(built.model, judged)
     manifest = _manifest(prepared, planned, built, judged)
     if judged.failures:
         _write_failure(prepared, planned, built, judged, manifest)
@@ -60,20 +59,10 @@ def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
-def _describe(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> None:
-    """Write the metadata of the model, in place."""
-    loaded = prepared.loaded
-    entries = {
-        "version": __version__,
-        "attention": stable_json(planned.plan.as_dict()).decode(),
-        "source_sha256": loaded.checkpoint.sha256,
-        "psnr_vs_torch": f"{json_number(judged.judgement.psnr):.1f}",
-        "precision": prepared.transform.label,
-    }
-    quadratic = quadratic_bytes(loaded.network, loaded.facts, planned.resolved)
-    if quadratic > 0:
-        entries["quadratic_bytes"] = f"{quadratic:.6g}"
-    write_metadata(built.model, metadata(loaded.facts, entries), __version__)
+def _record_judgement(model: onnx.ModelProto, judged: Judged) -> None:
+    """Add what judging found to the metadata of the model, in place."""
+    found = {"nystra.psnr_vs_torch": f"{json_number(judged.judgement.psnr):.1f}"}
+    write_metadata(model, _metadata_of(model) | found, __version__)
 
 
 def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> Manifest:

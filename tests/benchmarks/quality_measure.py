@@ -120,8 +120,8 @@ class _Counted:
         self.inner = inner
         self.shares: list[float] = []
 
-    def __call__(self, qkv: Tensor, _: Tensor | None, geometry: WindowGeometry) -> Tensor:
-        out, share = self.inner.with_share(qkv, geometry)
+    def __call__(self, qkv: Tensor, table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        out, share = self.inner.with_share(qkv, table, geometry)
         self.shares.append(share)
         return out
 

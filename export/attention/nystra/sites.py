@@ -29,14 +29,13 @@ class Windows:
         out: Tensor = compute(qkv, **self.parameters.attributes(geometry))
         return out
 
-    def guarded_share(
+    def with_share(
         self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
-    ) -> float:
-        """Return the share of (token, head) pairs that the guard touches, 0..1."""
-        return self.with_share(qkv, geometry)[1]
+    ) -> tuple[Tensor, float]:
+        """Return the attention of qkv, and the share of (token, head) pairs the guard touches.
 
-    def with_share(self, qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, float]:
-        """Return the attention of qkv in plain PyTorch, and ``guarded_share``."""
+        In plain PyTorch whatever the form: no operator gives both.
+        """
         out, kept = torch_op.window_nystrom_terms(qkv, **self.parameters.attributes(geometry))
         return out, float((kept < 1).double().mean())
 

@@ -1,0 +1,82 @@
+# ruff: noqa: T201
+"""Time an export step by step: SwinIR-M (classical x2, window 8) with weights from a seed.
+
+    OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn nystra --window 32
+    OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn full
+
+A smaller network shows the same faster: ``--width 60 --depths 2 2``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.models.swinir.network import SwinIR
+
+
+class Stopwatch:
+    """Prints the seconds of each step when the next one begins."""
+
+    def __init__(self) -> None:
+        """Begin with what comes before the first step."""
+        self._step, self._begun = "start", time.perf_counter()
+
+    def __call__(self, step: str) -> None:
+        """End the present step."""
+        now = time.perf_counter()
+        print(f"{now - self._begun:7.1f} s  {self._step}", flush=True)
+        self._step, self._begun = step, now
+
+
+def save_network(path: Path, width: int, depths: list[int]) -> None:
+    """Write the checkpoint; heads are 30 channels wide, as published."""
+    torch.manual_seed(0)
+    network = SwinIR(
+        upscale=2,
+        img_size=64,
+        window_size=8,
+        embed_dim=width,
+        depths=depths,
+        num_heads=[width // 30] * len(depths),
+        upsampler="pixelshuffle",
+    )
+    save_file({key: value.clone() for key, value in network.state_dict().items()}, path)
+
+
+def main() -> None:
+    """Export and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attn", default="nystra")
+    parser.add_argument("--window", type=int, help="default: 8, as trained")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--no-speed", action="store_true")
+    parser.add_argument("--width", type=int, default=180)
+    parser.add_argument("--depths", type=int, nargs="+", default=[6] * 6)
+    args = parser.parse_args()
+    options = ExportOptions(
+        Plan(mechanism(args.attn)),
+        hyper={} if args.window is None else {"window_size": args.window},
+        precision=args.precision,
+        speed=not args.no_speed,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = Path(folder, "swinir.safetensors")
+        save_network(checkpoint, args.width, args.depths)
+        watch, begun = Stopwatch(), time.perf_counter()
+        result = export_model(checkpoint, folder, options, watch)
+        watch("end")
+        print(f"{time.perf_counter() - begun:7.1f} s  in all, {torch.get_num_threads()} threads")
+    fidelity, speed = result.fidelity, result.speed
+    print(f"against full {fidelity.mean:.2f}, against trained {fidelity.trained_mean}")
+    print(f"against PyTorch {result.judgement.psnr:.1f} dB, speed {speed}")
+
+
+if __name__ == "__main__":
+    main()
