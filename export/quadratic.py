@@ -28,24 +28,21 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
 
     Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
     """
-    if not any(_grows(site.module, resolved[site.path]) for site in find_sites(network)):
+    full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
+    if not any(isinstance(module, (PatchSite, MapSite)) for module in full):
         return 0.0
     twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
     size = facts.test_size()
     found = [0.0]
     for site in find_sites(twin):
         module = site.module
-        if _grows(module, resolved[site.path]):
+        if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
             inner: Any = module.mechanism
             counted: Any = _counting(inner, module, found)
             module.mechanism = counted
     with torch.no_grad():
         twin(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
     return max(found) / math.prod(size.values()) ** 2
-
-
-def _grows(site: nn.Module, mechanism: Mechanism) -> bool:
-    return isinstance(site, (PatchSite, MapSite)) and isinstance(mechanism, Full)
 
 
 def _counting(
