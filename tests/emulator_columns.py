@@ -36,12 +36,14 @@ ORDERS = {"plain": (0, 1, 2), "asan": (0,), "race": (0,)}
 """Seeds of the order of threads: forwards, backwards, shuffled. Sanitizers do not depend on it.
 Types that run as a row's first does, run in the first order alone."""
 
-SMALL = 600
-"""Entries of a field up to which a search runs in every type, order and build."""
+SMALL = 1200
+"""Entries times iterations of a field up to which a search runs in every type, order and build."""
 
 
 def _large(case: Case) -> bool:
-    return case.operator == "NystraPatchMatch" and np.prod(case.output_shapes()[0]) > SMALL
+    if case.operator != "NystraPatchMatch":
+        return False
+    return np.prod(case.output_shapes()[0]) * case.all_attributes()["iterations"] > SMALL
 
 
 def gpu_types(case: Case) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ struct Fiber {
 
 struct Emulator {
   std::vector<Fiber> fibers;
+  std::vector<unsigned> waiting;  // of each warp: the lanes in a warp operation
   int current = 0;
   Context scheduler{};
   SwitchNotice scheduler_notice;
@@ -128,7 +129,7 @@ inline int source_lane(const Fiber& f, int lane) {
 
 void multiply(const std::array<uint64_t, kWarp>& lanes);  // tensor_core.h
 
-// The last lane of the mask to arrive computes the results of all and lets them go.
+// The last lane of the mask to arrive checks, computes the results of all and lets them go.
 inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int argument, int width,
                                const char* file, int line) {
   const int self = state.current, base = self / kWarp * kWarp, lane = self % kWarp;
@@ -141,21 +142,19 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
   mine.value = value;
   mine.argument = argument;
   mine.width = width;
-  bool complete = true;
+  unsigned& waiting = state.waiting[size_t(self / kWarp)];
+  waiting |= 1u << lane;
+  if ((waiting & mask) != mask) {
+    wait(Waits::kInWarp, file, line);
+    return mine.result;
+  }
+  waiting &= ~mask;
   for (int i = 0; i < kWarp; ++i) {
     if (!(mask >> i & 1u) || i == lane) continue;
-    if (base + i >= int(state.fibers.size()))
-      fail("the mask names a lane that the block does not have: " + place(file, line));
     const Fiber& other = lane_fiber(i);
-    if (other.state != Waits::kInWarp)
-      complete = false;
-    else if (other.mask != mask || other.op != op || other.line != line)
+    if (other.mask != mask || other.op != op || other.line != line)
       fail("lanes of one warp are in different warp operations: " + whereabouts(other) + " and " +
            place(file, line));
-  }
-  if (!complete) {
-    wait(Waits::kInWarp, file, line);
-    return lane_fiber(lane).result;
   }
   if (op == WarpOp::kMultiply) {
     std::array<uint64_t, kWarp> values;
@@ -163,7 +162,7 @@ inline uint64_t warp_operation(WarpOp op, unsigned mask, uint64_t value, int arg
     multiply(values);
   }
   uint64_t ballot = 0;
-  for (int i = 0; i < kWarp; ++i)
+  for (int i = 0; op == WarpOp::kBallot && i < kWarp; ++i)
     if ((mask >> i & 1u) && lane_fiber(i).value) ballot |= uint64_t(1) << i;
   for (int i = 0; i < kWarp; ++i) {
     if (!(mask >> i & 1u)) continue;
@@ -245,6 +244,7 @@ inline void run_block() {
   unpoison_for_asan(state.dynamic_shared, state.memory_bytes);
   fill_with_nan(state.dynamic_shared, state.memory_bytes);
   state.fibers.assign(size_t(threads), Fiber{});
+  state.waiting.assign(size_t(threads / kWarp), 0);
   for (int i = 0; i < threads; ++i) start_fiber(i);
   std::vector<int> order(static_cast<size_t>(threads));
   std::iota(order.begin(), order.end(), 0);

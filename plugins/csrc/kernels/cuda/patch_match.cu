@@ -16,12 +16,12 @@ namespace nystra::cuda {
 namespace {
 
 // The row begins with the starts that are allowed keys, and a draw from each k-th of the keys.
-template <bool kSquares>
+template <bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_start_kernel(Search s, const int32_t* start, Steps steps, int64_t neighbour_step) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  Row<kSquares> row(s, shared);
+  Row<kSquares, kKeys> row(s, shared);
   row.clear();
   const int64_t keys = row.keys();
   const int count = row.searches ? s.count[row.image] : 0;
@@ -42,12 +42,12 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
 }
 
 // The neighbours' entries, `step` pixels away, shifted back.
-template <bool kSquares>
+template <bool kSquares, int kKeys>
 __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_propagate_kernel(Search s, int step) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  Row<kSquares> row(s, shared);
+  Row<kSquares, kKeys> row(s, shared);
   row.load_row();
   for (int direction = 0; direction < 4; ++direction) {
     const int sign = direction % 2 == 0 ? -step : step;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
     patch_match_random_kernel(Search s, int iteration, int levels) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  Row<kSquares> row(s, shared);
+  Row<kSquares, kTogether> row(s, shared);
   row.load_row();
   row.offer_all(levels, [&](int level) {
     if (!row.searches) return -1;
@@ -228,13 +228,17 @@ Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
     s.to = s.from;
     s.from = written;
   };
+  const bool single = s.neighbors == 1;  // one key a direction: others would only take registers
+  const auto start = single ? patch_match_start_kernel<kSquares, 1>
+                            : patch_match_start_kernel<kSquares, kTogether>;
+  const auto propagate = single ? patch_match_propagate_kernel<kSquares, 1>
+                                : patch_match_propagate_kernel<kSquares, kTogether>;
   const int64_t* const starts = maps.start_steps;
-  pass(patch_match_start_kernel<kSquares>, maps.start, Steps{starts[0], starts[2], starts[3]},
-       starts[1]);
+  pass(start, maps.start, Steps{starts[0], starts[2], starts[3]}, starts[1]);
   int levels = 0;
   for (int radius = max(a.key.height, a.key.width); radius >= 1; radius /= 2) ++levels;
   for (int iteration = 0; iteration < int(p.iterations); ++iteration) {
-    for (int step = 8; step >= 1; step /= 2) pass(patch_match_propagate_kernel<kSquares>, step);
+    for (int step = 8; step >= 1; step /= 2) pass(propagate, step);
     pass(patch_match_random_kernel<kSquares>, iteration, levels);
   }
   return s.from;

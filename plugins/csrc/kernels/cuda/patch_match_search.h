@@ -55,7 +55,8 @@ __device__ __forceinline__ bool better(float score, int index, float other_score
 }
 
 // One pixel's row, and how candidates get into it. All lanes of the warp call everything.
-template <bool kSquares>
+// kKeys are scored together.
+template <bool kSquares, int kKeys>
 class Row {
  public:
   __device__ Row(const Search& search, SharedMemory& shared) : s_(search) {
@@ -112,10 +113,10 @@ class Row {
   // All lanes of the warp come here together, with the same count.
   template <class F>
   __device__ void offer_all(int count, const F& next) {
-    for (int first = 0; first < count; first += kTogether) {
-      int keys[kTogether];
+    for (int first = 0; first < count; first += kKeys) {
+      int keys[kKeys];
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) keys[i] = first + i < count ? next(first + i) : -1;
+      for (int i = 0; i < kKeys; ++i) keys[i] = first + i < count ? next(first + i) : -1;
       offer(keys);
     }
   }
@@ -140,20 +141,20 @@ class Row {
     return (__ballot_sync(kAllLanes, here) & lanes_) != 0;
   }
 
-  __device__ void offer(const int (&keys)[kTogether]) {
-    bool wanted[kTogether], any = false;
+  __device__ void offer(const int (&keys)[kKeys]) {
+    bool wanted[kKeys], any = false;
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
+    for (int i = 0; i < kKeys; ++i) {
       const bool old = known(keys[i]);
       wanted[i] = keys[i] >= 0 && !old && s_.allowed[image * this->keys() + keys[i]] != 0;
       any = any || wanted[i];
     }
     if (!__any_sync(kAllLanes, any)) return;
     const int last = s_.neighbors - 1;
-    float scores[kTogether];
+    float scores[kKeys];
     score(keys, wanted, score_[last], scores);
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
+    for (int i = 0; i < kKeys; ++i) {
       const bool old = known(keys[i]);  // one of those before it, perhaps
       const bool taken =
           wanted[i] && !old && better(scores[i], keys[i], score_[last], index_[last]);
@@ -177,13 +178,13 @@ class Row {
   // The scores of the wanted keys; with squares -infinity where a score is certainly below `worst`:
   // sums of squares only grow, in floating point too. The warp takes one path: what a pixel does
   // not want, or no longer, is not loaded.
-  __device__ void score(const int (&keys)[kTogether], const bool (&wanted)[kTogether], float worst,
-                        float (&scores)[kTogether]) const {
-    const float *query = patch_, *others[kTogether];
-    bool going[kTogether], any = false;
-    float sums[kTogether] = {}, totals[kTogether] = {};
+  __device__ void score(const int (&keys)[kKeys], const bool (&wanted)[kKeys], float worst,
+                        float (&scores)[kKeys]) const {
+    const float *query = patch_, *others[kKeys];
+    bool going[kKeys], any = false;
+    float sums[kKeys] = {}, totals[kKeys] = {};
 #pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
+    for (int k = 0; k < kKeys; ++k) {
       const int key = wanted[k] ? keys[k] : 0;
       others[k] = s_.key.patch(image, key / s_.key.width, key % s_.key.width);
       going[k] = wanted[k];
@@ -194,11 +195,11 @@ class Row {
       for (int first = 0; first < floats; first += 4 * kLanes * kPacks)
         add_packs(query, others, going, any, first + 4 * lane_, floats, sums);
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) others[k] += s_.key.row();
+      for (int k = 0; k < kKeys; ++k) others[k] += s_.key.row();
       if constexpr (kSquares) {
         any = false;
 #pragma unroll
-        for (int k = 0; k < kTogether; ++k) {
+        for (int k = 0; k < kKeys; ++k) {
           totals[k] = sum_lanes(sums[k]);
           going[k] = going[k] && !(totals[k] > -worst);
           any = any || going[k];
@@ -207,7 +208,7 @@ class Row {
       }
     }
 #pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
+    for (int k = 0; k < kKeys; ++k) {
       float score = kSquares ? -totals[k] : sum_lanes(sums[k]);
       if (s_.key_norms != nullptr && wanted[k])
         score = score / norm_ / s_.key_norms[image * this->keys() + keys[k]];
@@ -217,21 +218,20 @@ class Row {
 
   // Adds this lane's packs first, first + 4 kLanes, ... of a row of the patches; all are loaded
   // before the first is used.
-  __device__ __forceinline__ void add_packs(const float* query,
-                                            const float* const (&others)[kTogether],
-                                            const bool (&going)[kTogether], bool any, int first,
-                                            int floats, float (&sums)[kTogether]) const {
-    float a[kPacks][4] = {}, b[kTogether][kPacks][4] = {};
+  __device__ __forceinline__ void add_packs(const float* query, const float* const (&others)[kKeys],
+                                            const bool (&going)[kKeys], bool any, int first,
+                                            int floats, float (&sums)[kKeys]) const {
+    float a[kPacks][4] = {}, b[kKeys][kPacks][4] = {};
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       const int j = first + 4 * kLanes * p;
       if (any && j < floats) load(query + j, a[p]);
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k)
+      for (int k = 0; k < kKeys; ++k)
         if (going[k] && j < floats) load(others[k] + j, b[k][p]);
     }
 #pragma unroll
-    for (int k = 0; k < kTogether; ++k)
+    for (int k = 0; k < kKeys; ++k)
 #pragma unroll
       for (int p = 0; p < kPacks; ++p)
 #pragma unroll
