@@ -13,6 +13,7 @@ from typing import Any
 from .. import __version__
 from ..plugins.library import library_path
 from ..runtime.backends import find_backend
+from ..runtime.checking.measures import worst_figures
 from ..runtime.checking.validation import ValidationReport, validate_against_references
 from ..runtime.model.references import References
 from ..runtime.session import Session
@@ -29,7 +30,7 @@ class Judgement:
         reports: backend label to the sizes' figures, in JSON form; ``twin`` is the float32 file
             that rounds where a file of low precision does.
         passed: every size passed on every backend.
-        psnr: lowest PSNR against PyTorch, dB.
+        figures: the worst of each figure against PyTorch, by name.
         faults: one sentence for each size that failed.
         pace: seconds a pixel of the last run, with the library where there is one.
     """
@@ -38,7 +39,7 @@ class Judgement:
     allowed_for: list[str]
     reports: dict[str, Any] = field(default_factory=dict)
     passed: bool = True
-    psnr: float = float("inf")
+    figures: dict[str, float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     pace: float = 0.0
 
@@ -88,7 +89,7 @@ def judge(
         judgement.pace = (time.perf_counter() - begun) / _pixels(report)
         judgement.reports[label] = report.as_dict()
         judgement.passed &= report.passed
-        judgement.psnr = min(judgement.psnr, report.psnr)
+        judgement.figures = worst_figures([judgement.figures, report.figures])
         for size in report.sizes:
             shape = "x".join(map(str, next(iter(size.shapes.values()))))
             judgement.faults += [f"{label} at {shape}: {text}" for text in size.findings]

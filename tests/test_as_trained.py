@@ -19,8 +19,8 @@ from nystra.export.attention.psal.parameters import Psal
 from nystra.export.attention.site import find_sites, neutral, resolve, swap
 from nystra.export.fidelity import measure_fidelity
 from nystra.export.stages.preparing import load_for
-from nystra.models.geometry import TokenGeometry
-from nystra.models.sites import MapSite, TokenSite
+from nystra.models.geometry import TokenGeometry, WindowGeometry
+from nystra.models.sites import MapSite, TokenSite, WindowSite
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError
 from test_checkpoint import state_of, tiny
@@ -82,6 +82,20 @@ def test_what_is_not_served_stays_as_trained() -> None:
     assert {site.reason for site in resolved.values()} == {
         "nystra serves no attention between maps"
     }
+
+
+def test_windows_of_three_sides_stay_as_trained() -> None:
+    """The operators know rows and columns; exact attention is then made of standard ones."""
+    geometry = WindowGeometry(1, 2, 2, (2, 2, 4), (1, 1, 2), masked=True)
+    site = WindowSite(geometry)
+    qkv = torch.randn(1, 4, 4, 8, geometry.channels)
+    expected = site.mechanism(qkv, None, geometry)
+    for planned in (Nystra(), Psal(), Full()):
+        (resolved,) = resolve(Plan(planned), nn.Sequential(site)).values()
+        assert resolved == Full()
+        assert ("needs windows of rows and columns" in resolved.reason) == (planned != Full())
+        computed: Any = computing(resolved, site, "operator")
+        assert torch.equal(computed(qkv, None, geometry), expected)
 
 
 NEEDY = {

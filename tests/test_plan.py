@@ -103,6 +103,7 @@ def test_unreadable_plans(tmp_path: Path) -> None:
         ),
         ('{"schema_version": 1, "window": [1000000, 8]}', "window 1000000 is not a whole number"),
         ('{"schema_version": 1, "window": [8]}', r"is not \[rows, columns\]"),
+        ('{"schema_version": 1, "window": [2, 2, 2, 8]}', r"or \[frames, rows, columns\]"),
         ('{"schema_version": 1, "default": {"mechanism": ["full"]}}', "is not a text"),
         ('{"schema_version": 1, "source_sha256": 3}', "source_sha256 3 is not a text"),
         (
@@ -116,6 +117,11 @@ def test_hostile_plans(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(NystraError, match=message) as raised:
         read_plan(tmp_path / "a.json")
     assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("window", [(8, 16), (2, 8, 8)])
+def test_windows_of_two_and_three_sides(window: tuple[int, ...]) -> None:
+    assert parse_plan(json.loads(json.dumps(Plan(window=window).as_dict()))).window == window
 
 
 def test_what_is_no_regular_file_is_no_plan(tmp_path: Path) -> None:

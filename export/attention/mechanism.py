@@ -47,7 +47,7 @@ class Mechanism:
     @classmethod
     def parameters(cls) -> dict[str, Parameter]:
         """Return the parameters by name."""
-        metadata = {one.name: one.metadata for one in fields(cls)}
+        metadata = {entry.name: entry.metadata for entry in fields(cls)}
         return {name: data["parameter"] for name, data in metadata.items() if data}
 
     def fits(self, geometry: Geometry) -> str:

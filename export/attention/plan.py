@@ -134,13 +134,14 @@ def _refuse_keys(document: Any, known: set[str], where: str) -> None:
         )
 
 
-def _parse_window(value: Any) -> tuple[int, int] | None:
+def _parse_window(value: Any) -> tuple[int, ...] | None:
     if value is None:
         return None
-    if not (isinstance(value, list) and len(value) == 2):
-        raise NystraError(f"window {value!r:.40} is not [rows, columns]")
-    rows, columns = (_SIDE.accept("window", side) for side in value)
-    return rows, columns
+    if not (isinstance(value, list) and len(value) in (2, 3)):
+        raise NystraError(
+            f"window {value!r:.40} is not [rows, columns], or [frames, rows, columns]"
+        )
+    return tuple(_SIDE.accept("window", side) for side in value)
 
 
 def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:

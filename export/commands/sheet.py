@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...runtime.checking.baseline import PSNR_CEILING
+from ...runtime.checking.measures import PSNR_CEILING
 from ...runtime.checking.metrics import psnr
 from ...runtime.pictures.picture import resize_plane
 from ...runtime.pictures.sheet import comparison_sheet, magnified_difference, readable_factor

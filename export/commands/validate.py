@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -249,10 +250,13 @@ def _mean(size: Any) -> str:
 
 
 def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> None:
-    rows: list[tuple[str, ...]] = [("size", "max difference", "allowed", "PSNR", "verdict")]
-    rows += [_size_row(size) for size in report.sizes]
+    from ...runtime.checking.measures import FIGURES
+
+    titles = [FIGURES[name].title for name in report.figures]
+    rows: list[tuple[str, ...]] = [("size", "max difference", "allowed", *titles, "verdict")]
+    rows += [_size_row(size, report.figures) for size in report.sizes]
     if by_bodies is not None:
-        rows += [_size_row(size, " bodies") for size in by_bodies.sizes]
+        rows += [_size_row(size, report.figures, " bodies") for size in by_bodies.sizes]
     print_table(rows)
     say(library_reason)
     if quality is not None:
@@ -263,15 +267,15 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
         say(f"border {quality.crop_border} left out, padding {quality.pad}")
 
 
-def _size_row(size: Any, by: str = "") -> tuple[str, ...]:
-    from ...runtime.checking.baseline import PSNR_CEILING
+def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
+    from ...runtime.checking.measures import FIGURES
     from ...runtime.checking.validation import size_text
 
     return (
         size_text(size.shapes) + by,
         f"{size.max_abs:.1e}",
         f"{size.tolerance:.1e}" + _mean(size),
-        f"{min(size.psnr, PSNR_CEILING):.1f} dB",
+        *(FIGURES[name].text(size.figures.get(name, math.nan)) for name in names),
         "; ".join(size.findings) or "passed",
     )
 

@@ -90,11 +90,11 @@ def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedMo
     loaded = load(checkpoint, **asked)
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
-        rows, columns = plan.window
+        sides = "x".join(map(str, plan.window))
         raise NystraError(
-            f"the plan was made for another checkpoint, at window {rows}x{columns}, which "
-            f"{checkpoint.name} was not trained at: give --window {rows} to run it there, or "
-            "take 'window' out of the plan"
+            f"the plan was made for another checkpoint, at window {sides}, which "
+            f"{checkpoint.name} was not trained at: give --window {plan.window[0]} to run it "
+            "there, or take 'window' out of the plan"
         )
     return loaded
 

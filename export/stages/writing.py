@@ -60,9 +60,11 @@ def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def _record_judgement(model: onnx.ModelProto, judged: Judged) -> None:
-    """Add what judging found to the metadata of the model, in place."""
-    found = {"nystra.psnr_vs_torch": f"{json_number(judged.judgement.psnr):.1f}"}
-    write_metadata(model, _metadata_of(model) | found, __version__)
+    """Add what judging pictures found to the metadata of the model, in place."""
+    psnr = judged.judgement.figures.get("psnr")
+    if psnr is not None:
+        stated = {"nystra.psnr_vs_torch": f"{json_number(psnr):.1f}"}
+        write_metadata(model, _metadata_of(model) | stated, __version__)
 
 
 def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> Manifest:

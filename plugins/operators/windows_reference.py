@@ -13,31 +13,63 @@ from .schema import Attributes
 from .window_schema import cell_bounds
 
 Array = npt.NDArray[np.float64]
+Regions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Window:
-    """The tokens of one window, row-major.
+class Head:
+    """One head in one window: the tokens, row-major, that a formula works on.
 
     Attributes:
-        rows: row in the map of each token, (N,).
-        cols: column in the map of each token, (N,).
+        number: Of the head.
+        q: Queries (N, d).
+        k: Keys (N, d).
+        v: Values (N, e).
         regions: Swin region of each token, (N,); all 0 without a mask.
+        place: Where its attention (N, e) belongs in the output (B, H, W, h e).
     """
 
-    rows: npt.NDArray[np.int64]
-    cols: npt.NDArray[np.int64]
-    regions: npt.NDArray[np.int64]
+    number: int
+    q: Array
+    k: Array
+    v: Array
+    regions: Regions
+    place: tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], slice]
 
 
-def windows(height: int, width: int, attributes: Attributes) -> Iterator[Window]:
-    """Yield the windows of a map, row-major.
+def heads_in_windows(qkv: Array, attributes: Attributes) -> Iterator[Head]:
+    """Yield every head of every window of packed maps (B, H, W, h(2d+e)).
+
+    Raises:
+        NystraError: The map is not a multiple of the window, or has other channels.
+    """
+    heads, d, e = (int(attributes[name]) for name in ("heads", "head_dim", "value_dim"))
+    if qkv.shape[-1] != heads * (2 * d + e):
+        raise NystraError(
+            f"qkv has {qkv.shape[-1]} channels; expected {heads * (2 * d + e)} = "
+            f"heads (2 head_dim + value_dim) = {heads} (2 * {d} + {e})"
+        )
+    for image, pixels in enumerate(qkv):
+        for rows, cols, regions in _windows(*pixels.shape[:2], attributes):
+            q, k, v = np.split(pixels[rows, cols], [heads * d, 2 * heads * d], axis=1)
+            for head in range(heads):
+                keys, values = slice(head * d, (head + 1) * d), slice(head * e, (head + 1) * e)
+                place = (image, rows, cols, values)
+                yield Head(head, q[:, keys], k[:, keys], v[:, values], regions, place)
+
+
+def empty_output(qkv: Array, attributes: Attributes) -> Array:
+    """Return an array (B, H, W, h e) for the attention of every head in its place."""
+    return np.empty((*qkv.shape[:3], int(attributes["heads"]) * int(attributes["value_dim"])))
+
+
+def _windows(
+    height: int, width: int, attributes: Attributes
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Regions]]:
+    """Yield row and column in the map, and region, of the tokens of each window.
 
     The map is rolled by minus the shift, then cut. The rolled map of a shifted block is labelled
     as SwinIR does: cut at H - wh and H - shift_h, and the same for columns.
-
-    Raises:
-        NystraError: the map is not a multiple of the window.
     """
     window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
     shift_h, shift_w = int(attributes["shift_h"]), int(attributes["shift_w"])
@@ -52,26 +84,15 @@ def windows(height: int, width: int, attributes: Attributes) -> Iterator[Window]
             rows = np.repeat(np.arange(top, top + window_h), window_w)
             cols = np.tile(np.arange(left, left + window_w), window_h)
             labels = 3 * row_label[rows] + col_label[cols]
-            yield Window(
-                (rows + shift_h) % height,
-                (cols + shift_w) % width,
-                labels if attributes["mask"] else np.zeros_like(labels),
-            )
+            regions = labels if attributes["mask"] else np.zeros_like(labels)
+            yield (rows + shift_h) % height, (cols + shift_w) % width, regions
 
 
-def split_heads(tokens: Array, attributes: Attributes) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield q (N, d), k (N, d), v (N, e) of each head of packed tokens (N, h(2d+e))."""
-    heads, d, e = (int(attributes[name]) for name in ("heads", "head_dim", "value_dim"))
-    if tokens.shape[-1] != heads * (2 * d + e):
-        raise NystraError(
-            f"qkv has {tokens.shape[-1]} channels; expected {heads * (2 * d + e)} = "
-            f"heads (2 head_dim + value_dim) = {heads} (2 * {d} + {e})"
-        )
-    for head in range(heads):
-        q = tokens[:, head * d : (head + 1) * d]
-        k = tokens[:, (heads + head) * d : (heads + head + 1) * d]
-        v = tokens[:, 2 * heads * d + head * e : 2 * heads * d + (head + 1) * e]
-        yield q, k, v
+def softmax(logits: Array, query_regions: Regions, key_regions: Regions) -> Array:
+    """Return the softmax of each row, with 100 taken from logits between two regions."""
+    masked = logits - 100.0 * (query_regions[:, None] != key_regions)
+    weights = np.exp(masked - masked.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def landmarks(tokens: Array, attributes: Attributes) -> Array:
@@ -86,9 +107,7 @@ def landmarks(tokens: Array, attributes: Attributes) -> Array:
     return np.stack(means)
 
 
-def landmark_regions(
-    regions: npt.NDArray[np.int64], attributes: Attributes
-) -> npt.NDArray[np.int64]:
+def landmark_regions(regions: Regions, attributes: Attributes) -> Regions:
     """Return the region (m,) of each landmark: that of its cell, which no border cuts."""
     window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
     grid = regions.reshape(window_h, window_w)
@@ -101,12 +120,12 @@ def landmark_regions(
     )
 
 
-def start_maxima(a: Array, regions: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+def start_maxima(a: Array, regions: Regions) -> tuple[Array, Array]:
     """Return R (m,) and C (m,): the largest row and column sums of |a| in each landmark's region.
 
     Args:
-        a: one matrix (m, m).
-        regions: the region of each landmark, (m,).
+        a: One matrix (m, m).
+        regions: The region of each landmark, (m,).
     """
     rows, cols = np.abs(a).sum(axis=1), np.abs(a).sum(axis=0)
     same = [regions == region for region in regions]
@@ -120,10 +139,10 @@ def iterate(a: Array, row_maxima: Array, col_maxima: Array, iterations: int) -> 
     """Return the approximate pseudoinverse (m, m) of ``a`` (Razavi et al., as in Nystromformer).
 
     Args:
-        a: one matrix (m, m).
+        a: One matrix (m, m).
         row_maxima: R, a scalar or (m,).
         col_maxima: C, a scalar or (m,).
-        iterations: how often Z <- Z (13 I - aZ (15 I - aZ (7 I - aZ))) / 4 is done.
+        iterations: How often Z <- Z (13 I - aZ (15 I - aZ (7 I - aZ))) / 4 is done.
     """
     eye = np.eye(len(a))
     z = a.T / (np.asarray(row_maxima * col_maxima).reshape(-1, 1) + 1e-15)
@@ -134,13 +153,13 @@ def iterate(a: Array, row_maxima: Array, col_maxima: Array, iterations: int) -> 
 
 
 def pseudoinverses(
-    matrices: list[Array], regions: list[npt.NDArray[np.int64]], attributes: Attributes
+    matrices: list[Array], regions: list[Regions], attributes: Attributes
 ) -> list[Array]:
     """Return the approximate pseudoinverse of each matrix (m, m) of a batch.
 
     Args:
-        matrices: all matrices of the batch.
-        regions: for each matrix the region of each landmark, (m,).
+        matrices: All matrices of the batch.
+        regions: For each matrix the region of each landmark, (m,).
         attributes: ``iterations`` and ``batch_init`` (1: the maxima run over the whole batch).
     """
     iterations = int(attributes["iterations"])

@@ -21,9 +21,6 @@ from ..files.writing import atomic_write_bytes
 
 SCHEMA_VERSION = 1
 
-PSNR_CEILING = 100.0
-"""Above so many dB two outputs differ by rounding only, and another CPU rounds otherwise."""
-
 
 @dataclass(frozen=True)
 class Item:
@@ -64,6 +61,9 @@ class Item:
 ITEMS = {
     "max_abs": Item("largest difference from the references", "", "ceiling", 1e-4),
     "psnr": Item("lowest PSNR against the references", "dB", "drop", 6.0),
+    "relative_error": Item("relative error against the references", "", "growth", 1e-3),
+    "top1": Item("top-1 agreement with the references", "", "drop", 0.0),
+    "top5": Item("top-5 agreement with the references", "", "drop", 0.0),
     "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05),
     "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001),
     "nodes": Item("nodes of the graph", "", "growth", 0.0),

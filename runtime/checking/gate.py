@@ -17,9 +17,9 @@ from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
 from ..timing.interleaved import interleaved
-from .baseline import ITEMS, PSNR_CEILING, Accepted, Baseline
+from .baseline import ITEMS, Accepted, Baseline
 from .intact import find_changes, guarded_metadata, metadata_changes
-from .measures import ROUNDING
+from .measures import FIGURES, PSNR_CEILING, ROUNDING
 from .quality import QualityReport
 from .validation import (
     SizeReport,
@@ -45,7 +45,7 @@ class Measured:
         quality: As in `Baseline`.
         speed: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
-        sizes: The recorded sizes behind ``max_abs`` and ``psnr``, with their own tolerances.
+        sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
         changes: In what the file is not what was exported, see `find_changes`.
         metadata: Of the model, as in `Baseline`.
     """
@@ -117,7 +117,10 @@ def measure_file(
     found.changes = tuple(find_changes(session, references))
     found.metadata = guarded_metadata(session.metadata)
     found.items["max_abs"] = report.max_abs
-    found.items["psnr"] = report.psnr if math.isnan(report.psnr) else min(report.psnr, PSNR_CEILING)
+    found.items |= {
+        name: value if math.isnan(value) else min(value, PSNR_CEILING)
+        for name, value in report.figures.items()
+    }
     found.items["nodes"] = count_nodes(session.path)
     weights = session.path.with_name(f"{session.path.name}.data")
     found.items["bytes"] = session.path.stat().st_size + (
@@ -186,8 +189,8 @@ def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
 
     The difference from the references is judged size by size, as ``nystra validate`` does: each
     size has the tolerance it was recorded with, and where a seeded search takes part the mean may
-    stand in for it, which then also excuses the PSNR of that size. A tolerance of the baseline
-    below the recorded ones holds for all sizes, one above all of them takes their place.
+    stand in for it, which then also excuses the other figures of that size. A tolerance of the
+    baseline below the recorded ones holds for all sizes, one above all of them takes their place.
 
     An item of the baseline that was not measured is skipped, and says what it needs.
 
@@ -284,15 +287,17 @@ class _Sizes:
 
 def _size_by_size(name: str, found: Measured, limit: float) -> _Sizes | None:
     """Judge the recorded sizes; None for an item that has none."""
-    if name not in ("max_abs", "psnr") or not found.sizes:
+    if name not in ("max_abs", *FIGURES) or not found.sizes:
         return None
     wrong: list[str] = []
     excused: list[str] = []
     for size in found.sizes:
         where = size_text(size.shapes)
-        if name == "psnr":
-            good = size.psnr >= limit
-            text = f"at {where} it is {size.psnr:.6g}"
+        if name in FIGURES:
+            if name not in size.figures:
+                continue
+            good = ITEMS[name].passes(size.figures[name], limit)
+            text = f"at {where} it is {size.figures[name]:.6g}"
         else:
             allowed = limit if limit > found.tolerance else min(limit, size.tolerance)
             good = size.max_abs <= allowed

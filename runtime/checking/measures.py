@@ -6,7 +6,7 @@ By the role of the output and by the transform of the arithmetic: these tables a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,9 @@ Array = npt.NDArray[Any]
 
 ROUNDING = 1e-4
 """Largest difference, as a share of the peak, that counts as float32's rounding."""
+
+PSNR_CEILING = 100.0
+"""Above so many dB two outputs differ by rounding only, and another CPU rounds otherwise."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,8 @@ def picture_figures(
     figures = {"psnr": clipped_psnr(got, expected, low, high)}
     if min(got.shape[-2:]) >= SSIM_SIDE:
         first, second = (
-            np.moveaxis(np.clip(one, low, high).reshape(-1, *one.shape[-2:]) - low, 0, -1)
-            for one in (got, expected)
+            np.moveaxis(np.clip(output, low, high).reshape(-1, *output.shape[-2:]) - low, 0, -1)
+            for output in (got, expected)
         )
         figures["ssim"] = ssim(first, second, peak=high - low)
     return figures
@@ -120,8 +123,10 @@ def logits_figures(got: Array, expected: Array) -> dict[str, float]:
     the five largest. Equal logits rank by their class, the smaller one first.
     """
     _check_shapes(got, expected)
+    if expected.ndim == 0 or expected.size == 0:
+        raise NystraError(f"got logits of shape {expected.shape}, expected (..., classes)")
     first, second = (
-        np.asarray(one, np.float64).reshape(-1, got.shape[-1]) for one in (got, expected)
+        np.asarray(logits, np.float64).reshape(-1, got.shape[-1]) for logits in (got, expected)
     )
     norm = float(np.linalg.norm(second))
     error = float(np.linalg.norm(first - second))
@@ -131,6 +136,71 @@ def logits_figures(got: Array, expected: Array) -> dict[str, float]:
         "relative_error": error / norm if norm else (0.0 if error == 0.0 else math.inf),
         "top1": float(np.mean(ranked[:, :1] == best)),
         "top5": float(np.mean(np.any(ranked[:, :5] == best, axis=1))),
+    }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a figure is called by those who report it.
+
+    Attributes:
+        title: For people, as the head of a column.
+        form: Of a value, for `str.format`.
+        higher: A higher value is better.
+    """
+
+    title: str
+    form: str
+    higher: bool = True
+
+    def text(self, value: float) -> str:
+        """Return a value in words; those of equal outputs have an end."""
+        return self.form.format(min(value, PSNR_CEILING))
+
+    def worst(self, values: Iterable[float]) -> float:
+        """Return the worst of some values; NaN if one is."""
+        return float((np.min if self.higher else np.max)(list(values)))
+
+
+FIGURES = {
+    "psnr": Figure("PSNR", "{:.1f} dB"),
+    "relative_error": Figure("relative error", "{:.1e}", higher=False),
+    "top1": Figure("top-1", "{:.1%}"),
+    "top5": Figure("top-5", "{:.1%}"),
+}
+"""The figures that a file is held against its references by."""
+
+
+def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, float]:
+    """Return how outputs agree with recorded ones, each by the measure of its role.
+
+    Pictures have one PSNR together, of peak 1; what is outside 0..1 counts, unlike in
+    `picture_figures`, since the file and PyTorch should leave the range alike. An output of an
+    unknown role is a picture. Of several logits, the worst figures are returned.
+
+    Args:
+        pairs: Role, output and recorded output; arrays of one shape.
+    """
+    square, count = 0.0, 0
+    others: list[dict[str, float]] = []
+    for role, got, expected in pairs:
+        measure = MEASURES.get(role, _PICTURE)
+        if measure is not _PICTURE:
+            others.append(measure.figures(got, expected))
+            continue
+        square += float(((got.astype(np.float64) - expected.astype(np.float64)) ** 2).sum())
+        count += got.size
+    pictures = {"psnr": decibels(square / max(count, 1))} if count or not others else {}
+    return pictures | worst_figures(others)
+
+
+def worst_figures(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the worst of each figure, in the order of `FIGURES`."""
+    listed = list(several)
+    return {
+        name: figure.worst(figures[name] for figures in listed if name in figures)
+        for name, figure in FIGURES.items()
+        if any(name in figures for figures in listed)
     }
 
 

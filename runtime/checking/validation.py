@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...plugins.errors import NystraError
 from ..files.json_text import json_number
 from ..model.references import ReferenceCase, References
-from .measures import ROUNDING, decibels
+from .measures import ROUNDING, reference_figures, worst_figures
 from .sanity import find_problems, max_abs
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ Runner = NamedRunner | Callable[[Array], Array]
 
 def size_text(shapes: Mapping[str, Sequence[int]]) -> str:
     """Return height and width of the first input in words: ``32x48``."""
-    return "x".join(str(side) for side in next(iter(shapes.values()))[2:])
+    return "x".join(str(side) for side in next(iter(shapes.values()))[-2:])
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class SizeReport:
         shapes: Input name -> shape.
         max_abs: Largest absolute difference over all outputs.
         mean_abs: Mean absolute difference.
-        psnr: In dB, peak 1, of all outputs together; infinite if they are equal.
+        figures: How the outputs agree, by name, as `reference_figures` finds: the PSNR of pictures,
+            relative error and top-1 and top-5 agreement of logits.
         tolerance: What `max_abs` may be.
         mean_tolerance: What `mean_abs` may be where `max_abs` is above its tolerance; None: there
             is no such way out.
@@ -51,7 +52,7 @@ class SizeReport:
     shapes: dict[str, list[int]]
     max_abs: float
     mean_abs: float
-    psnr: float
+    figures: dict[str, float]
     tolerance: float
     findings: tuple[str, ...]
     mean_tolerance: float | None = None
@@ -60,6 +61,17 @@ class SizeReport:
     def passed(self) -> bool:
         """Whether nothing is wrong."""
         return not self.findings
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON takes it, each figure a key of its own."""
+        entry = asdict(self)
+        numbers = {"max_abs": self.max_abs, "mean_abs": self.mean_abs, **entry.pop("figures")}
+        return {
+            **entry,
+            **{name: json_number(value) for name, value in numbers.items()},
+            "findings": list(self.findings),
+            "passed": self.passed,
+        }
 
 
 @dataclass(frozen=True)
@@ -79,23 +91,17 @@ class ValidationReport:
         return float(np.max([size.max_abs for size in self.sizes]))
 
     @property
-    def psnr(self) -> float:
-        """The smallest PSNR of all sizes, in dB; NaN if one is."""
-        return float(np.min([size.psnr for size in self.sizes]))
+    def figures(self) -> dict[str, float]:
+        """The worst of each figure over all sizes; NaN if one is."""
+        return worst_figures(size.figures for size in self.sizes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON takes it."""
-        sizes = []
-        for size in self.sizes:
-            entry = {**asdict(size), "findings": list(size.findings), "passed": size.passed}
-            for key in ("max_abs", "mean_abs", "psnr"):
-                entry[key] = json_number(entry[key])
-            sizes.append(entry)
         return {
             "passed": self.passed,
             "max_abs": json_number(self.max_abs),
-            "psnr": json_number(self.psnr),
-            "sizes": sizes,
+            **{name: json_number(value) for name, value in self.figures.items()},
+            "sizes": [size.as_dict() for size in self.sizes],
         }
 
 
@@ -134,7 +140,7 @@ def compare(
     """
     return ValidationReport(
         tuple(
-            _one_size(runner, case, *limit)
+            _size_report(runner, case, _roles(references), *limit)
             for case, limit in zip(references.cases, limits, strict=True)
         )
     )
@@ -184,13 +190,26 @@ def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
     return [float(number) for number in numbers]
 
 
-def _one_size(
-    runner: Runner, case: ReferenceCase, tolerance: float, mean_tolerance: float | None
+def _roles(references: References) -> dict[str, str]:
+    """Return output name -> role, as recorded; a file may hold none, or anything."""
+    recorded = references.meta.get("roles")
+    if not isinstance(recorded, dict):
+        return {}
+    return {name: role for name, role in recorded.items() if isinstance(role, str)}
+
+
+def _size_report(
+    runner: Runner,
+    case: ReferenceCase,
+    roles: Mapping[str, str],
+    tolerance: float,
+    mean_tolerance: float | None,
 ) -> SizeReport:
     feeds = case.feeds()
     outputs = _run(runner, feeds, tuple(case.outputs))
-    worst, total, square, count = 0.0, 0.0, 0.0, 0
+    worst, total, count = 0.0, 0.0, 0
     findings: list[str] = []
+    pairs: list[tuple[str, Array, Array]] = []
     for name, expected in case.outputs.items():
         if name not in outputs:
             raise NystraError(f"the model gives {sorted(outputs)}, the references hold {name!r}")
@@ -199,8 +218,8 @@ def _one_size(
         worst = float(np.maximum(worst, max_abs(got, expected)))
         difference = got.astype(np.float64) - expected.astype(np.float64)
         total += float(np.abs(difference).sum())
-        square += float((difference**2).sum())
         count += got.size
+        pairs.append((roles.get(name, ""), got, expected))
     mean = total / max(count, 1)
     if not worst <= tolerance and (mean_tolerance is None or not mean <= mean_tolerance):
         text = f"the largest difference is {worst:.3g}, allowed is {tolerance:.3g}"
@@ -211,7 +230,7 @@ def _one_size(
         {name: list(array.shape) for name, array in feeds.items()},
         worst,
         mean,
-        decibels(square / max(count, 1)),
+        reference_figures(pairs),
         tolerance,
         tuple(findings),
         mean_tolerance,

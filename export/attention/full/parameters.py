@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..mechanism import Mechanism, Windowed
+from ..mechanism import Geometry, Mechanism, Windowed
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,10 @@ class Full(Windowed):
 
     name = "full"
     summary = "exact softmax attention"
+
+    def fits(self, geometry: Geometry) -> str:
+        """Return "": exact attention is defined at every site, whatever its window."""
+        return ""
 
     @classmethod
     def instead_of(cls, other: Mechanism, reason: str = "") -> Full:

@@ -1,16 +1,15 @@
-"""Mechanism ``full``: exact softmax attention, as one operator at a window site."""
+"""Mechanism ``full``: exact softmax attention, as one operator at windows of two sides."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ....models.patches import exact_patches
-from ....models.sites import exact_map, exact_tokens
-from ....plugins.operators.window_softmax import torch_op
+from ....models.sites import exact_map, exact_tokens, exact_windows
 from ..computing import Form
 from .parameters import Full
 
@@ -24,14 +23,13 @@ class Windows:
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        attributes = geometry.attributes() | {"mask": self.parameters.masked(geometry)}
+        mask = self.parameters.masked(geometry)
+        if self.form == "plain" or len(geometry.window) != 2:  # the operator knows two sides
+            return exact_windows(qkv, bias_table, replace(geometry, masked=bool(mask)))
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
-        compute = torch.ops.nystra.window_softmax if self.form == "operator" else _plain
-        out: Tensor = compute(qkv, table, bias=int(bias_table is not None), **attributes)
+        attributes = geometry.attributes() | {"mask": mask, "bias": int(bias_table is not None)}
+        out: Tensor = torch.ops.nystra.window_softmax(qkv, table, **attributes)
         return out
-
-
-_plain = torch_op.window_softmax
 
 
 @dataclass(frozen=True)

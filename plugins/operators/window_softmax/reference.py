@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import Array, split_heads, windows
+from ..windows_reference import Array, empty_output, heads_in_windows, softmax
 from .schema import SCHEMA
 
 
@@ -22,37 +22,29 @@ def _bias(table: Array, head: int, window_h: int, window_w: int) -> Array:
 
 
 def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: object) -> Array:
-    """Return exact window attention.
+    """Return exact window attention, softmax(scale Q K^T + bias) V of every head in every window.
 
     Args:
         qkv: (B, H, W, h(2d+e)).
         bias_table: ((2wh-1)(2ww-1), h); any one element where ``bias`` is 0.
-        **attributes: those of the schema.
+        **attributes: Those of the schema.
 
     Returns:
         (B, H, W, h e) in float64.
 
     Raises:
-        NystraError: the schema refuses the attributes, or the map is no multiple of the window.
+        NystraError: The schema refuses the attributes, or the map is no multiple of the window.
     """
     checked = SCHEMA.validate(attributes)
     qkv = np.asarray(qkv, dtype=np.float64)
     table = np.asarray(bias_table, dtype=np.float64)
-    heads, e = int(checked["heads"]), int(checked["value_dim"])
-    out = np.empty((*qkv.shape[:3], heads * e))
-    biases = [
-        _bias(table, head, int(checked["window_h"]), int(checked["window_w"]))
-        if checked["bias"]
-        else 0.0
-        for head in range(heads)
+    window = int(checked["window_h"]), int(checked["window_w"])
+    bias = [
+        _bias(table, head, *window) if checked["bias"] else 0.0
+        for head in range(int(checked["heads"]))
     ]
-    for image, result in zip(qkv, out, strict=True):
-        for window in windows(image.shape[0], image.shape[1], checked):
-            apart = window.regions[:, None] != window.regions[None, :]
-            tokens = image[window.rows, window.cols]
-            for head, (q, k, v) in enumerate(split_heads(tokens, checked)):
-                logits = checked["scale"] * (q @ k.T) + biases[head] - 100.0 * apart
-                weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-                weights /= weights.sum(axis=1, keepdims=True)
-                result[window.rows, window.cols, head * e : (head + 1) * e] = weights @ v
+    out = empty_output(qkv, checked)
+    for head in heads_in_windows(qkv, checked):
+        logits = checked["scale"] * (head.q @ head.k.T) + bias[head.number]
+        out[head.place] = softmax(logits, head.regions, head.regions) @ head.v
     return out
