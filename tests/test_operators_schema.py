@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from nystra.plugins.errors import NystraError
-from nystra.plugins.operators import find_schema
+from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.schema import node_attributes
-from nystra.plugins.operators.window_schema import cell_bounds, cuts_a_cell
+from nystra.plugins.operators.window_schema import MAX_LANDMARKS, cell_bounds, cuts_a_cell
 
 WINDOW = {
     "heads": 2,
@@ -47,22 +47,19 @@ def test_node_attributes_are_complete() -> None:
 @pytest.mark.parametrize(
     ("name", "attributes", "message"),
     [
-        ("NystraPinv", {"iterations": 9}, "iterations is 9; expected 1 to 8"),
         ("NystraPinv", {"iterations": 2.5}, "iterations is 2.5; expected an integer"),
         ("NystraPinv", {"steps": 3}, "unknown attribute steps; expected iterations, batch_init"),
         ("NystraPinv", {"revision": 2}, "of revision 2, this nystra knows revision 1"),
         ("NystraPatchMatch", {"patch_size": 4}, "patch_size is 4; expected an odd number"),
-        ("NystraPatchMatch", {"patch_size": 25}, "patch_size is 25; expected 1 to 23"),
-        ("NystraPatchMatch", {"neighbors": 33}, "neighbors is 33; expected 1 to 32"),
-        ("NystraPatchMatch", {"iterations": 17}, "iterations is 17; expected 1 to 16"),
-        ("NystraPatchMatch", {"metric": 3}, "metric is 3; expected 0 to 2"),
-        ("NystraPatchMatch", {"seed": 4096}, "seed is 4096; expected 0 to 4095"),
         ("NystraWindowSoftmax", {"heads": 2}, "attribute .* is missing"),
         ("NystraWindowSoftmax", {**WINDOW, "scale": float("nan")}, "expected a finite number"),
         ("NystraWindowSoftmax", {**WINDOW, "shift_w": 8}, "expected less than window_w, 8"),
         ("NystraWindowSoftmax", {**WINDOW, "guard": 0.1}, "unknown attribute guard"),
-        ("NystraWindowNystrom", {**WINDOW, "landmark_rows": 17}, "17 x 4 landmarks"),
-        ("NystraWindowNystrom", {**WINDOW, "guard": 0.6}, "guard is 0.6; expected 0.0 to 0.5"),
+        (
+            "NystraWindowNystrom",
+            {**WINDOW, "landmark_rows": MAX_LANDMARKS},
+            f"{MAX_LANDMARKS} x 4 landmarks; expected at most {MAX_LANDMARKS}",
+        ),
         (
             "NystraWindowNystrom",
             {**WINDOW, "mask": 1, "shift_h": 3},
@@ -78,6 +75,17 @@ def test_node_attributes_are_complete() -> None:
 def test_refusals(name: str, attributes: dict[str, float], message: str) -> None:
     with pytest.raises(NystraError, match=message):
         find_schema(name).validate(attributes)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_range_is_checked(name: str) -> None:
+    schema = find_schema(name)
+    least = {a.name: a.minimum for a in schema.attributes if a.default is None}
+    for attribute in schema.attributes[:-1]:
+        for value in (attribute.minimum - 1, attribute.maximum + 1):
+            message = f"{attribute.name} is {value}; expected {attribute.minimum} to "
+            with pytest.raises(NystraError, match=f"{message}{attribute.maximum}$"):
+                schema.validate({**least, attribute.name: value})
 
 
 def test_unknown_operator() -> None:

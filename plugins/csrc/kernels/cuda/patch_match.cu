@@ -244,12 +244,10 @@ Field search(const PatchMatchParams& p, const PatchMatchMaps& maps, const Arrays
   return s.from;
 }
 
-constexpr int64_t kMostPixels = 1 << 24;  // of a map: fewer
-
 bool supported(const PatchMatchParams& p, int64_t batch) {
   const auto countable = [](int64_t height, int64_t width) {
-    return height > 0 && width > 0 && height < kMostPixels && width < kMostPixels &&
-           height * width < kMostPixels;
+    return height > 0 && width > 0 && height < kMaxPixels && width < kMaxPixels &&
+           height * width < kMaxPixels;
   };
   return countable(p.height, p.width) && countable(p.key_height, p.key_width) && p.channels >= 0 &&
          p.channels < 1 << 20 && p.neighbors >= 1 && p.neighbors <= 32 && p.patch % 2 == 1 &&
