@@ -90,9 +90,9 @@ def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedMo
     loaded = load(checkpoint, **asked)
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
-        sides = "x".join(map(str, plan.window))
+        text = "x".join(map(str, plan.window))
         raise NystraError(
-            f"the plan was made for another checkpoint, at window {sides}, which "
+            f"the plan was made for another checkpoint, at window {text}, which "
             f"{checkpoint.name} was not trained at: give --window {plan.window[0]} to run it "
             "there, or take 'window' out of the plan"
         )

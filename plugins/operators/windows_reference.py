@@ -50,7 +50,7 @@ def heads_in_windows(qkv: Array, attributes: Attributes) -> Iterator[Head]:
             f"heads (2 head_dim + value_dim) = {heads} (2 * {d} + {e})"
         )
     for image, pixels in enumerate(qkv):
-        for rows, cols, regions in _windows(*pixels.shape[:2], attributes):
+        for rows, cols, regions in _windows(pixels.shape[0], pixels.shape[1], attributes):
             q, k, v = np.split(pixels[rows, cols], [heads * d, 2 * heads * d], axis=1)
             for head in range(heads):
                 keys, values = slice(head * d, (head + 1) * d), slice(head * e, (head + 1) * e)

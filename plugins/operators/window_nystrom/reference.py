@@ -20,7 +20,7 @@ from .schema import SCHEMA
 def _kernel(x: Array, query_regions: Regions, key_regions: Regions, threshold: float) -> Array:
     """Return exp(min(x, threshold)) + max(x - threshold, 0), and 0 between two regions."""
     f = np.exp(np.minimum(x, threshold)) + np.maximum(x - threshold, 0)
-    return np.where(query_regions[:, None] == key_regions, f, 0.0)
+    return np.asarray(np.where(query_regions[:, None] == key_regions, f, 0.0))
 
 
 def _attention(left: Array, z: Array, upper: Array, v: Array, guard: float) -> Array:
@@ -39,7 +39,7 @@ def _attention(left: Array, z: Array, upper: Array, v: Array, guard: float) -> A
     weights = left / np.maximum(left.sum(axis=1, keepdims=True), 1e-30)
     soft = weights @ ((upper @ v) / np.maximum(sums, 1e-30))
     mixed = soft + t * (num / np.maximum(den, guard * mag) - soft)
-    return np.where(t > 0, mixed, soft)
+    return np.asarray(np.where(t > 0, mixed, soft))
 
 
 @np.errstate(all="ignore")  # Z of an extreme matrix may overflow: the guard catches it
