@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from fake_cuda import FakeCuda
 from nystra.export.cli import main
-from nystra.export.commands.bench import _print
+from nystra.export.commands.bench import _print, speed_text
 from nystra.export.commands.common import BACKEND_NAMES
 from nystra.plugins.errors import NystraError
 from nystra.plugins.ports.port import picture_size
@@ -89,7 +89,7 @@ def test_the_table_says_what_is_missing_and_why(
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     assert main(["bench", str(operator), "--sizes", "8x8", *QUICK]) == 0
     out = capsys.readouterr().out
-    assert "time ratio" in out
+    assert f"faster, slower: than {operator} ort-cpu, the median" in out
     assert "operator.onnx ort-cpu-library: not available: the operator library" in out
     assert main(["bench", str(operator), "--backends", "tensorrt", *QUICK]) == 3
     assert "not available: " in capsys.readouterr().out
@@ -336,3 +336,17 @@ def test_a_bare_name_is_a_shipped_checkpoint(
     assert asked[0].request["checkpoint"].endswith("swinir_x2_w16.safetensors")
     assert main(["bench", str(model), "--checkpoint", "swinir_x9"]) == 2
     assert "shipped are: swinir_x2_w16" in capsys.readouterr().err
+
+
+def test_speed_in_words() -> None:
+    first, other = Row("a.onnx", "cpu", {}), Row("b.onnx", "cpu", {})
+    assert speed_text(first) == "-"
+    for seconds, text in (
+        ([2.0, 1.0], "2.00x faster"),
+        ([1.0, 1.5], "1.50x slower"),
+        ([1, 1], "1x"),
+    ):
+        first.times, other.times = [seconds[0]], [seconds[1]]
+        for row in (first, other):
+            row.compare(first)
+        assert (speed_text(first), speed_text(other)) == ("1x", text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto
@@ -59,6 +60,16 @@ def fp16(tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
 @pytest.fixture(scope="module")
 def bf16(tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
     return exported(tmp_path_factory.mktemp("bf16"), "bf16")
+
+
+def test_loading_an_fp16_file_prints_nothing(
+    fp16: ExportResult, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """onnxruntime warns of constants that it does not fold in float16, and of nothing else."""
+    Session(fp16.model, threads=1, library="none")
+    assert capfd.readouterr().err == ""
+    onnxruntime.InferenceSession(fp16.model, providers=["CPUExecutionProvider"])
+    assert "onstant" in capfd.readouterr().err
 
 
 def test_name_metadata_manifest_and_references(fp16: ExportResult) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from PIL import Image
 
+from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, Session, read_picture, run_pictures, write_picture
 from nystra.runtime.pictures.picture import quantise
@@ -148,6 +149,21 @@ def test_model_of_another_program(tmp_path: Path) -> None:
         path = save_upscaler(tmp_path / f"{name}.onnx", 3, channels)
         run_pictures(path, tmp_path / "in.png", tmp_path / f"{name}.png", threads=1)
         assert read_picture(tmp_path / f"{name}.png").size == (30, 36)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
+def test_model_of_another_program_in_tiles(tmp_path: Path, dtype: int) -> None:
+    """Without a word of metadata; inputs and outputs of fp16 are converted."""
+    path = save_upscaler(tmp_path / "m.onnx", dtype=dtype)
+    write_picture(tmp_path / "in.png", Picture(pixels(60, 70)))
+    assert main(["run", str(path), "-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png", "-t",
+                 "32", "--overlap", "8", "--threads", "1", "-q"]) == 0  # fmt: skip
+    got = read_picture(tmp_path / "out.png").pixels
+    np.testing.assert_array_equal(quantise(got, 8), quantise(enlarged(pixels(60, 70)), 8))
+    results = run_pictures(
+        path, tmp_path / "in.png", tmp_path / "b.png", tile=32, overlap=8, threads=1, quiet=True
+    )
+    assert results[0]["tiles"] == 9
 
 
 def save_graph(path: Path, text: str) -> Path:

@@ -66,6 +66,11 @@ def test_inspected(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("layers.")]
     assert "  full  " in rows[0]
     assert "  toy share=0.75  " in rows[1]
+    assert main(["inspect", str(checkpoint), *arguments, "--sort", "loss"]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("layers.")] == rows[::-1]
+    assert f"loses most: {rows[1].split()[0]} (" in out
+    assert "error: of the site's output under the plan" in out
 
 
 def test_on_the_command_line(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

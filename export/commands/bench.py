@@ -165,7 +165,7 @@ def _check_plot(path: Path) -> None:
 def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     head = ["model", "backend", "size", "p50", "p90", "p99", "pictures/s", "MP/s", "memory"]
     device = any(row.device_memory is not None for row in rows)
-    table: list[tuple[str, ...]] = [(*head, *["GPU memory"] * device, "time ratio")]
+    table: list[tuple[str, ...]] = [(*head, *["GPU memory"] * device, "speed")]
     for row in rows:
         where = (row.model, row.backend, size_text(row.size))
         if row.reason is not None:
@@ -179,7 +179,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
                 f"{row.megapixels_per_second:.3f}",
                 _mebibytes(row.memory.get("above")),
                 *[_mebibytes(row.device_memory)] * device,
-                "-" if row.ratio is None else f"{row.ratio:.3f}",
+                speed_text(row),
             )
         )
     print_table(table)
@@ -195,7 +195,17 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
         f"{threads} threads, onnxruntime {machine['onnxruntime']}"
         + (f", {machine['gpu']}" if machine["gpu"] else "")
     )
-    say("time ratio: to the first row that ran at the size, below 1 is faster, interleaved runs")
+    for first in dict.fromkeys(row.ratio_to for row in rows if row.ratio_to):
+        say(f"faster, slower: than {first}, the median of interleaved runs")
+
+
+def speed_text(row: Row) -> str:
+    """Return how much faster a row is than the first that ran at its size."""
+    if row.ratio is None:
+        return "-"
+    if row.name == row.ratio_to or abs(row.ratio - 1) < 0.005:
+        return "1x"
+    return f"{1 / row.ratio:.2f}x faster" if row.ratio < 1 else f"{row.ratio:.2f}x slower"
 
 
 def _mebibytes(size: int | None) -> str:

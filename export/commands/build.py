@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="build nothing: say whether the builder takes the file; needs no GPU",
+        help="build nothing: say whether the builder takes the file; needs the TensorRT package, "
+        "but no GPU",
     )
     parser.add_argument(
         "--sizes", metavar="HxW,...", help="pictures whose output shapes --dry-run compares"

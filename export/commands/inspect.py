@@ -23,6 +23,12 @@ from .saying import say
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
+_LEGEND = (
+    "tokens: keys a query sees; FLOPs: of exact attention there, of the network's; bias: largest "
+    "entry, in logits; error: of the site's output under the plan, all others exact; guarded: "
+    "tokens whose result the guard changes"
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
@@ -31,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_arguments(parser)
     parser.add_argument(
         "--calibrate", type=Path, metavar="FOLDER", help="your pictures to measure the plan on"
+    )
+    parser.add_argument(
+        "--sort",
+        choices=("network", "loss"),
+        default="network",
+        help="the sites in the network's order, or those that lose most first (default: network)",
     )
     add_session_arguments(parser)
     add_output_arguments(parser)
@@ -56,6 +68,9 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)
         reports = inspect_network(loaded.network, loaded.facts, resolved, samples)
+    by_loss = sorted(reports, key=lambda report: -(report.error or 0.0))
+    if args.sort == "loss":
+        reports = by_loss
     warnings = [*loaded.warnings, *plan_warnings(plan, loaded, resolved)]
     if not args.quiet:
         for text in warnings:
@@ -88,6 +103,9 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
             )
         )
     print_table(rows)
+    say(_LEGEND)
+    if worst := [f"{one.path} ({one.error:.2%})" for one in by_loss[:3] if one.error]:
+        say(f"loses most: {', '.join(worst)}")
     share = sum(one.flops_share for one in reports)
     say(f"exact attention is {share:.0%} of the network's operations")
     return 0
@@ -132,6 +150,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
     say(f"library: {reason}")
     if nodes:
         print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes)])
+        say("path: kernel, a fused kernel of the library; body, standard operators in the file")
     else:
         say("no nystra nodes: plain ONNX")
     return 0

@@ -31,8 +31,8 @@ CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 
 _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
 _MISSING = {
-    TENSORRT: "TensorRT is not installed: pip install 'nystra[tensorrt]' (an NVIDIA GPU is needed "
-    "to build; nystra build --dry-run needs none)",
+    TENSORRT: "TensorRT is not installed: pip install 'nystra[tensorrt]' (to build, an NVIDIA GPU "
+    "too; nystra build --dry-run needs the TensorRT package, but no GPU)",
     RTX: "TensorRT-RTX is not installed: pip install 'nystra[tensorrt-rtx]'",
 }
 
