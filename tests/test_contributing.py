@@ -74,6 +74,7 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     assert report["precision"] == "toy"
     assert report["against_torch"]["passed"]
     assert {"ort-cpu", "twin"} <= report["against_torch"]["backends"].keys()
+    assert set(report["against_torch"]["allowed_for"]) == {"twice what toy does"}
     model = onnx.load(str(tmp_path / "toy.onnx"))
     weights = [onnx.numpy_helper.to_array(one) for one in model.graph.initializer]
     steps = [one * 64 for one in weights if one.dtype == np.float32 and one.ndim > 1]

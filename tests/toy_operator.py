@@ -89,7 +89,7 @@ SOURCE = """#include "toy_scale.h"
 namespace nystra {
 
 void ToyScale::check(const Shape* in) const {
-  if (in[0].rank == 0) throw Refusal("input X is " + text(in[0]) + "; expected rank 1 or more");
+  if (in[0].rank > 4) throw Refusal("input X is " + text(in[0]) + "; expected rank 4 at most");
 }
 
 ToyScaleParams ToyScale::params(const Shape* in) const {
