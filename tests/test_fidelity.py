@@ -14,6 +14,8 @@ from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, resolve
 from nystra.export.fidelity import measure_fidelity
+from nystra.models.geometry import WindowGeometry
+from nystra.models.sites import exact_windows
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins import native
 from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
@@ -82,3 +84,13 @@ def test_a_probe_computes_the_plan_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(cost.guarded is not None for cost in fidelity.sites)
     # Beside full attention, and in the planned network itself.
     assert len(asked) == 2 * len(PICTURES) * len(find_sites(whole))
+
+
+@pytest.mark.parametrize("shift", [0, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exact_attention_with_a_bias_is_fused(dtype: torch.dtype, shift: int) -> None:
+    geometry = WindowGeometry(2, 4, 4, (8, 8), (shift, shift), shift > 0, 0.5)
+    qkv, table = torch.rand(1, 16, 16, 24, dtype=dtype), torch.rand(225, 2, dtype=dtype)
+    with torch.inference_mode(), torch.profiler.profile() as ran:
+        exact_windows(qkv, table, geometry)
+    assert "aten::_softmax" not in {event.key for event in ran.key_averages()}

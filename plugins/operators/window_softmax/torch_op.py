@@ -60,6 +60,7 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
     added: Tensor | None = None
     if bias_table is not None:
         added = relative_position_bias(bias_table, *geometry.window).to(qkv.dtype)
+        added = added.unsqueeze(0)  # of four dimensions: PyTorch fuses no attention with three
     if geometry.masked and geometry.shifted:
         regions = token_regions(sides, geometry, qkv.device)
         apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
