@@ -33,9 +33,23 @@ def available(column: Column) -> Column:
 PAIRS = [(case, column) for case in GOOD for column in COLUMNS if column.dtypes(case)]
 
 
-@pytest.mark.parametrize(
-    ("case", "column"), PAIRS, ids=[f"{case.id}-{column.name}" for case, column in PAIRS]
-)
+def on_columns(pairs: list[tuple[Case, Column]]) -> pytest.MarkDecorator:
+    """Rows of columns; one test process runs a column, for its child process does all rows."""
+    return pytest.mark.parametrize(
+        ("case", "column"),
+        [
+            pytest.param(
+                case,
+                column,
+                marks=pytest.mark.xdist_group(column.name),
+                id=f"{case.id}-{column.name}",
+            )
+            for case, column in pairs
+        ],
+    )
+
+
+@on_columns(PAIRS)
 def test_row(case: Case, column: Column) -> None:
     available(column)
     for dtype in column.dtypes(case):
@@ -50,9 +64,7 @@ REFUSALS = [
 ]  # a body cannot refuse, and a torch op has no revision
 
 
-@pytest.mark.parametrize(
-    ("case", "column"), REFUSALS, ids=[f"{case.id}-{column.name}" for case, column in REFUSALS]
-)
+@on_columns(REFUSALS)
 def test_refused_row(case: Case, column: Column) -> None:
     available(column)
     for dtype in case.dtypes:

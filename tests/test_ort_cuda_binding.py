@@ -67,7 +67,7 @@ def test_the_tests_of_the_cpu_library_hold(tmp_path: Path) -> None:
     chosen = "test_wrong or test_missing or test_zero or test_nan"
     tests = str(Path(__file__).with_name("test_library.py"))
     library = tools.build()
-    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests]
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
     done = tools.child([*arguments, "-k", chosen], NYSTRA_LIBRARY_DIR=str(library.parent))
     assert done.returncode == 0, done.stdout[-4000:]
     assert int(done.stdout.split(" passed")[0].split()[-1]) > 80

@@ -71,7 +71,7 @@ def test_rows_on_the_cpu() -> None:
 def test_the_tests_of_the_cpu_library_hold(tmp_path: Path) -> None:
     (tmp_path / tools.LIBRARY).symlink_to(built())
     tests = str(Path(__file__).with_name("test_library.py"))
-    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests]
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
     chosen = "not needs_no_onnxruntime and not thousand"
     done = tools.child([*arguments, "-k", chosen], NYSTRA_LIBRARY_DIR=str(tmp_path))
     assert done.returncode == 0, done.stdout[-4000:]
