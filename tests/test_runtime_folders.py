@@ -221,6 +221,10 @@ def test_what_slows_a_run_is_said(
     for path, said in ((operator, True), (model, False)):
         assert main(["run", str(path), *given, "--threads", "1"]) == 0
         assert ("note: built without the operator library" in capsys.readouterr().err) == said
+    assert main(["inspect", str(operator)]) == 0, "what the note sends one to"
+    out = capsys.readouterr().out
+    assert "the operator library is not built here (no libnystra_onnxruntime.so)" in out
+    assert "body, standard operators in the file" in out
     assert main(["run", str(operator), *given, "--threads", "1", "--library", "none"]) == 0
     assert "note:" not in capsys.readouterr().err
 

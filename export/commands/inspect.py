@@ -24,9 +24,9 @@ from .saying import say
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
 _LEGEND = (
-    "tokens: keys a query sees; FLOPs: of exact attention there, of the network's; bias: largest "
-    "entry, in logits; error: of the site's output under the plan, all others exact; guarded: "
-    "tokens whose result the guard changes"
+    "tokens: keys a query sees; FLOPs: share of the network's, in exact attention there; bias: "
+    "largest entry, in logits; error: of the site's output under the plan, all other sites exact; "
+    "guarded: tokens whose result the guard changes"
 )
 
 
