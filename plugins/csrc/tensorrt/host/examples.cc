@@ -1,7 +1,12 @@
 #include "examples.h"
 
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 #include <stdexcept>
+
+#include "../../kernels/limits.h"
+#include "../../operators/table.h"
 
 namespace nystra::host {
 namespace {
@@ -63,8 +68,35 @@ std::vector<Example> make_examples() {
   };
 }
 
-std::vector<BadFields> make_bad_fields() {
+// A row for each attribute of the schemas below and above its range.
+std::vector<BadFields> out_of_range() {
   std::vector<BadFields> rows;
+  const auto text = [](double value) {
+    std::ostringstream out;
+    out << std::setprecision(9) << value;
+    return out.str();
+  };
+  const auto add = [&](const Schema& schema) {
+    for (const Attribute& attribute : schema) {
+      if (attribute.name == std::string("revision")) continue;
+      for (const double value : {attribute.minimum - 1, attribute.maximum + 1}) {
+        const FieldValue field = attribute.integer ? FieldValue(static_cast<int32_t>(value))
+                                                   : FieldValue(static_cast<float>(value));
+        const std::string said = std::string("attribute ") + attribute.name + " is " + text(value) +
+                                 "; expected " + text(attribute.minimum) + " to " +
+                                 text(attribute.maximum);
+        rows.push_back({schema.name, {{attribute.name, field}}, {}, said});
+      }
+    }
+  };
+#define NYSTRA_ROWS(owner) add(k##owner##Schema);
+  NYSTRA_OPERATORS(NYSTRA_ROWS)
+#undef NYSTRA_ROWS
+  return rows;
+}
+
+std::vector<BadFields> make_bad_fields() {
+  std::vector<BadFields> rows = out_of_range();
   const auto add = [&](const std::vector<std::string>& names, const Fields& changes,
                        const std::string& expected) {
     for (const std::string& name : names) rows.push_back({name, changes, {}, expected});
@@ -74,33 +106,17 @@ std::vector<BadFields> make_bad_fields() {
   add(kAll, {{"bogus", 1}}, "unknown attribute bogus; expected ");
   for (const std::string& name : kAll)
     rows.push_back({name, {}, {"revision"}, "attribute revision is missing"});
-  add(kWindowed, {{"heads", 0}}, "attribute heads is 0; expected 1 to 1024");
   add(kWindowed, {{"heads", 2.0f}}, "attribute heads is no single INT");
-  add(kWindowed, {{"value_dim", 1025}}, "attribute value_dim is 1025; expected 1 to 1024");
-  add(kWindowed, {{"window_h", -8}}, "attribute window_h is -8");
   add(kWindowed, {{"shift_w", 4}}, "attribute shift_w is 4; expected less than window_w, 4");
-  add(kWindowed, {{"mask", 2}}, "attribute mask is 2; expected 0 to 1");
   add(kWindowed, {{"scale", 1}}, "attribute scale is no single FLOAT (kFLOAT32)");
   add(kWindowed, {{"scale", NAN}}, "attribute scale is ");
   add(kWindowed, {{"scale", INFINITY}}, "attribute scale is inf; expected 0 to 1000000");
   for (const std::string& name : kWindowed)
     rows.push_back({name, {}, {"head_dim"}, "attribute head_dim is missing"});
-  add(kLandmarks, {{"landmark_rows", 33}}, "33 x 2 landmarks; expected at most 64");
+  add(kLandmarks, {{"landmark_rows", int32_t(kMaxLandmarks)}}, " x 2 landmarks; expected at most ");
   add(kLandmarks, {{"landmark_cols", 1}}, "cuts a landmark's cell (1 cells)");
-  add(kLandmarks, {{"iterations", 9}}, "attribute iterations is 9; expected 1 to 8");
-  add({"NystraPinv"}, {{"iterations", 0}}, "attribute iterations is 0; expected 1 to 8");
-  add({"NystraPinv"}, {{"batch_init", -1}}, "attribute batch_init is -1; expected 0 to 1");
-  add({"NystraWindowSoftmax"}, {{"bias", 3}}, "attribute bias is 3; expected 0 to 1");
-  add({"NystraWindowNystrom"}, {{"guard", -0.5f}}, "attribute guard is -0.5; expected 0 to 0.5");
-  add({"NystraWindowNystrom"}, {{"threshold", 1e9f}},
-      "attribute threshold is 1e+09; expected -30 to 30");
   add({"NystraPatchMatch"}, {{"patch_size", 4}},
       "attribute patch_size is 4; expected an odd number");
-  add({"NystraPatchMatch"}, {{"patch_size", 25}}, "attribute patch_size is 25; expected 1 to 23");
-  add({"NystraPatchMatch"}, {{"iterations", 17}}, "attribute iterations is 17; expected 1 to 16");
-  add({"NystraPatchMatch"}, {{"neighbors", 33}}, "attribute neighbors is 33; expected 1 to 32");
-  add({"NystraPatchMatch"}, {{"metric", 3}}, "attribute metric is 3; expected 0 to 2");
-  add({"NystraPatchMatch"}, {{"seed", 4096}}, "attribute seed is 4096; expected 0 to 4095");
   return rows;
 }
 
@@ -123,7 +139,8 @@ std::vector<BadShapes> make_bad_shapes() {
   search(0, {4, 6, 5}, "input query is (4, 6, 5); expected rank 4");
   search(1, {2, 5, 7, 3},
          "input key is (2, 5, 7, 3); expected the batch and channels of query, (2, 4, 6, 5)");
-  search(1, {2, 4, 4096, 4096}, "expected fewer than 16777216 pixels a map");
+  search(1, {2, 4, 4096, kMaxPixels / 4096},
+         "expected fewer than " + std::to_string(kMaxPixels) + " pixels a map");
   search(1, {2, 4, 0, 3}, "input key is (2, 4, 0, 3); expected at least one key");
   search(2, {2, 4, 6, 5}, "input query_mask is (2, 4, 6, 5); expected (2, 1, 6, 5), or 1");
   search(3, {2, 1, 6, 5}, "input key_mask is (2, 1, 6, 5); expected (2, 1, 7, 3), or 1");
