@@ -109,4 +109,4 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
         site.module.mechanism = meters[site.path] = meter
     with counter, torch.no_grad():
         twin(*images)
-    return int(counter.get_total_flops()), {path: one.flops for path, one in meters.items()}
+    return int(counter.get_total_flops()), {path: meter.flops for path, meter in meters.items()}

@@ -95,22 +95,24 @@ def compare_layers(
     except Exception as error:  # protobuf's errors and onnx's have no common base
         raise NystraError(f"cannot read the model {path}: {error}") from error
     marked = _mark(polygraphy, model, floats_only=engine)
-    cases = sorted(enumerate(references.cases), key=lambda one: _values(one[1]))
+    cases = sorted(enumerate(references.cases), key=lambda pair: _values(pair[1]))
     with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
         file = Path(folder, path.name)
         onnx.save(marked, file)
         sessions = _open(file, candidate, references.cases, progress, engine=engine)
         comparison = _Comparison(polygraphy, marked, sessions)
-        half = any("float16" in one.dtype for one in sessions[_REFERENCE].outputs)
-        found: list[LayerCase] = []
+        half = any("float16" in output.dtype for output in sessions[_REFERENCE].outputs)
+        compared: list[LayerCase] = []
         for index, case in cases:
             progress(f"compare {list(next(iter(case.inputs.values())).shape)}")
             limits = _limits(references, index, tolerance, half=half)
-            found.append(comparison.one_case(case, limits))
-            if found[-1].departing:
+            compared.append(comparison.one_case(case, limits))
+            if compared[-1].departing:
                 break
-    words = {key: f"{one.backend}: {one.library_reason}" for key, one in sessions.items()}
-    return LayerReport(words[_REFERENCE], words[_CANDIDATE], tuple(found))
+    words = {
+        key: f"{session.backend}: {session.library_reason}" for key, session in sessions.items()
+    }
+    return LayerReport(words[_REFERENCE], words[_CANDIDATE], tuple(compared))
 
 
 class _Polygraphy:
@@ -180,7 +182,9 @@ class _Comparison:
         if needed > (free := available_memory()):
             text = f"all layers need about {needed >> 20} MiB, and {free >> 20} MiB are available"
             return LayerCase(shapes, (), text)
-        runners = [self._polygraphy.runner(k, one, feeds) for k, one in self._sessions.items()]
+        runners = [
+            self._polygraphy.runner(k, session, feeds) for k, session in self._sessions.items()
+        ]
         layers: list[Layer] = []
 
         def compare(reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> Any:
@@ -255,7 +259,7 @@ def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool)
     """
     typed = onnx.shape_inference.infer_shapes(model)
     typed.graph.value_info.extend(typed.graph.output)
-    types = {one.name: one.type.tensor_type.elem_type for one in typed.graph.value_info}
+    types = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
     names = [
         name
         for node in typed.graph.node
@@ -264,18 +268,18 @@ def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool)
         if name and (not floats_only or types.get(name) in _FLOATS)
     ]
     with polygraphy.quiet():
-        marked: onnx.ModelProto = polygraphy.outputs(typed, [glob.escape(one) for one in names])()
+        marked: onnx.ModelProto = polygraphy.outputs(typed, [glob.escape(name) for name in names])()
     del marked.graph.value_info[:]
     return marked
 
 
 def _behind_a_search(model: onnx.ModelProto) -> frozenset[str]:
     """Return the tensors that a seeded search takes part in."""
-    found: set[str] = set()
+    searched: set[str] = set()
     for node in model.graph.node:
-        if node.op_type == _SEARCH or found.intersection(node.input):
-            found.update(node.output)
-    return frozenset(found)
+        if node.op_type == _SEARCH or searched.intersection(node.input):
+            searched.update(node.output)
+    return frozenset(searched)
 
 
 def _limits(references: References, index: int, tolerance: float | None, *, half: bool) -> _Limits:
@@ -297,7 +301,7 @@ def _build(
     for pick in (min, max, max):
         rows = []
         for name in cases[0].inputs:
-            sizes = zip(*(one.inputs[name].shape for one in cases), strict=True)
+            sizes = zip(*(case.inputs[name].shape for case in cases), strict=True)
             rows.append(f"{name}:{'x'.join(str(pick(several)) for several in sizes)}")
         ends.append(",".join(rows))
     model = EngineModel.open(file, "none" if way.library is None else way.library)

@@ -33,20 +33,20 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
         return 0.0
     twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
     size = facts.test_size()
-    found = [0.0]
+    counts = [0.0]
     for site in find_sites(twin):
         module = site.module
         if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
             inner: Any = module.mechanism
-            counted: Any = _counting(inner, module, found)
+            counted: Any = _counting(inner, module, counts)
             module.mechanism = counted
     with torch.no_grad():
         twin(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
-    return max(found) / math.prod(size.values()) ** 2
+    return max(counts) / math.prod(size.values()) ** 2
 
 
 def _counting(
-    inner: Callable[..., Tensor], module: PatchSite | MapSite, found: list[float]
+    inner: Callable[..., Tensor], module: PatchSite | MapSite, counts: list[float]
 ) -> Callable[..., Tensor]:
     shrink, each = 1, BYTES_PER_SCORE
     if isinstance(module, PatchSite):
@@ -54,8 +54,8 @@ def _counting(
         each = BYTES_PER_FUSED_SCORE if module.geometry.fuse else BYTES_PER_SCORE
 
     def call(query: Tensor, key: Tensor, *others: Any) -> Tensor:
-        queries, keys = (one.shape[2] * one.shape[3] / shrink**2 for one in (query, key))
-        found.append(each * queries * keys)
+        queries, keys = (tensor.shape[2] * tensor.shape[3] / shrink**2 for tensor in (query, key))
+        counts.append(each * queries * keys)
         return inner(query, key, *others)
 
     return call

@@ -52,7 +52,7 @@ def rounded_network(network: nn.Module, precision: str) -> nn.Module:
     twin = copy.deepcopy(network)
 
     def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(round_digits(one, digits) for one in arguments)
+        return tuple(round_digits(argument, digits) for argument in arguments)
 
     def after(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
         return round_digits(output, digits)

@@ -41,7 +41,7 @@ def check_types(build: Callable[..., Any], hyper: Mapping[str, Any], source: str
 def _fits(value: Any, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inner)
+        return any(_fits(value, kind) for kind in inner)
     if origin is Literal:
         return isinstance(value, str) and value in inner
     if origin is tuple:
@@ -64,9 +64,9 @@ def _fits(value: Any, hint: Any) -> bool:
 def _describe(hint: Any) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(_describe(one) for one in inner)
+        return " or ".join(_describe(kind) for kind in inner)
     if origin is Literal:
-        return " or ".join(repr(one) for one in inner)
+        return " or ".join(repr(kind) for kind in inner)
     if origin is tuple:
         return f"a list of {len(inner)}"
     if origin is Sequence:

@@ -203,7 +203,7 @@ def exact_patches(
     query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None, geometry: PatchGeometry
 ) -> Tensor:
     """Return exact attention between patches; shapes and meaning as in ``sites.PatchSite``."""
-    query, key = (shrink_nearest(one, geometry.shrink) for one in (query, key))
+    query, key = (shrink_nearest(tensor, geometry.shrink) for tensor in (query, key))
     query_grid, key_grid = (query.shape[2], query.shape[3]), (key.shape[2], key.shape[3])
     scores = patch_scores(query, key, geometry)
     if geometry.fuse:

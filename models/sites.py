@@ -41,7 +41,9 @@ def exact_tokens(
 
 def exact_map(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Return exact softmax attention between all places of a map; shapes as in ``MapSite``."""
-    q_tokens, k_tokens, v_tokens = (one.flatten(2).transpose(1, 2)[:, None] for one in (q, k, v))
+    q_tokens, k_tokens, v_tokens = (
+        tensor.flatten(2).transpose(1, 2)[:, None] for tensor in (q, k, v)
+    )
     out = softmax_attention(q_tokens, k_tokens, v_tokens, scale)[:, 0]
     back: Tensor = out.transpose(1, 2).unflatten(2, (q.shape[2], q.shape[3]))
     return back

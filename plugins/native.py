@@ -121,7 +121,7 @@ def run(
     asked = (operator.encode(), given, len(given), tensors, len(tensors))
     _check(library, library.nystra_cpu_outputs(*asked, described, len(described)))
     types = list(_TYPES)
-    outputs = [new(tuple(one.shape[: one.rank]), types[one.type]) for one in described]
+    outputs = [new(tuple(array.shape[: array.rank]), types[array.type]) for array in described]
     results = (_Tensor * len(outputs))(*map(_tensor, outputs))
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     _check(library, library.nystra_cpu_run(*asked, results, len(results), threads))

@@ -88,22 +88,25 @@ def differences(before: Path, after: Path) -> list[str]:
     parts: list[dict[str, list[bytes]]] = []
     for model in models:
         model.producer_version = ""
-        metadata = {one.key: one.value for one in model.metadata_props}
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
         for free in ("nystra.version", "nystra.psnr_vs_torch"):
             metadata.pop(free, None)
         parts.append(
             {
-                "nodes": [one.SerializeToString(deterministic=True) for one in model.graph.node],
+                "nodes": [node.SerializeToString(deterministic=True) for node in model.graph.node],
                 "initialisers": [
-                    one.SerializeToString(deterministic=True) for one in model.graph.initializer
+                    tensor.SerializeToString(deterministic=True)
+                    for tensor in model.graph.initializer
                 ],
-                "inputs": [one.SerializeToString() for one in model.graph.input],
-                "outputs": [one.SerializeToString() for one in model.graph.output],
-                "functions": [one.SerializeToString(deterministic=True) for one in model.functions],
+                "inputs": [value.SerializeToString() for value in model.graph.input],
+                "outputs": [value.SerializeToString() for value in model.graph.output],
+                "functions": [
+                    function.SerializeToString(deterministic=True) for function in model.functions
+                ],
                 "metadata": [f"{key}={metadata[key]}".encode() for key in sorted(metadata)],
             }
         )
-    found = []
+    texts = []
     for part, first in parts[0].items():
         second = parts[1][part]
         if first != second:
@@ -116,8 +119,8 @@ def differences(before: Path, after: Path) -> list[str]:
                 if part == "metadata"
                 else ""
             )
-            found.append(f"{part}: {len(first)} and {len(second)}, first at {where}{shown}")
-    return found
+            texts.append(f"{part}: {len(first)} and {len(second)}, first at {where}{shown}")
+    return texts
 
 
 def compare(before: Path, after: Path) -> int:
@@ -126,11 +129,11 @@ def compare(before: Path, after: Path) -> int:
     wrong = 0
     for name in names:
         if not (before / name).exists() or not (after / name).exists():
-            found = [f"missing {'before' if (after / name).exists() else 'after'}"]
+            texts = [f"missing {'before' if (after / name).exists() else 'after'}"]
         else:
-            found = differences(before / name, after / name)
-        wrong += bool(found)
-        for text in found:
+            texts = differences(before / name, after / name)
+        wrong += bool(texts)
+        for text in texts:
             say(f"{name}: {text}")
     say(f"{len(names) - wrong} of {len(names)} files are equal")
     return int(bool(wrong))
@@ -138,7 +141,7 @@ def compare(before: Path, after: Path) -> int:
 
 if __name__ == "__main__":
     command, *folders = sys.argv[1:]
-    paths = [Path(one) for one in folders]
+    paths = [Path(folder) for folder in folders]
     if command == "checkpoints":
         make_checkpoints(*paths)
     elif command == "export":

@@ -45,9 +45,9 @@ class Case:
     def all_attributes(self) -> dict[str, int | float]:
         """Every attribute of the schema, unchecked: refused rows must reach the kernels."""
         defaults = {
-            one.name: one.default
-            for one in find_schema(self.operator).attributes
-            if one.default is not None
+            attribute.name: attribute.default
+            for attribute in find_schema(self.operator).attributes
+            if attribute.default is not None
         }
         return {**defaults, **self.attributes}
 

@@ -54,7 +54,7 @@ def run_torch(case: Case, dtype: str) -> Outcome:
     """The torch op without the kernels, which are a column of their own."""
     importlib.import_module(f"nystra.plugins.operators.{case.folder}.torch_op")
     operator = getattr(torch.ops.nystra, case.folder)
-    names = [one.name for one in operator.default._schema.arguments]
+    names = [argument.name for argument in operator.default._schema.arguments]
     tensors = [torch.from_numpy(array) for array in case.inputs(dtype)]
     attributes = case.all_attributes()
     attributes = {name: attributes[name] for name in names[len(tensors) :]}
@@ -64,7 +64,7 @@ def run_torch(case: Case, dtype: str) -> Outcome:
             patch.setenv(KERNELS_VARIABLE, "0")
             result = operator(*tensors, **attributes)
         results = [result] if isinstance(result, torch.Tensor) else result
-        return _outputs([one.numpy() for one in results])
+        return _outputs([result.numpy() for result in results])
     except Exception as error:
         return error
     finally:

@@ -94,7 +94,7 @@ def true_scores(
     patch_size, metric = attributes["patch_size"], attributes["metric"]
     true, sizes = np.empty(index.shape), np.ones(index.shape)
     for b, field in enumerate(index):
-        images = [one[b].transpose(1, 2, 0) for one in (query, key)]
+        images = [array[b].transpose(1, 2, 0) for array in (query, key)]
         pixels = np.arange(field.size) % field[0].size
         keys = np.maximum(field.reshape(-1), 0)
         scores = pair_scores(_maps(*images), pixels, keys, patch_size, metric)

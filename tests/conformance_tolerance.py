@@ -45,13 +45,17 @@ def plain(case: Case, dtype: str, arithmetic: torch.dtype) -> Outputs:
     module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.torch_op")
     arrays = case.inputs(dtype)
     if dtype == "bfloat16":  # which torch does not take from numpy
-        arrays = [one if one.dtype == np.int32 else one.astype(np.float32) for one in arrays]
+        arrays = [
+            array if array.dtype == np.int32 else array.astype(np.float32) for array in arrays
+        ]
     tensors = [torch.from_numpy(array) for array in arrays]
-    tensors = [one.to(arithmetic) if one.is_floating_point() else one for one in tensors]
+    tensors = [
+        tensor.to(arithmetic) if tensor.is_floating_point() else tensor for tensor in tensors
+    ]
     attributes = {k: v for k, v in case.all_attributes().items() if k != "revision"}
     result = getattr(module, case.folder)(*tensors, **attributes)
     if isinstance(result, tuple):
-        return tuple(one.numpy() for one in result)
+        return tuple(array.numpy() for array in result)
     output: np.ndarray = result.numpy()
     return output
 

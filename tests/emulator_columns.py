@@ -78,7 +78,9 @@ def _inputs(case: Case, dtype: str) -> list[np.ndarray]:
     import ml_dtypes  # onnx needs it; it tells numpy of the type
 
     arrays = case.inputs(dtype)
-    return [one.view(np.uint16) if one.dtype == ml_dtypes.bfloat16 else one for one in arrays]
+    return [
+        array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array for array in arrays
+    ]
 
 
 def run_all(path: Path, build: str, limits: str, file: Path) -> None:
@@ -144,7 +146,10 @@ def run(build: str, limits: str, case: Case, dtype: str) -> Outputs | Exception:
     if dtype == "bfloat16":
         import ml_dtypes
 
-        results = [one.view(ml_dtypes.bfloat16) if one.itemsize == 2 else one for one in results]
+        results = [
+            result.view(ml_dtypes.bfloat16) if result.itemsize == 2 else result
+            for result in results
+        ]
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -75,7 +75,7 @@ def _key(kind: str) -> str:
     version = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     digest.update(version + repr((FLAGS, KERNEL_FLAGS, HARNESS_FLAGS, LINK_FLAGS)).encode())
     folders = [ROOT / "plugins" / "csrc" / "kernels", ROOT / "tests" / "emulator"]
-    for file in sorted(one for folder in folders for one in folder.rglob("*") if one.is_file()):
+    for file in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
         digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -116,8 +116,8 @@ def compile_library(kind: str, sources: list[Path], library: Path) -> None:
         _compile([*FLAGS, *flags[kind], "-x", "c++", "-c", str(source), "-o", str(target)])
         objects.append(target)
     _compile(["-shared", *LINK_FLAGS[kind], *map(str, objects), "-ldl", "-o", str(library)])
-    for one in objects:
-        one.unlink()
+    for file in objects:
+        file.unlink()
 
 
 def _compile(arguments: list[str]) -> None:
@@ -247,14 +247,14 @@ def _patch_match(library, case, arrays, outputs, kind, limits):  # type: ignore[
     attributes = case.all_attributes()
     query, key, _query_mask, key_mask, start = arrays
     names = ["patch_size", "iterations", "neighbors", "metric", "seed"]
-    masks = [[step for i, step in enumerate(_steps(one)) if i != 1] for one in arrays[2:4]]
+    masks = [[step for i, step in enumerate(_steps(array)) if i != 1] for array in arrays[2:4]]
     return library.emulated_patch_match(
         _numbers(*query.shape, *key.shape[2:]),
         _numbers(*(attributes[name] for name in names)),
         int(key_mask[0].size > 1),
         kind,
-        (ctypes.c_void_p * 5)(*(one.ctypes.data for one in arrays)),
-        _numbers(*(one.size for one in arrays)),
+        (ctypes.c_void_p * 5)(*(array.ctypes.data for array in arrays)),
+        _numbers(*(array.size for array in arrays)),
         _numbers(*masks[0], *masks[1], *_steps(start)),
         _pointer(outputs[0]),
         _pointer(outputs[1]),

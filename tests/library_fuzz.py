@@ -38,7 +38,7 @@ LARGEST = 4  # of the sizes of near-valid nodes: rows of a window, heads, ...
 def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
     """A node and its inputs, valid or with up to two things wrong."""
     schema = find_schema(operator)
-    given = {one.name: draw(_value(one)) for one in schema.attributes[:-1]}
+    given = {attribute.name: draw(_value(attribute)) for attribute in schema.attributes[:-1]}
     given["revision"] = 1
     if operator == "NystraPatchMatch":
         given["patch_size"] = draw(st.sampled_from([1, 3]))
@@ -53,8 +53,8 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
         place = draw(st.integers(0, len(shapes) - 1))
         match draw(st.sampled_from(["attribute", "kind", "missing", "size", "rank", "type"])):
             case "attribute":
-                one = draw(st.sampled_from(schema.attributes))
-                given[one.name] = draw(st.sampled_from(WILD[one.kind]))
+                attribute = draw(st.sampled_from(schema.attributes))
+                given[attribute.name] = draw(st.sampled_from(WILD[attribute.kind]))
             case "kind":
                 name = draw(st.sampled_from(schema.attributes)).name
                 given[name] = draw(st.sampled_from(["text", [1, 2], 0.25, 3]))
@@ -80,11 +80,11 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
     }
 
 
-def _value(one: Attribute) -> st.SearchStrategy[int | float]:
+def _value(attribute: Attribute) -> st.SearchStrategy[int | float]:
     """A value that the schema takes, small where it is a size."""
-    if one.kind == "float":
-        return st.floats(max(one.minimum, -4), min(one.maximum, 4), width=16)
-    return st.sampled_from(range(int(one.minimum), int(min(one.maximum, LARGEST)) + 1))
+    if attribute.kind == "float":
+        return st.floats(max(attribute.minimum, -4), min(attribute.maximum, 4), width=16)
+    return st.sampled_from(range(int(attribute.minimum), int(min(attribute.maximum, LARGEST)) + 1))
 
 
 @st.composite
@@ -99,7 +99,7 @@ def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[
         sides = st.integers(1, 5)
         h, w, hk, wk = (draw(sides) for _ in range(4))
         whole = [[batch, 1, h, w], [batch, 1, hk, wk], [batch, given["neighbors"], h, w]]
-        broadcast = [one if draw(st.booleans()) else [1, 1, 1, 1] for one in whole]
+        broadcast = [shape if draw(st.booleans()) else [1, 1, 1, 1] for shape in whole]
         return [[batch, channels, h, w], [batch, channels, hk, wk], *broadcast]
     channels = given["heads"] * (2 * given["head_dim"] + given["value_dim"])
     size = [draw(few) * given["window_h"], draw(st.integers(1, 2)) * given["window_w"]]
@@ -132,8 +132,10 @@ def _expected(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) 
     """What the reference gives, or what it or the schema raises."""
     module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.reference")
     schema, given = find_schema(operator), example["attributes"]
-    missing = [one.name for one in schema.attributes if one.name not in given]
-    exact = {one.name: int if one.kind == "int" else float for one in schema.attributes}
+    missing = [attribute.name for attribute in schema.attributes if attribute.name not in given]
+    exact = {
+        attribute.name: int if attribute.kind == "int" else float for attribute in schema.attributes
+    }
     wrong = [name for name, value in given.items() if type(value) is not exact[name]]
     types = {x.dtype for x, n in zip(inputs, schema.inputs, strict=True) if n not in schema.int32}
     starts = {x.dtype for x, n in zip(inputs, schema.inputs, strict=True) if n in schema.int32}
@@ -193,8 +195,8 @@ def try_one(operator: str, example: dict[str, Any]) -> str:
         return "ran"
     if operator == "NystraPatchMatch":
         if example["values"] == "integer" and example["attributes"]["metric"] != 2:
-            for one, other in zip(got, want, strict=True):
-                np.testing.assert_array_equal(one.astype(np.float64), other.astype(one.dtype))
+            for output, other in zip(got, want, strict=True):
+                np.testing.assert_array_equal(output.astype(np.float64), other.astype(output.dtype))
             return "compared"
         return "ran"
     largest = np.abs(want).max()

@@ -96,7 +96,9 @@ def _model(case: Case, dtype: str) -> onnx.ModelProto:
         return node_model(case, dtype=dtype, functions=False)
     model = node_model(case, dtype="float32", functions=False)
     node, graph = model.graph.node[0], model.graph
-    kinds = {one.name: one.type.tensor_type.elem_type for one in (*graph.input, *graph.output)}
+    kinds = {
+        value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)
+    }
     before, after = [], []
     for names, casts in ((node.input, before), (node.output, after)):
         for place, name in enumerate(names):
@@ -114,7 +116,9 @@ def run_case(library: Path, case: Case, dtype: str) -> list[np.ndarray]:
     """The outputs of a row from a library; bfloat16 as float32."""
     arrays = case.inputs(dtype)
     if dtype == "bfloat16":
-        arrays = [one if one.dtype == np.int32 else one.astype(np.float32) for one in arrays]
+        arrays = [
+            array if array.dtype == np.int32 else array.astype(np.float32) for array in arrays
+        ]
     runner = session(_model(case, dtype), library)
     return run_poisoned(runner, arrays, case.output_shapes())
 
@@ -171,7 +175,8 @@ def outcome(case: Case, dtype: str) -> Outputs | Exception:
         import ml_dtypes
 
         results = [
-            one.astype(ml_dtypes.bfloat16) if one.dtype == np.float32 else one for one in results
+            result.astype(ml_dtypes.bfloat16) if result.dtype == np.float32 else result
+            for result in results
         ]
     return results[0] if len(results) == 1 else tuple(results)
 

@@ -192,7 +192,7 @@ def cases(operators: list[str]) -> list[dict[str, list[int]]]:
             f"{name}_{place}": _with(shape, OPEN[operator].sizes[size])
             for place, operator in enumerate(operators)
             for name, shape in zip(find_schema(operator).inputs, OPEN[operator].inputs, strict=True)
-            if any(isinstance(one, str) for one in shape)
+            if any(isinstance(length, str) for length in shape)
         }
         for size in range(3)
     ]

@@ -55,7 +55,7 @@ def test_accept_then_pass(model: Path, capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(capsys.readouterr().out)
     assert document["passed"]
     assert not document["updated"]
-    assert {one["state"] for one in document["items"]} == {"passed"}
+    assert {item["state"] for item in document["items"]} == {"passed"}
 
 
 def test_a_damaged_model_is_exit_code_1(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def record(model: Path, **meta: Any) -> None:
 def states(model: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
     assert check(model, "--json", *arguments) in (0, 1)
     items = json.loads(capsys.readouterr().out)["items"]
-    return {one["item"]: one["state"] for one in items}
+    return {item["item"]: item["state"] for item in items}
 
 
 def same_as_validate(model: Path, capsys: pytest.CaptureFixture[str]) -> bool:
@@ -175,7 +175,7 @@ def run_json(model: Path, *arguments: str) -> dict[str, str]:
     command += [str(model.with_name("baseline.json")), "--threads", "1", "--json", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
-    return {one["item"]: one["state"] for one in json.loads(done.stdout)["items"]}
+    return {item["item"]: item["state"] for item in json.loads(done.stdout)["items"]}
 
 
 def test_node_count_is_onnx_own(model: Path) -> None:
@@ -207,7 +207,7 @@ def test_quality_and_speed(model: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert check(model, *pictures) == 2
     assert "guards speed, which was not asked for" in capsys.readouterr().err
     assert check(model, "--json", "--partial") == 0
-    states = {one["item"]: one["state"] for one in json.loads(capsys.readouterr().out)["items"]}
+    states = {item["item"]: item["state"] for item in json.loads(capsys.readouterr().out)["items"]}
     assert states["speed"] == states["quality_ssim"] == "skipped"
 
     stored["items"]["speed"] = {"accepted": 1e6, "tolerance": 0.5}

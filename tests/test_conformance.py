@@ -153,7 +153,9 @@ LANDMARKS = {"landmark_rows": 2, "landmark_cols": 4, "iterations": 2, "batch_ini
 FIELDS = [case for case in GOOD if isinstance(case, PatchMatchCase)]
 
 
-@pytest.mark.parametrize("case", [one for one in FIELDS if one.exact], ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case", [field for field in FIELDS if field.exact], ids=lambda case: case.id
+)
 def test_negative_control_of_exact_fields(case: PatchMatchCase) -> None:
     """One wrong entry fails."""
     want = expected(case, "float32")
@@ -169,15 +171,17 @@ def test_negative_control_of_exact_fields(case: PatchMatchCase) -> None:
         compare_fields(case, (good[0], score), want, "float32")
 
 
-@pytest.mark.parametrize("case", [one for one in FIELDS if not one.exact], ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case", [field for field in FIELDS if not field.exact], ids=lambda case: case.id
+)
 def test_negative_control_of_fields(case: PatchMatchCase) -> None:
     """Each thing that a field may have wrong fails, and is named."""
     want = expected(case, "float32")
     good = (want[0], want[1].astype(np.float32))
     compare_fields(case, good, want, "float32")
-    found = np.isfinite(want[1]).sum(1)
-    b, y, x = np.argwhere(found >= 2)[0]  # a pixel with two keys
-    first, last = (b, 0, y, x), (b, found[b, y, x] - 1, y, x)
+    keys = np.isfinite(want[1]).sum(1)
+    b, y, x = np.argwhere(keys >= 2)[0]  # a pixel with two keys
+    first, last = (b, 0, y, x), (b, keys[b, y, x] - 1, y, x)
     lower = good[1][last] - max(1e-3, 1e-3 * abs(good[1][last]))
     mask = np.broadcast_to(case.inputs("float32")[3], (case.shape[0], 1, *case.key))
     masked = np.flatnonzero(~(mask[b] > 0))
@@ -197,7 +201,7 @@ def test_negative_control_of_fields(case: PatchMatchCase) -> None:
 
 def test_negative_control_of_quality() -> None:
     """A field that is right in itself, but was not searched for, fails."""
-    case = next(one for one in FIELDS if not one.exact and one.masks == "none")
+    case = next(field for field in FIELDS if not field.exact and field.masks == "none")
     want = expected(case, "float32")
     size, keys = want[0][:, 0].size, int(np.prod(case.key))
     rng = np.random.default_rng(0)

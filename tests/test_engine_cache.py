@@ -70,8 +70,8 @@ def test_the_key_does_not_depend_on_names() -> None:
 def stored(tmp_path: Path) -> tuple[Path, EngineRecord]:
     engine = tmp_path / "engine"
     engine.write_bytes(b"engine")
-    one = record()
-    return cache.store(one, engine), one
+    kept = record()
+    return cache.store(kept, engine), kept
 
 
 def beside(key: str) -> Path:
@@ -80,9 +80,9 @@ def beside(key: str) -> Path:
 
 
 def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
-    assert cache.find(one.key) == (path, one)
-    assert list(cache.every()) == [(path, one)]
+    path, kept = stored(tmp_path)
+    assert cache.find(kept.key) == (path, kept)
+    assert list(cache.every()) == [(path, kept)]
     assert stat.S_IMODE(cache.cache_folder().stat().st_mode) == 0o700
     assert cache.find("0" * 64) is None
     secret = cache.cache_folder() / "secret"
@@ -91,27 +91,27 @@ def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
+    path, kept = stored(tmp_path)
     path.write_bytes(b"Engine")
     with pytest.raises(NystraError, match="was changed"):
-        cache.find(one.key)
+        cache.find(kept.key)
     assert list(cache.every()) == []
 
 
 def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
-    _, one = stored(tmp_path)
+    _, kept = stored(tmp_path)
     (cache.cache_folder() / "secret").write_bytes(b"another machine's secret 32 long")
     with pytest.raises(NystraError, match="was not built by this machine's nystra"):
-        cache.find(one.key)
-    forged = replace(one, seal="0" * 64)
-    forged.write(beside(one.key))
+        cache.find(kept.key)
+    forged = replace(kept, seal="0" * 64)
+    forged.write(beside(kept.key))
     with pytest.raises(NystraError, match="was not built by this machine's nystra"):
-        cache.find(one.key)
+        cache.find(kept.key)
 
 
 def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
-    _, one = stored(tmp_path)
-    beside("f" * 64).write_bytes(beside(one.key).read_bytes())
+    _, kept = stored(tmp_path)
+    beside("f" * 64).write_bytes(beside(kept.key).read_bytes())
     with pytest.raises(NystraError, match="is not the record its name says"):
         cache.find("f" * 64)
 
@@ -125,9 +125,9 @@ def test_broken_records(text: str, tmp_path: Path) -> None:
 
 
 def test_records_are_plain_json(tmp_path: Path) -> None:
-    _, one = stored(tmp_path)
-    document = json.loads(beside(one.key).read_text())
-    assert document["sha256"] == one.sha256
+    _, kept = stored(tmp_path)
+    document = json.loads(beside(kept.key).read_text())
+    assert document["sha256"] == kept.sha256
     assert document["profile"] == {"input": [[1, 3, 8, 8]] * 3}
 
 
@@ -135,9 +135,9 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
     model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
     engine = tmp_path / "engine"
     engine.write_bytes(b"engine")
-    one = record(hashes=model.hashes(), library="")
-    path = cache.store(one, engine)
-    copy_engine(Built(path, one, fresh=True), tmp_path / "out.engine")
+    kept = record(hashes=model.hashes(), library="")
+    path = cache.store(kept, engine)
+    copy_engine(Built(path, kept, fresh=True), tmp_path / "out.engine")
     return model, tmp_path / "out.engine"
 
 
@@ -179,54 +179,54 @@ BAD_RECORDS: list[tuple[dict[str, Any], str]] = [
 def test_a_bad_record_is_refused_and_breaks_no_other(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    path, one = stored(tmp_path)
-    document = json.loads(beside(one.key).read_text())
+    path, kept = stored(tmp_path)
+    document = json.loads(beside(kept.key).read_text())
     bad = beside("0" * 64)
     bad.write_text(json.dumps({**document, **changes}))
     with pytest.raises(NystraError, match=message):
         EngineRecord.read(bad)
-    assert list(cache.every()) == [(path, one)]
+    assert list(cache.every()) == [(path, kept)]
 
 
 def test_links_to_nowhere_and_pipes_break_no_other(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
+    path, kept = stored(tmp_path)
     beside("0" * 64).symlink_to(tmp_path / "nowhere")
     os.mkfifo(beside("1" * 64))
     beside("2" * 64).mkdir()
-    assert list(cache.every()) == [(path, one)]
+    assert list(cache.every()) == [(path, kept)]
 
 
 def test_what_others_can_write_to_is_refused(tmp_path: Path) -> None:
-    _, one = stored(tmp_path)
+    _, kept = stored(tmp_path)
     folder = cache.cache_folder()
     folder.chmod(0o777)
     with pytest.raises(NystraError, match="others could plant an engine"):
-        cache.find(one.key)
+        cache.find(kept.key)
     with pytest.raises(NystraError, match="others could plant an engine"):
         list(cache.every())
     folder.chmod(0o755)  # as earlier versions made it: nobody else could write
-    assert cache.find(one.key) is not None
+    assert cache.find(kept.key) is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (folder / "secret").chmod(0o666)
     with pytest.raises(NystraError, match=r"secret .*others could plant an engine"):
-        cache.find(one.key)
+        cache.find(kept.key)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives away")
 def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
-    _, one = stored(tmp_path)
+    _, kept = stored(tmp_path)
     folder = cache.cache_folder()
     os.chown(folder, 12345, 12345)
     with pytest.raises(NystraError, match="belongs to user 12345"):
-        cache.find(one.key)
+        cache.find(kept.key)
 
 
 @pytest.mark.parametrize("secret", [b"", b"short", b"x" * 33])
 def test_a_secret_of_another_length_is_refused(secret: bytes, tmp_path: Path) -> None:
-    _, one = stored(tmp_path)
+    _, kept = stored(tmp_path)
     (cache.cache_folder() / "secret").write_bytes(secret)
     with pytest.raises(NystraError, match=f"holds {len(secret)} bytes, expected 32"):
-        cache.find(one.key)
+        cache.find(kept.key)
 
 
 def test_no_hard_links_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,14 +234,14 @@ def test_no_hard_links_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError("no hard links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    path, one = stored(tmp_path)
-    assert cache.find(one.key) == (path, one)
+    path, kept = stored(tmp_path)
+    assert cache.find(kept.key) == (path, kept)
 
 
 def test_a_kill_between_engine_and_record_leaves_the_old_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, one = stored(tmp_path)
+    path, kept = stored(tmp_path)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -252,7 +252,7 @@ def test_a_kill_between_engine_and_record_leaves_the_old_pair(
         newer.write_bytes(b"newer engine")
         with pytest.raises(KeyboardInterrupt):
             cache.store(record(), newer)
-    assert cache.find(one.key) == (path, one)
+    assert cache.find(kept.key) == (path, kept)
     left = [file for file in cache.cache_folder().glob("*.engine") if file != path]
     assert len(left) == 1
     store_again(tmp_path)
@@ -260,7 +260,7 @@ def test_a_kill_between_engine_and_record_leaves_the_old_pair(
     os.utime(left[0], (0, 0))
     store_again(tmp_path)
     assert not left[0].exists(), "after an hour it is a leftover"
-    assert cache.find(one.key) == (path, one)
+    assert cache.find(kept.key) == (path, kept)
 
 
 def store_again(tmp_path: Path) -> None:
@@ -268,9 +268,9 @@ def store_again(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_vanished_is_none(tmp_path: Path) -> None:
-    path, one = stored(tmp_path)
+    path, kept = stored(tmp_path)
     path.unlink()
-    assert cache.find(one.key) is None
+    assert cache.find(kept.key) is None
     assert list(cache.every()) == []
 
 

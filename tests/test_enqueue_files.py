@@ -46,7 +46,7 @@ def test_a_row_goes_out_and_comes_back(operator: str, dtype: str, tmp_path: Path
     size = 4 if dtype == "float32" else 2
     for place, line in enumerate(line for line in lines if line.startswith("in ")):
         kind, *shape = line.split()[1:]
-        elements = int(np.prod([int(one) for one in shape]))
+        elements = int(np.prod([int(length) for length in shape]))
         assert (tmp_path / f"row.in{place}").stat().st_size == elements * (
             4 if kind == "I" else size
         )

@@ -47,12 +47,12 @@ def plain_session(path: Path) -> onnxruntime.InferenceSession:
 def test_opsets_and_any_size(tmp_path: Path, opset: int) -> None:
     path = export(tmp_path, ExportOptions(NYSTRA, opset=opset))
     model = onnx.load(str(path))
-    assert {one.domain: one.version for one in model.opset_import} == {"": opset, "nystra": 1}
+    assert {opset.domain: opset.version for opset in model.opset_import} == {"": opset, "nystra": 1}
     assert {function.name for function in model.functions} == {"NystraWindowNystrom"}
     for function in model.functions:
-        assert {one.domain: one.version for one in function.opset_import} == {"": opset}
+        assert {opset.domain: opset.version for opset in function.opset_import} == {"": opset}
     dims = [
-        one.dim_param or one.dim_value for one in model.graph.output[0].type.tensor_type.shape.dim
+        dim.dim_param or dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim
     ]
     assert dims == ["batch", 3, "2*height", "2*width"]
     session = plain_session(path)
@@ -79,7 +79,7 @@ def test_static_shape(tmp_path: Path) -> None:
 def test_inline_is_plain_onnx(tmp_path: Path) -> None:
     path = export(tmp_path, ExportOptions(NYSTRA, functions="inline"))
     model = onnx.load(str(path))
-    assert [one.domain for one in model.opset_import] == [""]
+    assert [opset.domain for opset in model.opset_import] == [""]
     assert not model.functions
     assert {node.domain for node in model.graph.node} == {""}
     onnx.checker.check_model(model, full_check=True)

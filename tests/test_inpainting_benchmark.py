@@ -47,7 +47,7 @@ def test_a_stopped_training_goes_on(folder: Path) -> None:
             run = training.Training(RECIPE, pictures, state)
             while run.done < RECIPE.steps:
                 figures.append(run.step())
-            assert all("judge" in one for one in figures)
+            assert all("judge" in figure for figure in figures)
             assert any(not torch.equal(first[key], run.average[key]) for key in first)
             run.write(folder / f"{stop}.safetensors")
             files.append((folder / f"{stop}.safetensors").read_bytes())

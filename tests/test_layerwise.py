@@ -106,8 +106,14 @@ def test_equal_ways_pass_at_every_size(odd: dict[str, Any], tmp_path: Path) -> N
     assert report.passed
     assert [case.shapes["input"][2:] for case in report.cases] == [[8, 8], [9, 11], [12, 20]]
     for case in report.cases:
-        assert [one.tensor for one in case.layers] == [*"abc", "sizes", "positive", *"de", "output"]
-        assert [one.dtype for one in case.layers[3:5]] == ["int64", "bool"]
+        assert [layer.tensor for layer in case.layers] == [
+            *"abc",
+            "sizes",
+            "positive",
+            *"de",
+            "output",
+        ]
+        assert [layer.dtype for layer in case.layers[3:5]] == ["int64", "bool"]
         assert case.layers[1].operator == "nystra.NystraDouble"
     assert report.as_dict()["first"] is None
 
@@ -148,7 +154,7 @@ def test_the_planted_fault_is_named(
     assert (document["passed"], document["first"]["node"]) == (False, node)
     assert len(document["cases"]) == 1, "it ends with the first size where a layer departs"
     layers = document["cases"][0]["layers"]
-    assert next(one["tensor"] for one in layers if one["departs"]) == tensor
+    assert next(layer["tensor"] for layer in layers if layer["departs"]) == tensor
 
 
 def test_a_difference_within_the_share_passes(odd: dict[str, Any], tmp_path: Path) -> None:
@@ -324,9 +330,11 @@ def test_an_engine_of_the_marked_file_is_built(
     assert options.backend == "tensorrt"
     assert options.shapes.minimum == "input:1x3x8x8"
     assert options.shapes.best == options.shapes.maximum == "input:1x3x12x20"
-    assert [one.name for one in marked.graph.output] == [*"abcde", "output"]
-    assert all(one.type.tensor_type.elem_type == TensorProto.FLOAT for one in marked.graph.output)
-    assert [one.name for one in marked.functions] == ["NystraDouble"]
+    assert [value.name for value in marked.graph.output] == [*"abcde", "output"]
+    assert all(
+        value.type.tensor_type.elem_type == TensorProto.FLOAT for value in marked.graph.output
+    )
+    assert [function.name for function in marked.functions] == ["NystraDouble"]
     assert "tensorrt: build" in said
 
 
@@ -359,7 +367,7 @@ def test_real_tensorrt_takes_the_marked_file(
     answer = ask({**request, "do": "parse", "cases": [shapes]})
     assert refusal_of(answer) is None
     names = [model.graph.node[0].output[0], "same", "squared"]
-    assert [(one["name"], one["dtype"]) for one in answer.values["outputs"]] == [
+    assert [(output["name"], output["dtype"]) for output in answer.values["outputs"]] == [
         (name, "float16") for name in names
     ]
     assert answer.values["plugins"] == ["node_NystraWindowNystrom"]

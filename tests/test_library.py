@@ -226,7 +226,7 @@ def test_a_thousand_sessions_do_not_grow() -> None:
 def test_threads_share_sessions(operator: str) -> None:
     inputs = [arrays(operator, seed=seed) for seed in range(4)]
     sessions = [node_session(operator, attributes(operator), inputs[0]) for _ in range(2)]
-    feeds = [{f"x{i}": array for i, array in enumerate(one)} for one in inputs]
+    feeds = [{f"x{i}": array for i, array in enumerate(arrays)} for arrays in inputs]
     expected = [sessions[0].run(None, feed)[0] for feed in feeds]
 
     def call(i: int) -> bool:

@@ -75,9 +75,9 @@ def assert_like_reference(inputs: list[np.ndarray], **attributes: int) -> None:
     ones = np.ones((1, 1, 1, 1), np.float32)
     full = [*inputs, *[ones, ones, np.full((1, 1, 1, 1), -1, np.int32)][len(inputs) - 2 :]]
     index, score = reference(*full, **{**GOOD, **attributes})
-    found = search(**attributes)(*full)
-    np.testing.assert_array_equal(found[0], index)
-    np.testing.assert_array_equal(found[1], score.astype(np.float32))
+    field = search(**attributes)(*full)
+    np.testing.assert_array_equal(field[0], index)
+    np.testing.assert_array_equal(field[1], score.astype(np.float32))
 
 
 @pytest.mark.parametrize("metric", [0, 1])
@@ -108,14 +108,14 @@ def test_query_that_is_the_key() -> None:
 def test_batch_searched_at_once_is_each_alone() -> None:
     query, key = maps((5, 4, 9, 11), (5, 4, 8, 12))
     starts = np.random.default_rng(1).integers(-1, 96, (5, 3, 9, 11)).astype(np.int32)
-    masks = [(one > -1).astype(np.float32) for one in maps((5, 1, 9, 11), (5, 1, 8, 12))]
+    masks = [(array > -1).astype(np.float32) for array in maps((5, 1, 9, 11), (5, 1, 8, 12))]
     run = search()
     index, score = run(query, key, *masks, starts)
     for b in range(5):
-        one = slice(b, b + 1)
-        alone = run(query[one], key[one], *(m[one] for m in masks), starts[one])
-        np.testing.assert_array_equal(index[one], alone[0])
-        np.testing.assert_array_equal(score[one], alone[1])
+        item = slice(b, b + 1)
+        alone = run(query[item], key[item], *(m[item] for m in masks), starts[item])
+        np.testing.assert_array_equal(index[item], alone[0])
+        np.testing.assert_array_equal(score[item], alone[1])
 
 
 def test_large_maps_of_a_batch_are_each_alone() -> None:

@@ -52,12 +52,12 @@ def test_inside_and_outside(tmp_path: Path, filler: Path, channel: str, masks: s
     )
     filled = np.full((3, 6, 3), np.round(HOLE * 255) / 255)
     psnrs, l1s = [], []
-    for truth, one in zip((picture(*SIZE), 1 - picture(*SIZE)), report.pictures, strict=True):
+    for truth, quality in zip((picture(*SIZE), 1 - picture(*SIZE)), report.pictures, strict=True):
         pair = filled, truth[2:5, 3:9]
         error = pair[0] - pair[1] if channel == "rgb" else luma(pair[0]) - luma(pair[1])
         psnrs.append(-10 * np.log10(np.mean(error**2)))
         l1s.append(np.abs(error).mean())
-        inside, outside = one.inside, one.outside
+        inside, outside = quality.inside, quality.outside
         assert inside is not None
         assert outside is not None
         assert (inside.psnr, inside.l1) == (
@@ -67,11 +67,11 @@ def test_inside_and_outside(tmp_path: Path, filler: Path, channel: str, masks: s
         assert (inside.share, outside.share) == (18 / 320, 1 - 18 / 320)
         assert (outside.psnr, outside.l1) == (np.inf, 0.0)
         # the whole: the same squared error, spread over all pixels
-        assert one.psnr == pytest.approx(psnrs[-1] - 10 * np.log10(18 / 320), abs=1e-3)
-    found = json.loads(json.dumps(report.as_dict(), allow_nan=False))
-    assert found["inside"]["psnr"] == pytest.approx(np.mean(psnrs), abs=1e-3)
-    assert found["inside"]["l1"] == pytest.approx(np.mean(l1s), abs=1e-5)
-    assert found["outside"]["psnr"] == found["pictures"][0]["outside"]["psnr"] == 200.0
+        assert quality.psnr == pytest.approx(psnrs[-1] - 10 * np.log10(18 / 320), abs=1e-3)
+    document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
+    assert document["inside"]["psnr"] == pytest.approx(np.mean(psnrs), abs=1e-3)
+    assert document["inside"]["l1"] == pytest.approx(np.mean(l1s), abs=1e-5)
+    assert document["outside"]["psnr"] == document["pictures"][0]["outside"]["psnr"] == 200.0
     assert report.warnings == ()
 
 
@@ -138,8 +138,8 @@ def test_bad_input_is_exit_2(
         (["--mask", "masks"], "--mask and --reference belong to --images and --truth"),
     ):
         places = [
-            str(tmp_path / one) if before in ("--mask", "--reference") else one
-            for before, one in pairs(more)
+            str(tmp_path / argument) if before in ("--mask", "--reference") else argument
+            for before, argument in pairs(more)
         ]
         assert main(["validate", str(filler), "--threads", "1", *places]) == 2, message
         assert message in capsys.readouterr().err

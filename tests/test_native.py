@@ -187,8 +187,8 @@ def test_many_calls_at_once() -> None:
     want = native.run(operator, inputs, given(operator), 1)
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(native.run, operator, inputs, given(operator), 3) for _ in range(60)]
-        for one in runs:
-            np.testing.assert_array_equal(one.result()[1], want[1])
+        for run in runs:
+            np.testing.assert_array_equal(run.result()[1], want[1])
 
 
 def test_nothing_to_do() -> None:

@@ -61,7 +61,7 @@ def test_tensor_names_are_unique_over_all_bodies() -> None:
     seen: set[str] = set()
     for name, function in bodies(20).items():
         outputs = [output for node in all_nodes(function) for output in node.output]
-        given = [one.name for graph in subgraphs(function.node) for one in graph.input]
+        given = [value.name for graph in subgraphs(function.node) for value in graph.input]
         names = [*function.input, *outputs, *given]
         assert len(set(names)) == len(names)
         assert not seen & set(names)

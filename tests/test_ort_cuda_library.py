@@ -41,7 +41,7 @@ def test_exports_the_entry_points_of_the_cpu_library() -> None:
 def test_needs_neither_onnxruntime_nor_cuda() -> None:
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", printed_by("readelf", "-d", str(built())))
     known = r"(libstdc\+\+|libgcc_s|libc|libm|libdl|libpthread|librt|ld-linux.*)\.so.*"
-    assert [one for one in needed if not re.fullmatch(known, one)] == []
+    assert [library for library in needed if not re.fullmatch(known, library)] == []
     undefined = printed_by("nm", "-DC", "--undefined-only", str(built()))
     assert re.findall(r"\b(cuda\w*|cu[A-Z]\w*|Ort\w*|nv\w*)", undefined) == []
 
@@ -79,14 +79,14 @@ def test_the_tests_of_the_cpu_library_hold(tmp_path: Path) -> None:
 
 
 def test_a_bfloat16_node_has_no_kernel_on_the_cpu() -> None:
-    case = next(one for one in CASES if one.operator == "NystraPinv" and not one.refused_by)
+    case = next(case for case in CASES if case.operator == "NystraPinv" and not case.refused_by)
     with pytest.raises(Exception, match="Could not find an implementation for NystraPinv"):
         tools.run_case(built(), case, "bfloat16")
 
 
 def test_two_libraries_of_one_domain_are_refused() -> None:
     options = ort.SessionOptions()
-    case = next(one for one in CASES if one.operator == "NystraPinv" and not one.refused_by)
+    case = next(case for case in CASES if case.operator == "NystraPinv" and not case.refused_by)
     try:
         options.register_custom_ops_library(str(library_path()))
     except FileNotFoundError as error:
@@ -141,7 +141,7 @@ def test_the_ordinary_library_has_no_cuda() -> None:
 def test_onnxruntime_gpu_without_a_driver(tmp_path: Path) -> None:
     """The wheel onnxruntime-gpu takes the library; without a driver the CPU serves the node."""
     case = next(
-        one for one in CASES if one.operator == "NystraWindowNystrom" and not one.refused_by
+        case for case in CASES if case.operator == "NystraWindowNystrom" and not case.refused_by
     )
     script = (
         "import sys, numpy as np, onnxruntime as ort\n"
@@ -157,7 +157,7 @@ def test_onnxruntime_gpu_without_a_driver(tmp_path: Path) -> None:
         "np.save(sys.argv[4], one.run(None, feeds)[0])\n"
     )
     model = node_model(case, functions=False)
-    names = [one.name for one in model.graph.input]
+    names = [value.name for value in model.graph.input]
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     np.savez(tmp_path / "in.npz", **dict(zip(names, case.inputs("float32"), strict=True)))
     files = [str(tmp_path / name) for name in ("m.onnx", "in.npz", "out.npy")]

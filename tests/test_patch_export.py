@@ -81,7 +81,7 @@ def inputs_of(name: str, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
 
 def compare(model: Path, name: str, shapes: list[list[tuple[int, ...]]]) -> None:
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [tensor.name for tensor in session.get_inputs()]
     network = network_of(name)
     for case in shapes:
         arrays = inputs_of(name, case)
@@ -109,7 +109,7 @@ def test_these_networks_show_what_their_attention_does(name: str) -> None:
 
 
 def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
-    return [one.dim_param or one.dim_value for one in value.type.tensor_type.shape.dim]
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
 def test_inpainting_takes_every_size(inpainting: Path) -> None:
     model = onnx.load(str(inpainting))
     onnx.checker.check_model(model, full_check=True)
-    assert [one.name for one in model.graph.input] == ["input", "mask"]
+    assert [value.name for value in model.graph.input] == ["input", "mask"]
     assert dimensions(model.graph.input[1]) == ["batch", 1, "height", "width"]
     io = json.loads(Session(inpainting).metadata["nystra.io"])
-    assert [one["role"] for one in io] == ["image", "mask", "picture"]
+    assert [port["role"] for port in io] == ["image", "mask", "picture"]
     facts = Session(inpainting).facts
     assert (facts.task, facts.tiling, facts.size_multiple) == ("inpainting", "internal", 8)
     sizes = [(1, 1, 1), (2, 9, 16), (1, 64, 72), (2, 70, 41)]
@@ -156,7 +156,7 @@ def test_inpainting_on_the_command_line(
     assert main([*arguments, *filled]) == 0
     got = read_picture(tmp_path / "o.png").pixels
     network = network_of("inpainting")
-    tensors = [torch.from_numpy(one).permute(2, 0, 1)[None] for one in (pixels, mask)]
+    tensors = [torch.from_numpy(array).permute(2, 0, 1)[None] for array in (pixels, mask)]
     with torch.no_grad():
         expected = network(*tensors)[0].permute(1, 2, 0).clamp(0, 1).numpy()
     np.testing.assert_allclose(got, expected, atol=0.51 / 255)
@@ -192,7 +192,7 @@ def test_golden_weights(tmp_path: Path, case: str) -> None:
     result = export_model(tmp_path / "golden.safetensors", tmp_path, ExportOptions(speed=False))
     assert result.judgement.passed
     for report in result.judgement.reports.values():
-        shapes = [one["shapes"]["input"][2:] for one in report["sizes"]]
+        shapes = [size["shapes"]["input"][2:] for size in report["sizes"]]
         assert len(shapes) == 3
         assert any(height != width for height, width in shapes)
 
@@ -201,7 +201,7 @@ def test_golden_weights(tmp_path: Path, case: str) -> None:
 def test_static_inpainting(tmp_path: Path) -> None:
     result = exported("inpainting", tmp_path, static=(1, 3, 24, 32))
     session = Session(result.model)
-    assert [one.shape for one in session.inputs] == [(1, 3, 24, 32), (1, 1, 24, 32)]
+    assert [tensor.shape for tensor in session.inputs] == [(1, 3, 24, 32), (1, 1, 24, 32)]
     assert result.judgement.passed
 
 

@@ -49,14 +49,14 @@ def photographs(size: int) -> tuple[np.ndarray, np.ndarray]:
     image = pytest.importorskip("PIL.Image")
     files = sorted(shared_path("data", "psal_pair").glob("*.*g"))[:2]
     pictures = [image.open(file).convert("RGB").resize((size, size)) for file in files]
-    first, second = (np.asarray(one).transpose(2, 0, 1)[None] / 255 for one in pictures)
+    first, second = (np.asarray(picture).transpose(2, 0, 1)[None] / 255 for picture in pictures)
     return first, second
 
 
 def searched(query: np.ndarray, key: np.ndarray, **attributes: int) -> tuple[np.ndarray, ...]:
     """The field of the torch search in float32."""
-    maps = (torch.from_numpy(np.ascontiguousarray(one)).float() for one in (query, key))
-    return tuple(one.numpy() for one in patch_match(*maps, **attributes))
+    maps = (torch.from_numpy(np.ascontiguousarray(array)).float() for array in (query, key))
+    return tuple(array.numpy() for array in patch_match(*maps, **attributes))
 
 
 def test_table_and_draws() -> None:
@@ -153,18 +153,18 @@ def test_quality(pair: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> None:
     """Within 2 % of the exhaustive search; measured: 0.4 % at 32x32, 1.2 % at 64x64."""
     query, key = pair(40)
     _, best = exhaustive(query, key, **DEFAULTS)
-    _, found = searched(query, key, **DEFAULTS)
-    assert best.mean() * 1.02 < found.mean() <= best.mean() * (1 - 1e-6)
+    _, searched_score = searched(query, key, **DEFAULTS)
+    assert best.mean() * 1.02 < searched_score.mean() <= best.mean() * (1 - 1e-6)
     _, early = searched(query, key, **DEFAULTS, iterations=1)
-    assert early.mean() < found.mean(), "more iterations find more"
+    assert early.mean() < searched_score.mean(), "more iterations find more"
 
 
 def test_seeds() -> None:
     """One seed, one field; others find other fields, whose mean scores differ by less than 1 %."""
     query, key = texture(40)
     fields = {seed: searched(query, key, seed=seed) for seed in (0, 1, 2, 4095)}
-    for one, again in zip(fields[1], searched(query, key, seed=1), strict=True):
-        np.testing.assert_array_equal(one, again)
+    for first, again in zip(fields[1], searched(query, key, seed=1), strict=True):
+        np.testing.assert_array_equal(first, again)
     means = [score.mean() for _, score in fields.values()]
     assert max(means) - min(means) < 0.01 * abs(np.mean(means))
     first = fields[0][0]
@@ -198,8 +198,8 @@ def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     want = searched(query, key, patch_size=3)
     monkeypatch.setattr(torch_op, "_ENTRIES_AT_ONCE", 100)
     monkeypatch.setattr(scores_torch, "_NUMBERS_AT_ONCE", 50)
-    for one, again in zip(want, searched(query, key, patch_size=3), strict=True):
-        np.testing.assert_array_equal(one, again)
+    for first, again in zip(want, searched(query, key, patch_size=3), strict=True):
+        np.testing.assert_array_equal(first, again)
 
 
 def test_layout_of_the_inputs_does_not_matter() -> None:
@@ -212,9 +212,9 @@ def test_layout_of_the_inputs_does_not_matter() -> None:
 
 def arguments(dtype: torch.dtype = torch.float32, batch: int = 2) -> tuple[Tensor, ...]:
     maps = [integers(batch, 3, *size, seed=size[1]) for size in ((6, 7), (5, 8))]
-    query, key = (torch.from_numpy(one).to(dtype) for one in maps)
-    one = torch.ones(1, 1, 1, 1, dtype=dtype)
-    return query, key, one, one.clone(), torch.full((1, 1, 1, 1), -1, dtype=torch.int32)
+    query, key = (torch.from_numpy(array).to(dtype) for array in maps)
+    open_mask = torch.ones(1, 1, 1, 1, dtype=dtype)
+    return query, key, open_mask, open_mask.clone(), torch.full((1, 1, 1, 1), -1, dtype=torch.int32)
 
 
 ATTRIBUTES = (3, 2, 4, 0, 7)
@@ -282,9 +282,9 @@ def test_fake_kernel_keeps_symbolic_shapes() -> None:
     (called,) = [node for node in program.graph.nodes if "nystra" in str(node.target)]
     index, score = called.meta["val"]
     assert (index.dtype, score.dtype) == (torch.int32, torch.float32)
-    for one in (index, score):
-        assert [isinstance(size, torch.SymInt) for size in one.shape] == [True, False, True, True]
-        assert one.shape[1] == 4
+    for array in (index, score):
+        assert [isinstance(size, torch.SymInt) for size in array.shape] == [True, False, True, True]
+        assert array.shape[1] == 4
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -300,18 +300,22 @@ def test_export_is_one_node_and_its_body_is_the_torch_op() -> None:
     )
     assert program is not None
     model: onnx.ModelProto = program.model_proto
-    (node,) = [one for one in model.graph.node if one.domain == "nystra"]
+    (node,) = [node for node in model.graph.node if node.domain == "nystra"]
     assert node.op_type == "NystraPatchMatch"
-    assert {one.name for one in node.attribute} >= {"revision", "seed", "plugin_version"}
+    assert {attribute.name for attribute in node.attribute} >= {
+        "revision",
+        "seed",
+        "plugin_version",
+    }
     attach_bodies(model, 20)
     rng = np.random.default_rng(0)
     shapes = ((3, 3, 9, 5), (3, 3, 4, 12))
-    fresh = [torch.from_numpy(rng.integers(-4, 5, one)).float() for one in shapes]
+    fresh = [torch.from_numpy(rng.integers(-4, 5, shape)).float() for shape in shapes]
     given = (*fresh, *arguments()[2:])
-    want = [one.numpy() for one in Searches()(*given)]
+    want = [array.numpy() for array in Searches()(*given)]
     for form in (model, inline_bodies(model)):
         runner = session(form)
-        names = [one.name for one in runner.get_inputs()]
-        got = runner.run(None, {n: one.numpy() for n, one in zip(names, given, strict=True)})
-        for one, other in zip(got, want, strict=True):
-            np.testing.assert_array_equal(one, other)
+        names = [tensor.name for tensor in runner.get_inputs()]
+        got = runner.run(None, {n: value.numpy() for n, value in zip(names, given, strict=True)})
+        for first, other in zip(got, want, strict=True):
+            np.testing.assert_array_equal(first, other)

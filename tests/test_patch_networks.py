@@ -133,34 +133,34 @@ def test_the_hole_does_not_matter_and_the_rest_stays() -> None:
 
 
 def naive_attention(
-    query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None, one: PatchGeometry
+    query: Tensor, key: Tensor, value: Tensor, usable: Tensor | None, geometry: PatchGeometry
 ) -> Tensor:
     """The definition by unfold and a real transposed convolution, one batch element, no fusing."""
-    q, k = (m[:, :, :: one.shrink, :: one.shrink] for m in (query, key))
-    mode = "constant" if one.border == "zero" else "replicate"
-    r = one.patch // 2
+    q, k = (m[:, :, :: geometry.shrink, :: geometry.shrink] for m in (query, key))
+    mode = "constant" if geometry.border == "zero" else "replicate"
+    r = geometry.patch // 2
     q_patches, k_patches = (
-        F.unfold(F.pad(m, (r, r, r, r), mode=mode), one.patch)[0].T.double() for m in (q, k)
+        F.unfold(F.pad(m, (r, r, r, r), mode=mode), geometry.patch)[0].T.double() for m in (q, k)
     )
-    if one.metric == "l2":
+    if geometry.metric == "l2":
         scores = -torch.cdist(q_patches, k_patches).square()
     else:
         scores = q_patches @ k_patches.T
-        if one.key_norm == "floor":
-            scores = scores / k_patches.norm(dim=1).clamp(min=one.key_epsilon)
-        elif one.key_norm == "ridge":
-            scores = scores / (k_patches**2 + one.key_epsilon).sum(1).sqrt()
+        if geometry.key_norm == "floor":
+            scores = scores / k_patches.norm(dim=1).clamp(min=geometry.key_epsilon)
+        elif geometry.key_norm == "ridge":
+            scores = scores / (k_patches**2 + geometry.key_epsilon).sum(1).sqrt()
     if usable is not None:
         scores = scores * usable
-    weights = (one.scale * scores).softmax(1)
+    weights = (geometry.scale * scores).softmax(1)
     if usable is not None:
         weights = weights * usable
-    pad, side, step = one.value_pad, one.value_patch, one.value_stride
+    pad, side, step = geometry.value_pad, geometry.value_patch, geometry.value_stride
     patches = F.unfold(F.pad(value, (pad,) * 4), side, stride=step)[0].T.double()
     kernels = patches.reshape(-1, value.shape[1], side, side)
     votes = weights.T.reshape(1, -1, q.shape[2], q.shape[3])
     whole = F.conv_transpose2d(votes, kernels, stride=step, padding=pad)
-    return whole / one.divisor
+    return whole / geometry.divisor
 
 
 @pytest.mark.parametrize(

@@ -110,18 +110,18 @@ def types(model: onnx.ModelProto) -> dict[str, int]:
     onnx.checker.check_model(model, full_check=True)
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
     values = [*inferred.value_info, *inferred.input, *inferred.output]
-    return {one.name: one.type.tensor_type.elem_type for one in values}
+    return {value.name: value.type.tensor_type.elem_type for value in values}
 
 
 @pytest.mark.parametrize("opset", [18, 20])
 def test_what_is_low_and_what_is_not(opset: int) -> None:
     model = lowered(small(opset))
-    found = types(model)
-    low = {name for name, kind in found.items() if kind == TensorProto.FLOAT16}
+    kinds = types(model)
+    low = {name for name, kind in kinds.items() if kind == TensorProto.FLOAT16}
     assert {"first", "map", "wide", "biased", "active", "back", "last"} <= low
     assert not low & {"x", "y", "normal", "stream", "picture", "done"}
-    assert found["sizes"] == TensorProto.INT64
-    stored = {one.name: one.data_type for one in model.graph.initializer}
+    assert kinds["sizes"] == TensorProto.INT64
+    stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     assert stored["w1.fp16"] == stored["b1.fp16"] == TensorProto.FLOAT16
     assert "w1" not in stored, "the float32 weight stays in the file"
     assert stored["g"] == stored["mean"] == TensorProto.FLOAT
@@ -171,9 +171,9 @@ def test_two_maps_are_never_multiplied_in_low() -> None:
         helper.make_node("MatMul", ["q", "k"], ["scores"]),
         helper.make_node("Conv", ["scores", "w", "b"], ["y"], **CONV),
     ]
-    found = types(lowered(model_of(nodes, [weight("w", 4, 4, 3, 3), weight("b", 4)])))
-    assert found["q"] == found["k"] == TensorProto.FLOAT16
-    assert found["scores"] == TensorProto.FLOAT
+    kinds = types(lowered(model_of(nodes, [weight("w", 4, 4, 3, 3), weight("b", 4)])))
+    assert kinds["q"] == kinds["k"] == TensorProto.FLOAT16
+    assert kinds["scores"] == TensorProto.FLOAT
 
 
 def test_a_low_output_of_the_graph_keeps_name_and_type() -> None:
@@ -181,9 +181,9 @@ def test_a_low_output_of_the_graph_keeps_name_and_type() -> None:
         helper.make_node("Conv", ["x", "w", "b"], ["y"], **CONV),
     ]
     model = lowered(model_of(nodes, [weight("w", 4, 4, 3, 3), weight("b", 4)]))
-    found = types(model)
-    assert found["y"] == TensorProto.FLOAT
-    assert found["y.fp16"] == TensorProto.FLOAT16
+    kinds = types(model)
+    assert kinds["y"] == TensorProto.FLOAT
+    assert kinds["y.fp16"] == TensorProto.FLOAT16
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def test_a_low_output_of_the_graph_keeps_name_and_type() -> None:
 def test_constants_that_do_not_fit(values: list[float], words: str | None) -> None:
     import re
 
-    found = lost(np.array(values, np.float32), LOW_TYPES["fp16"])
-    assert (found is None) == (words is None)
-    assert words is None or re.search(words, found or "")
+    reason = lost(np.array(values, np.float32), LOW_TYPES["fp16"])
+    assert (reason is None) == (words is None)
+    assert words is None or re.search(words, reason or "")
     assert lost(np.array(values, np.float32), LOW_TYPES["bf16"]) is None
 
 
@@ -209,9 +209,9 @@ def test_a_node_whose_weights_overflow_stays_float_and_is_reported() -> None:
     model = small(weights=1e5)
     chosen = choose(model, "fp16")
     assert chosen.kept == {"first": "a constant of 1e+05 overflows fp16"}
-    found = types(lowered(model))
-    assert found["first"] == TensorProto.FLOAT
-    assert found["wide"] == TensorProto.FLOAT16
+    kinds = types(lowered(model))
+    assert kinds["first"] == TensorProto.FLOAT
+    assert kinds["wide"] == TensorProto.FLOAT16
 
 
 def test_values_near_the_limit_stay_float_and_are_reported() -> None:
@@ -230,9 +230,9 @@ def test_bf16_is_for_every_program_or_for_tensorrt() -> None:
     assert {everywhere.kept[name] for name in ("first", "last")} == {
         "ONNX allows no bf16 Conv at opset 20"
     }
-    found = types(lowered(small(), "bf16"))  # valid ONNX
-    assert found["wide"] == found["back"] == TensorProto.BFLOAT16
-    assert found["active"] == TensorProto.FLOAT  # its digits are too few to round at every step
+    kinds = types(lowered(small(), "bf16"))  # valid ONNX
+    assert kinds["wide"] == kinds["back"] == TensorProto.BFLOAT16
+    assert kinds["active"] == TensorProto.FLOAT  # its digits are too few to round at every step
     alone = choose(small(), "bf16", tensorrt=True)
     assert not alone.kept
     assert "first" in alone.tensors
@@ -290,11 +290,11 @@ def test_a_search_keeps_its_int32_ports(low_search: bool, monkeypatch: pytest.Mo
     if low_search:  # as a later version may; its ports must not change then either
         monkeypatch.setattr(choice, "WINDOWS", {"NystraPatchMatch"})
     model = lowered(search_model())
-    node = next(one for one in model.graph.node if one.domain == "nystra")
+    node = next(node for node in model.graph.node if node.domain == "nystra")
     assert node.input[4] == "start"
-    start = next(one for one in model.graph.initializer if one.name == "start")
+    start = next(tensor for tensor in model.graph.initializer if tensor.name == "start")
     assert start.data_type == TensorProto.INT32
-    cast = next(one for one in model.graph.node if one.output[0] == "number")
+    cast = next(node for node in model.graph.node if node.output[0] == "number")
     assert cast.input[0] == node.output[0] == "index"
     assert node.input[2] == ("m.fp16" if low_search else "m")
     got = run(model)
@@ -336,7 +336,7 @@ def test_the_twin_rounds_to_the_type(precision: str) -> None:
     low = small()
     tensors = lower(low, choose(low, precision, tensorrt=True))
     twin = rounded_twin(low, precision, tensors)
-    node = next(one for one in twin.graph.node if "wide" in one.output)
+    node = next(node for node in twin.graph.node if "wide" in node.output)
     assert node.op_type == "Cast"
     twin.graph.output.append(helper.make_tensor_value_info("wide", TensorProto.FLOAT, None))
     session = onnxruntime.InferenceSession(

@@ -76,7 +76,7 @@ def test_name_metadata_manifest_and_references(fp16: ExportResult) -> None:
     assert fp16.model.name == "tiny_2x_dynamic_fp16_op20_nystra.onnx"
     session = Session(fp16.model)
     assert session.facts.precision == fp16.precision == "fp16"
-    assert [one.dtype for one in (*session.inputs, *session.outputs)] == ["float32"] * 2
+    assert [tensor.dtype for tensor in (*session.inputs, *session.outputs)] == ["float32"] * 2
     manifest = json.loads(fp16.model.with_suffix(".json").read_text())
     assert manifest["validation"]["precision"]["name"] == "fp16"
     assert manifest["validation"]["precision"]["low_nodes"] > 10
@@ -91,16 +91,18 @@ def test_what_is_judged(fp16: ExportResult, bf16: ExportResult) -> None:
     assert "ort-cpu" not in bf16.judgement.reports
     assert "twin" in bf16.judgement.reports
     for result in (fp16, bf16):
-        errors = [one["max_abs"] for one in result.judgement.reports["twin"]["sizes"]]
+        errors = [size["max_abs"] for size in result.judgement.reports["twin"]["sizes"]]
         assert max(errors) > 1e-6, "the twin rounds nothing"
 
 
 def test_weights_take_half(fp16: ExportResult) -> None:
     stored = onnx.load(str(fp16.model)).graph.initializer
-    low = sum(len(one.raw_data) for one in stored if one.data_type == TensorProto.FLOAT16)
+    low = sum(len(tensor.raw_data) for tensor in stored if tensor.data_type == TensorProto.FLOAT16)
     parameters = load(fp16.model.parent / "tiny.safetensors").network.parameters()
-    whole = 4 * sum(one.numel() for one in parameters if one.dim() > 1)
-    high = sum(np.prod(one.dims) * 4 for one in stored if one.data_type == TensorProto.FLOAT)
+    whole = 4 * sum(parameter.numel() for parameter in parameters if parameter.dim() > 1)
+    high = sum(
+        np.prod(tensor.dims) * 4 for tensor in stored if tensor.data_type == TensorProto.FLOAT
+    )
     assert 0.4 * whole < low < 0.6 * whole
     assert high < 0.2 * low
 
@@ -132,12 +134,12 @@ def test_validate_and_check_read_the_recorded_tolerances(
     assert main(["validate", model, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     recorded = read_references(_beside(fp16)).meta["tolerances"]
-    assert [one["tolerance"] for one in document["sizes"]] == recorded
+    assert [size["tolerance"] for size in document["sizes"]] == recorded
     assert main(["validate", model, "--tolerance", "1e-7", "-q"]) == 1
     source = str(fp16.model.parent / "tiny.safetensors")
     assert main(["validate", model, "--checkpoint", source, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    assert [one["tolerance"] for one in again["sizes"]] == pytest.approx(recorded)
+    assert [size["tolerance"] for size in again["sizes"]] == pytest.approx(recorded)
     assert main(["check", model, "--baseline", baseline, "--update", "-q"]) == 0
     assert main(["check", model, "--baseline", baseline, "-q"]) == 0
 
@@ -160,13 +162,13 @@ def test_a_cpu_cannot_run_bf16(bf16: ExportResult, capsys: pytest.CaptureFixture
     assert main(["inspect", str(bf16.model), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["metadata"]["nystra.precision"] == "bf16"
-    assert {one["path"] for one in document["nodes"]} == {"not run here"}
+    assert {node["path"] for node in document["nodes"]} == {"not run here"}
 
 
 def _kinds_at_nystra_nodes(path: Path) -> set[int]:
     model = onnx.load(str(path))
     casts = {n.output[0]: n.attribute[0].i for n in model.graph.node if n.op_type == "Cast"}
-    stored = {one.name: one.data_type for one in model.graph.initializer}
+    stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     made = {name: node for node in model.graph.node for name in node.output}
     kinds = set()
     for node in model.graph.node:
@@ -191,7 +193,7 @@ def test_no_half_made_file_for_an_unknown_precision(tmp_path: Path) -> None:
     path = checkpoint(tmp_path)
     for arguments in (["--precision", "fp8"], ["--precision", "fp16", "--target", "tensorrt"]):
         assert main(["export", str(path), "-o", str(tmp_path), *arguments]) == 2
-    assert [one.name for one in tmp_path.iterdir()] == ["tiny.safetensors"]
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.safetensors"]
 
 
 def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(

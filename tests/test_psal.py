@@ -17,7 +17,7 @@ from shared import golden
 def maps(*shapes: tuple[int, ...], grad: bool = True) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
     made = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
-    return [one.requires_grad_(grad) for one in made]
+    return [array.requires_grad_(grad) for array in made]
 
 
 def field(batch: int, k: int, size: tuple[int, int], keys: int) -> Tensor:
@@ -46,9 +46,9 @@ def pair(q: Tensor, k: Tensor, metric: str) -> Tensor:
 def test_scores_are_those_of_the_definition_and_of_the_search(metric: str) -> None:
     query, key = maps((2, 3, 5, 6), (2, 3, 4, 7), grad=False)
     options = PsalOptions(neighbors=3, patch_size=5, iterations=1, metric=metric)
-    index, found = matches(query, key, options)
+    index, expected = matches(query, key, options)
     got = pair_scores(query, key, index, 5, metric)
-    torch.testing.assert_close(got, found, atol=1e-10, rtol=0)
+    torch.testing.assert_close(got, expected, atol=1e-10, rtol=0)
     for b, j, y, x in [(0, 0, 0, 0), (1, 2, 4, 5), (0, 1, 2, 3), (1, 0, 0, 5)]:
         place = int(index[b, j, y, x])
         expected = pair(patch(query[b], y, x, 5), patch(key[b], place // 7, place % 7, 5), metric)
@@ -91,7 +91,7 @@ def test_derivatives_are_equations_6_to_8() -> None:
     options = PsalOptions(neighbors=3, patch_size=1, metric="dot")
     score = pair_scores(query, key, index, 1, "dot")
     out = reconstruct(index, score, value, options).flatten()
-    q, k, v = (one.detach().flatten() for one in (query, key, value))
+    q, k, v = (tensor.detach().flatten() for tensor in (query, key, value))
     psi = [index[0, :, 0, i].tolist() for i in range(4)]
     a = torch.zeros(4, 6, dtype=torch.float64)
     for i in range(4):
@@ -207,12 +207,12 @@ def test_self_attention_with_one_neighbour_is_the_identity() -> None:
     for reconstruction in ("center", "votes", "aggregate"):
         options = PsalOptions(1, 3, 4, reconstruction=reconstruction)
         _, score = matches(image, image, options)
-        found = score.abs() < 1e-12
-        assert float(found.double().mean()) > 0.9  # random search: most pixels find themselves
+        itself = score.abs() < 1e-12
+        assert float(itself.double().mean()) > 0.9  # random search: most pixels find themselves
         layer = Psal(options)
         if reconstruction == "center":
             same = (layer(image, image, image) - image).abs().amax(1) < 1e-12
-            assert torch.equal(same, found[:, 0])
+            assert torch.equal(same, itself[:, 0])
 
 
 def test_only_valid_keys_give_values() -> None:

@@ -71,7 +71,7 @@ def test_the_graph_is_one_node_and_standard_operators(colour: Any) -> None:
     assert used_operators(model) == ["NystraPatchMatch"]
     nodes = [node for node in model.graph.node if node.domain == "nystra"]
     assert [node.name for node in nodes] == ["attention"]
-    attributes = {one.name: one.i for one in nodes[0].attribute}
+    attributes = {attribute.name: attribute.i for attribute in nodes[0].attribute}
     assert {
         name: attributes[name] for name in ("neighbors", "patch_size", "iterations", "seed")
     } == {

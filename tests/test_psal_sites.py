@@ -161,7 +161,7 @@ def test_map_sites_are_exact_in_local_windows() -> None:
     got = at(MapSite(), local_window=4)(q, k, v, 0.3)
     for rows in (slice(0, 4), slice(4, 7)):
         for columns in (slice(0, 4), slice(4, 8), slice(8, 9)):
-            part = [one[:, :, rows, columns] for one in (q, k, v)]
+            part = [tensor[:, :, rows, columns] for tensor in (q, k, v)]
             expected = at(MapSite(), "full")(*part, 0.3)
             torch.testing.assert_close(got[:, :, rows, columns], expected, atol=1e-12, rtol=0)
 

@@ -132,11 +132,11 @@ def test_folders_are_paired_by_name(tmp_path: Path, filler: Path) -> None:
         write_picture(masks / name, Picture(hole()))
     write_picture(masks / "d.png", Picture(hole(9, 12)), overwrite=True)
     results = run_pictures(filler, pictures, tmp_path / "out", mask=masks, threads=1)
-    errors = {Path(one["input"]).name: one["error"] for one in results}
+    errors = {Path(result["input"]).name: result["error"] for result in results}
     assert (errors["a.png"], errors["b.tif"]) == (None, None)
     assert "holds no mask for c.png: expected c.png" in errors["c.png"]
     assert "is 12x9 pixels, its picture 12x8: expected the same size" in errors["d.png"]
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["a.png", "b.tif"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "b.tif"]
 
 
 def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
@@ -147,7 +147,7 @@ def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
     results = run_pictures(
         filler, tmp_path / "in", tmp_path / "out", mask=tmp_path / "m.png", threads=1
     )
-    assert [one["error"] for one in results] == [None, None]
+    assert [result["error"] for result in results] == [None, None]
 
 
 def test_several_masks_of_one_stem(tmp_path: Path, filler: Path) -> None:

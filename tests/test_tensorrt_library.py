@@ -36,7 +36,7 @@ def test_needs_neither_tensorrt_nor_cuda(name: str) -> None:
     known = (
         r"(libstdc\+\+|libgcc_s|libc|libm|libdl|libpthread|librt|libnystra_trt|ld-linux.*)\.so.*"
     )
-    assert [one for one in needed if not re.fullmatch(known, one)] == []
+    assert [library for library in needed if not re.fullmatch(known, library)] == []
     undefined = printed_by("nm", "-DC", "--undefined-only", str(plugins(name)))
     assert re.findall(r"nvinfer|cuda|getPluginRegistry", undefined) == []
 
@@ -90,7 +90,7 @@ def _requests() -> list[tuple[str, dict[str, int | float]]]:
     """A good node of each operator, then one with too many iterations or an unknown mask."""
     requests = []
     for name, node in OPEN.items():
-        known = {one.name for one in find_schema(name).attributes}
+        known = {attribute.name for attribute in find_schema(name).attributes}
         good = node_attributes(name, **node.attributes)
         numbers = {key: value for key, value in good.items() if not isinstance(value, str)}
         bad = "iterations" if "iterations" in known else "mask"

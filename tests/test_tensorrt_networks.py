@@ -117,24 +117,24 @@ def test_every_operator_is_a_plugin(
 ) -> None:
     backend = use_sdk(sdk, monkeypatch)
     model = operator_model(tmp_path / "all.onnx", ALL, dtype)
-    found = _parse(model, plugins(), backend, cases(ALL)).values
-    assert found["refusal"] is None
-    assert found["kinds"]["PLUGIN_V3"] == len(ALL)
-    assert found["plugins"] == [f"node_{name}" for name in ALL]
-    types = {one["name"]: one["dtype"] for one in found["outputs"]}
+    answer = _parse(model, plugins(), backend, cases(ALL)).values
+    assert answer["refusal"] is None
+    assert answer["kinds"]["PLUGIN_V3"] == len(ALL)
+    assert answer["plugins"] == [f"node_{name}" for name in ALL]
+    types = {output["name"]: output["dtype"] for output in answer["outputs"]}
     assert types.pop(f"index_{ALL.index('NystraPatchMatch')}") == "int32"
     assert set(types.values()) == {dtype}
-    assert found["shapes"] == output_shapes(ALL)
+    assert answer["shapes"] == output_shapes(ALL)
 
 
 @pytest.mark.parametrize("sdk", SDKS)
 def test_every_body_is_taken(sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = use_sdk(sdk, monkeypatch)
     model = operator_model(tmp_path / "all.onnx", ALL)
-    found = _parse(model, None, backend, cases(ALL)).values
-    assert found["refusal"] is None
-    assert "PLUGIN_V3" not in found["kinds"]
-    assert found["shapes"] == output_shapes(ALL)
+    answer = _parse(model, None, backend, cases(ALL)).values
+    assert answer["refusal"] is None
+    assert "PLUGIN_V3" not in answer["kinds"]
+    assert answer["shapes"] == output_shapes(ALL)
 
 
 REFUSED_NODES: list[tuple[dict[str, Any], dict[str, tuple[int, ...]], str]] = [
@@ -215,9 +215,9 @@ def test_a_consistent_wrong_shape_is_caught_by_comparison(
 ) -> None:
     backend = use_sdk(sdk, monkeypatch)
     model = operator_model(tmp_path / "all.onnx", ALL)
-    found = _parse(model, planted("shape", monkeypatch), backend, cases(ALL)).values
-    assert found["refusal"] is None
-    assert found["shapes"] != output_shapes(ALL)
+    answer = _parse(model, planted("shape", monkeypatch), backend, cases(ALL)).values
+    assert answer["refusal"] is None
+    assert answer["shapes"] != output_shapes(ALL)
 
 
 def test_the_faulty_library_without_a_fault_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_attention_layers_of_the_reference(name: str) -> None:
         merged = site.attend(q, k, v).transpose(1, 2).flatten(2)
         got = torch.nn.functional.linear(merged, weights["proj.weight"], weights["proj.bias"])
         for key, values in expected.items():
-            output = next(one for one in run["outputs"] if one["name"] == key)
+            output = next(output for output in run["outputs"] if output["name"] == key)
             tolerance = max(10 * output["max_abs_f32_minus_f64"], 1e-5 * output["absmax"])
             assert compare(run, key, got.numpy(), values) <= tolerance
 

@@ -80,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
         _check_measured(args, baseline)
     _check_outputs(args)
     session = Session(args.model, args.backend, args.threads, args.library)
-    found = _measure(args, session, baseline)
+    measured = _measure(args, session, baseline)
     if args.update or baseline is None:
-        baseline = accept(found, args.model.name, baseline)
-    verdicts = judge(found, baseline)
-    passed = all(one.state != FAILED for one in verdicts)
+        baseline = accept(measured, args.model.name, baseline)
+    verdicts = judge(measured, baseline)
+    passed = all(verdict.state != FAILED for verdict in verdicts)
     if args.update and passed:
         baseline.write(args.baseline)
     _report(args, verdicts, time.perf_counter() - start)
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
                 "baseline": str(args.baseline),
                 "backend": session.backend,
                 "library_reason": session.library_reason,
-                "items": [one.as_dict() for one in verdicts],
+                "items": [verdict.as_dict() for verdict in verdicts],
             }
         )
     elif not args.quiet:
@@ -109,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
             state = "written" if updated else "not written: the model is wrong by itself"
             say(f"{args.baseline}: {state}")
     else:
-        for one in verdicts:
-            if one.state == FAILED:
-                warn(one.message)
+        for verdict in verdicts:
+            if verdict.state == FAILED:
+                warn(verdict.message)
     return 0 if passed else 1
 
 
@@ -140,20 +140,20 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
         progress("compare")
         path = args.references or args.model.with_suffix(".npz")
         references = read_references(path)
-        found = measure_file(session, references, bodies_of(session, args.threads))
+        measured = measure_file(session, references, bodies_of(session, args.threads))
         if args.images is not None:
             progress("pictures")
             quality = validate_quality(
                 session, args.images, args.truth, mask=args.mask, reference=args.reference
             )
-            add_quality(found, quality)
+            add_quality(measured, quality)
         if args.speed_against is not None:
             progress("speed")
             size = _speed_size(args)
             if size is None and baseline is not None and baseline.speed:
                 size = picture_size(*baseline.speed["size"])
             add_speed(
-                found,
+                measured,
                 session,
                 args.speed_against,
                 size,
@@ -161,7 +161,7 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
                 threads=args.threads,
                 library=args.library,
             )
-    return found
+    return measured
 
 
 def _speed_size(args: argparse.Namespace) -> dict[str, int] | None:

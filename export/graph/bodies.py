@@ -30,7 +30,7 @@ def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
 def inline_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with every nystra node replaced by its body: plain ONNX."""
     inlined = onnx.inliner.inline_local_functions(model)
-    kept = [one for one in inlined.opset_import if one.domain != DOMAIN]
+    kept = [opset for opset in inlined.opset_import if opset.domain != DOMAIN]
     del inlined.opset_import[:]
     inlined.opset_import.extend(kept)
     del inlined.functions[:]

@@ -29,9 +29,11 @@ def translation_table() -> dict[Callable[..., Any], Callable[..., Any]]:
 def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
     emit = Op(Opset(DOMAIN, VERSION), operator.name, _onnx_schema(operator))
     arguments = overload._schema.arguments
-    tensors = [one.name for one in arguments if isinstance(one.type, torch.TensorType)]
-    rest = [one.name for one in arguments if one.name not in tensors]
-    names = [one.name for one in arguments]
+    tensors = [
+        argument.name for argument in arguments if isinstance(argument.type, torch.TensorType)
+    ]
+    rest = [argument.name for argument in arguments if argument.name not in tensors]
+    names = [argument.name for argument in arguments]
 
     def translate(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(names, args, strict=False)) | kwargs
@@ -49,8 +51,8 @@ def _onnx_schema(operator: OperatorSchema) -> onnx.defs.OpSchema:
         return onnx.defs.OpSchema.FormalParameter(name, kind)
 
     attributes = [
-        onnx.defs.OpSchema.Attribute(one.name, kinds[one.kind], one.doc)
-        for one in operator.attributes
+        onnx.defs.OpSchema.Attribute(attribute.name, kinds[attribute.kind], attribute.doc)
+        for attribute in operator.attributes
     ]
     attributes += [
         onnx.defs.OpSchema.Attribute(name, onnx.defs.OpSchema.AttrType.STRING, "")

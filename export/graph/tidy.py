@@ -48,7 +48,7 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
 
 
 def _site(node: onnx.NodeProto) -> str:
-    scopes = next((one.value for one in node.metadata_props if one.key == _SCOPES), "[]")
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
     named = [scope for scope in ast.literal_eval(scopes)[:-1] if scope]
     return named[-1] if named else ""
 

@@ -36,7 +36,7 @@ def pair_scores(query: Tensor, key: Tensor, index: Tensor, patch_size: int, metr
     width = key.shape[3]
     used = index.clamp(min=0).long()
     base = _flat(used // width, used % width, key.shape[2], width, radius)
-    padded = [_padded_rows(one, radius) for one in (query, key)]
+    padded = [_padded_rows(tensor, radius) for tensor in (query, key)]
     scores: Tensor = _PairScores.apply(*padded, base, patch_size, metric == "l2")
     if metric == "cosine":
         floor = _SMALLEST_NORM

@@ -44,11 +44,11 @@ def register(
             attributes as one mapping. Refuses what does not fit; sizes may be symbolic.
     """
     folder = OPERATORS[schema.name]
-    attributes = [one for one in schema.attributes if one.name != "revision"]
-    count, names = len(schema.inputs), [one.name for one in attributes]
+    attributes = [attribute for attribute in schema.attributes if attribute.name != "revision"]
+    count, names = len(schema.inputs), [attribute.name for attribute in attributes]
     kinds = {"int": "SymInt", "float": "float"}
     parameters = [f"Tensor {name}" for name in schema.inputs]
-    parameters += [f"{kinds[one.kind]} {one.name}" for one in attributes]
+    parameters += [f"{kinds[attribute.kind]} {attribute.name}" for attribute in attributes]
     returns = ", ".join("Tensor" for _ in schema.outputs)
 
     def outputs(*given: Tensor | float) -> Tensors:
@@ -65,7 +65,7 @@ def register(
         if _has_kernel(inputs) and _run_kernel(schema, inputs, checked, results):
             return made
         del checked["revision"]
-        wide = [one.float() if one.dtype in _LOW else one for one in inputs]
+        wide = [tensor.float() if tensor.dtype in _LOW else tensor for tensor in inputs]
         computed = compute(*wide, **checked)
         for result, got in zip(
             results, (computed,) if isinstance(computed, Tensor) else computed, strict=True
@@ -86,9 +86,9 @@ def _inputs(schema: OperatorSchema, given: Sequence[Tensor | float]) -> list[Ten
     Raises:
         NystraError: a type is wrong.
     """
-    tensors = [one for one in given if isinstance(one, Tensor)]
+    tensors = [value for value in given if isinstance(value, Tensor)]
     expected = [torch.int32 if name in schema.int32 else tensors[0].dtype for name in schema.inputs]
-    if [one.dtype for one in tensors] != expected or not tensors[0].is_floating_point():
+    if [tensor.dtype for tensor in tensors] != expected or not tensors[0].is_floating_point():
         got = ", ".join(
             f"{name} {tensor.dtype}" for name, tensor in zip(schema.inputs, tensors, strict=True)
         )
@@ -102,7 +102,7 @@ def _inputs(schema: OperatorSchema, given: Sequence[Tensor | float]) -> list[Ten
 def _has_kernel(inputs: Sequence[Tensor]) -> bool:
     return (
         inputs[0].dtype == torch.float32
-        and all(one.device.type == "cpu" for one in inputs)
+        and all(tensor.device.type == "cpu" for tensor in inputs)
         and os.environ.get(KERNELS_VARIABLE) != "0"
         and native.available()
     )
@@ -121,7 +121,7 @@ def _run_kernel(
     try:
         native.run(
             schema.name,
-            [one.detach().numpy() for one in inputs],
+            [tensor.detach().numpy() for tensor in inputs],
             checked,
             torch.get_num_threads(),
             lambda shape, dtype: next(places).numpy(),

@@ -99,7 +99,7 @@ class _Held:
         with contextlib.suppress(NystraError):
             self.driver.activate()
             self.driver.wait(self.stream)
-        steps = [self.replay.forget, *(one.release for one in self.buffers.values())]
+        steps = [self.replay.forget, *(buffer.release for buffer in self.buffers.values())]
         for step in steps:
             with contextlib.suppress(NystraError):
                 step()
@@ -159,9 +159,9 @@ class TensorrtBackend:
         tensors = [self._tensor(name) for name in self._names()]
         mode = self._toolkit.module.TensorIOMode.INPUT
         inputs = {n for n in self._names() if held.engine.get_tensor_mode(n) == mode}
-        self.inputs = tuple(one for one in tensors if one.name in inputs)
-        self.outputs = tuple(one for one in tensors if one.name not in inputs)
-        held.buffers.update((one.name, _Buffer(driver)) for one in tensors)
+        self.inputs = tuple(tensor for tensor in tensors if tensor.name in inputs)
+        self.outputs = tuple(tensor for tensor in tensors if tensor.name not in inputs)
+        held.buffers.update((tensor.name, _Buffer(driver)) for tensor in tensors)
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     @classmethod
@@ -194,8 +194,10 @@ class TensorrtBackend:
                     held.replay.forget()
                 raise
             return {
-                one.name: held.buffers[one.name].view(self._shapes[one.name], one.dtype).copy()
-                for one in self.outputs
+                output.name: held.buffers[output.name]
+                .view(self._shapes[output.name], output.dtype)
+                .copy()
+                for output in self.outputs
             }
 
     def _run(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -239,29 +241,32 @@ class TensorrtBackend:
                 )
         if context.infer_shapes():
             raise NystraError(f"the engine needs more than {sorted(arrays)} to know its shapes")
-        for one in (*self.inputs, *self.outputs):
-            shape = shapes[one.name] = tuple(context.get_tensor_shape(one.name))
+        for tensor in (*self.inputs, *self.outputs):
+            shape = shapes[tensor.name] = tuple(context.get_tensor_shape(tensor.name))
             count = int(np.prod(shape, dtype=np.int64))
-            buffer = held.buffers[one.name]
-            buffer.reserve(count * np.dtype(one.dtype).itemsize)
-            context.set_tensor_address(one.name, buffer.device)
+            buffer = held.buffers[tensor.name]
+            buffer.reserve(count * np.dtype(tensor.dtype).itemsize)
+            context.set_tensor_address(tensor.name, buffer.device)
         return shapes
 
     def _enqueue(self) -> None:
         """Put the copies and the engine's work on the stream."""
         held = self._held
-        for one in self.inputs:
-            buffer, size = held.buffers[one.name], self._size(one)
+        for tensor in self.inputs:
+            buffer, size = held.buffers[tensor.name], self._size(tensor)
             held.driver.to_device(buffer.device, buffer.pinned, size, held.stream)
         if not held.context.execute_async_v3(held.stream):
             raise NystraError(f"{self.engine} could not run the engine: see its log above")
-        for one in self.outputs:
-            buffer, size = held.buffers[one.name], self._size(one)
+        for output in self.outputs:
+            buffer, size = held.buffers[output.name], self._size(output)
             held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)
 
-    def _size(self, one: TensorInfo) -> int:
+    def _size(self, tensor: TensorInfo) -> int:
         """Return the bytes of a tensor in this run."""
-        return int(np.prod(self._shapes[one.name], dtype=np.int64)) * np.dtype(one.dtype).itemsize
+        return (
+            int(np.prod(self._shapes[tensor.name], dtype=np.int64))
+            * np.dtype(tensor.dtype).itemsize
+        )
 
     def _start_runtime(self) -> None:
         module, held = self._toolkit.module, self._held

@@ -113,7 +113,7 @@ class Baseline:
         document: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "model": self.model,
-            "items": {name: vars(one) for name, one in self.items.items()},
+            "items": {name: vars(item) for name, item in self.items.items()},
         }
         if self.metadata is not None:
             document["metadata"] = self.metadata
@@ -149,7 +149,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     if not isinstance(value["model"], str) or not isinstance(value["items"], dict):
         raise NystraError(f"{where}: expected model to be text and items to be an object")
     _only(f"{where}, items", value["items"], set(ITEMS), set())
-    items = {name: _accepted(f"{where}, {name}", one) for name, one in value["items"].items()}
+    items = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {key: _settings(f"{where}, {key}", value.get(key), key) for key in _SETTINGS}
     for key, name in (("quality", "quality_psnr"), ("speed", "speed")):
         if name in items and not settings[key]:

@@ -109,33 +109,33 @@ def measure_file(
     anything = [(math.inf, None)] * len(limits)
     reports = [compare(runner, references, anything) for runner in runners]
     report = ValidationReport(tuple(size for each in reports for size in each.sizes))
-    found = Measured(tolerance=max(largest for largest, _ in limits))
-    found.sizes = tuple(
+    measured = Measured(tolerance=max(largest for largest, _ in limits))
+    measured.sizes = tuple(
         replace(size, tolerance=largest, mean_tolerance=mean)
         for size, (largest, mean) in zip(report.sizes, limits * len(runners), strict=True)
     )
-    found.changes = tuple(find_changes(session, references))
-    found.metadata = guarded_metadata(session.metadata)
-    found.items["max_abs"] = report.max_abs
-    found.items |= {
+    measured.changes = tuple(find_changes(session, references))
+    measured.metadata = guarded_metadata(session.metadata)
+    measured.items["max_abs"] = report.max_abs
+    measured.items |= {
         name: value if math.isnan(value) else min(value, PSNR_CEILING)
         for name, value in report.figures.items()
     }
-    found.items["nodes"] = count_nodes(session.path)
+    measured.items["nodes"] = count_nodes(session.path)
     weights = session.path.with_name(f"{session.path.name}.data")
-    found.items["bytes"] = session.path.stat().st_size + (
+    measured.items["bytes"] = session.path.stat().st_size + (
         weights.stat().st_size if weights.is_file() else 0
     )
     broken = [text for size in report.sizes for text in size.findings]
     if broken:
-        found.findings["max_abs"] = "; ".join(broken)
-    return found
+        measured.findings["max_abs"] = "; ".join(broken)
+    return measured
 
 
-def add_quality(found: Measured, report: QualityReport) -> None:
+def add_quality(measured: Measured, report: QualityReport) -> None:
     """Add the figures against ground truth."""
-    found.items |= {"quality_psnr": min(report.psnr, PSNR_CEILING), "quality_ssim": report.ssim}
-    found.quality = {
+    measured.items |= {"quality_psnr": min(report.psnr, PSNR_CEILING), "quality_ssim": report.ssim}
+    measured.quality = {
         "channel": report.channel,
         "crop_border": report.crop_border,
         "pictures": [picture.name for picture in report.pictures],
@@ -143,7 +143,7 @@ def add_quality(found: Measured, report: QualityReport) -> None:
 
 
 def add_speed(
-    found: Measured,
+    measured: Measured,
     session: Session,
     other: str | os.PathLike[str],
     size: Size | None = None,
@@ -155,7 +155,7 @@ def add_speed(
     """Add how many times as fast the model is as another one, in interleaved runs.
 
     Args:
-        found: What to add to.
+        measured: What to add to.
         session: The model.
         other: The model file it is compared with, in the same backend.
         size: Of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
@@ -171,7 +171,9 @@ def add_speed(
         "other": Session(other, session.backend, threads, library),
     }
     taken = size or session.facts.sides or DEFAULT_SIZE
-    feeds = {name: example_arrays(one.facts.inputs, taken) for name, one in sessions.items()}
+    feeds = {
+        name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()
+    }
     timing = interleaved(
         {
             "model": lambda: sessions["model"].run(feeds["model"]),
@@ -180,11 +182,11 @@ def add_speed(
         seconds,
         warmup=2,
     )
-    found.items["speed"] = timing.ratios["other", "model"]
-    found.speed = {"against": Path(other).name, "size": list(taken.values())}
+    measured.items["speed"] = timing.ratios["other", "model"]
+    measured.speed = {"against": Path(other).name, "size": list(taken.values())}
 
 
-def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
+def judge(measured: Measured, baseline: Baseline) -> list[Verdict]:
     """Hold a file and its figures against a baseline: in the order of `ITEMS`, then `FILE`.
 
     The difference from the references is judged size by size, as ``nystra validate`` does: each
@@ -197,14 +199,14 @@ def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
     Raises:
         NystraError: An item was measured that the baseline lacks, or in another way than there.
     """
-    surplus = [name for name in found.items if name not in baseline.items]
+    surplus = [name for name in measured.items if name not in baseline.items]
     if surplus:
         raise NystraError(
             f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
             "--update"
         )
     for key in ("quality", "speed"):
-        now, then = getattr(found, key), getattr(baseline, key)
+        now, then = getattr(measured, key), getattr(baseline, key)
         if now and now != then:
             changed = [name for name in now if now[name] != then.get(name)]
             raise NystraError(
@@ -213,40 +215,40 @@ def judge(found: Measured, baseline: Baseline) -> list[Verdict]:
                 + ". Measure alike, or accept with --update"
             )
     figures = [
-        _verdict(name, found, baseline.items[name]) for name in ITEMS if name in baseline.items
+        _verdict(name, measured, baseline.items[name]) for name in ITEMS if name in baseline.items
     ]
-    return [*figures, _file_verdict(found, baseline)]
+    return [*figures, _file_verdict(measured, baseline)]
 
 
-def accept(found: Measured, model: str, old: Baseline | None) -> Baseline:
+def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
     """Return a baseline of these figures; tolerances, and items not measured, stay as they were.
 
     Args:
-        found: The figures.
+        measured: The figures.
         model: Name of the model file.
         old: What was there before.
     """
     before: Mapping[str, Accepted] = {} if old is None else old.items
     items = dict(before)
-    for name, value in found.items.items():
+    for name, value in measured.items.items():
         kept = before.get(name)
         tolerance = ITEMS[name].tolerance if kept is None else kept.tolerance
         if name == "max_abs" and kept is None:
-            tolerance = found.tolerance
+            tolerance = measured.tolerance
         items[name] = Accepted(value, tolerance)
     return Baseline(
         model,
         items,
-        found.quality or (old.quality if old else {}),
-        found.speed or (old.speed if old else {}),
-        found.metadata,
+        measured.quality or (old.quality if old else {}),
+        measured.speed or (old.speed if old else {}),
+        measured.metadata,
     )
 
 
-def _file_verdict(found: Measured, baseline: Baseline) -> Verdict:
-    changes = list(found.changes)
+def _file_verdict(measured: Measured, baseline: Baseline) -> Verdict:
+    changes = list(measured.changes)
     if baseline.metadata is not None:
-        changes += metadata_changes(baseline.metadata, found.metadata)
+        changes += metadata_changes(baseline.metadata, measured.metadata)
     good = "what was exported and accepted"
     if baseline.metadata is None:
         good = "what was exported; the baseline records no metadata: accept them with --update"
@@ -254,27 +256,27 @@ def _file_verdict(found: Measured, baseline: Baseline) -> Verdict:
     return Verdict(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
 
 
-def _verdict(name: str, found: Measured, accepted: Accepted) -> Verdict:
+def _verdict(name: str, measured: Measured, accepted: Accepted) -> Verdict:
     item = ITEMS[name]
     limit = item.limit(accepted.accepted, accepted.tolerance)
-    if name not in found.items:
+    if name not in measured.items:
         needs = "--speed-against" if name == "speed" else "--images and --truth"
         text = f"{item.title}: not measured, give {needs}"
         return Verdict(name, SKIPPED, None, accepted.accepted, limit, text)
-    measured = found.items[name]
-    sizes = _size_by_size(name, found, limit)
-    good = item.passes(measured, limit) if sizes is None else not sizes.wrong
-    good = good and name not in found.findings
+    value = measured.items[name]
+    sizes = _size_by_size(name, measured, limit)
+    good = item.passes(value, limit) if sizes is None else not sizes.wrong
+    good = good and name not in measured.findings
     bound = "at most" if item.grows_worse else "at least"
     unit = f" {item.unit}" if item.unit else ""
-    text = f"{item.title}: {measured:.6g}{unit}, expected {bound} {limit:.6g}{unit}"
+    text = f"{item.title}: {value:.6g}{unit}, expected {bound} {limit:.6g}{unit}"
     if item.rule != "ceiling":
         text += f" (accepted {accepted.accepted:.6g}, tolerance {accepted.tolerance:.6g})"
     if sizes is not None:
-        text += "".join(f"; {one}" for one in sizes.wrong or sizes.excused)
-    if name in found.findings:
-        text += f"; {found.findings[name]}"
-    return Verdict(name, PASSED if good else FAILED, measured, accepted.accepted, limit, text)
+        text += "".join(f"; {words}" for words in sizes.wrong or sizes.excused)
+    if name in measured.findings:
+        text += f"; {measured.findings[name]}"
+    return Verdict(name, PASSED if good else FAILED, value, accepted.accepted, limit, text)
 
 
 @dataclass(frozen=True)
@@ -285,13 +287,13 @@ class _Sizes:
     excused: tuple[str, ...]
 
 
-def _size_by_size(name: str, found: Measured, limit: float) -> _Sizes | None:
+def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
     """Judge the recorded sizes; None for an item that has none."""
-    if name not in ("max_abs", *FIGURES) or not found.sizes:
+    if name not in ("max_abs", *FIGURES) or not measured.sizes:
         return None
     wrong: list[str] = []
     excused: list[str] = []
-    for size in found.sizes:
+    for size in measured.sizes:
         where = size_text(size.shapes)
         if name in FIGURES:
             if name not in size.figures:
@@ -299,7 +301,7 @@ def _size_by_size(name: str, found: Measured, limit: float) -> _Sizes | None:
             good = ITEMS[name].passes(size.figures[name], limit)
             text = f"at {where} it is {size.figures[name]:.6g}"
         else:
-            allowed = limit if limit > found.tolerance else min(limit, size.tolerance)
+            allowed = limit if limit > measured.tolerance else min(limit, size.tolerance)
             good = size.max_abs <= allowed
             text = f"at {where} it is {size.max_abs:.3g}, allowed is {allowed:.3g}"
         if good:

@@ -226,27 +226,27 @@ def _inside_outside(
     """Return the quality of the hole (H, W) and of the rest, without the border."""
     inner = tuple(slice(border, side - border) for side in hole.shape)
     got, expected, hole = got[inner], expected[inner], hole[inner]
-    found = []
+    parts = []
     for what, chosen in (("white", hole), ("black", ~hole)):
         if not chosen.any():
             raise NystraError(
                 f"the mask of {path.name} has nothing {what} inside a border of {border} pixels: "
                 "expected pixels to fill (white) and others (black)"
             )
-        pair = [one[chosen][:, None] for one in (got, expected)]
-        planes = [luma(one) for one in pair] if channel == "y" else pair
-        found.append(
+        pair = [array[chosen][:, None] for array in (got, expected)]
+        planes = [luma(part) for part in pair] if channel == "y" else pair
+        parts.append(
             RegionQuality(
                 psnr(*pair, channel=channel),
                 float(np.abs(planes[0] - planes[1]).mean(dtype=np.float64)),
                 float(chosen.mean()),
             )
         )
-    return found[0], found[1]
+    return parts[0], parts[1]
 
 
 def _mean(regions: list[RegionQuality | None]) -> RegionQuality | None:
-    known = [(one.psnr, one.l1, one.share) for one in regions if one is not None]
+    known = [(region.psnr, region.l1, region.share) for region in regions if region is not None]
     return RegionQuality(*np.mean(known, 0).tolist()) if known else None
 
 

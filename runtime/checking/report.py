@@ -27,21 +27,21 @@ def junit(model: str, verdicts: Sequence[Verdict], seconds: float = 0.0) -> byte
     """
     counts = {
         "tests": str(len(verdicts)),
-        "failures": str(sum(one.state == FAILED for one in verdicts)),
+        "failures": str(sum(verdict.state == FAILED for verdict in verdicts)),
         "errors": "0",
-        "skipped": str(sum(one.state == SKIPPED for one in verdicts)),
+        "skipped": str(sum(verdict.state == SKIPPED for verdict in verdicts)),
         "time": f"{seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "nystra check", **counts})
-    for one in verdicts:
-        names = {"classname": _xml(model), "name": one.item, "time": "0.000"}
+    for verdict in verdicts:
+        names = {"classname": _xml(model), "name": verdict.item, "time": "0.000"}
         case = ElementTree.SubElement(suite, "testcase", names)
-        if one.state == FAILED:
-            failure = {"message": _xml(one.message), "type": "regression"}
-            ElementTree.SubElement(case, "failure", failure).text = _xml(one.message)
-        elif one.state == SKIPPED:
-            ElementTree.SubElement(case, "skipped", {"message": _xml(one.message)})
+        if verdict.state == FAILED:
+            failure = {"message": _xml(verdict.message), "type": "regression"}
+            ElementTree.SubElement(case, "failure", failure).text = _xml(verdict.message)
+        elif verdict.state == SKIPPED:
+            ElementTree.SubElement(case, "skipped", {"message": _xml(verdict.message)})
     ElementTree.indent(root)
     body: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return body + b"\n"
@@ -49,7 +49,7 @@ def junit(model: str, verdicts: Sequence[Verdict], seconds: float = 0.0) -> byte
 
 def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
     """Return the verdicts as a Markdown section with a table."""
-    failed = sum(one.state == FAILED for one in verdicts)
+    failed = sum(verdict.state == FAILED for verdict in verdicts)
     head = "passed" if not failed else f"{failed} of {len(verdicts)} items failed"
     lines = [
         f"### nystra check {_cell(model)}: {head}",
@@ -57,14 +57,17 @@ def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
         "| item | measured | accepted | limit | verdict |",
         "| --- | ---: | ---: | ---: | --- |",
     ]
-    for one in verdicts:
-        measured = "" if one.measured is None else f"{one.measured:.6g}"
-        accepted = "" if one.accepted is None else f"{one.accepted:.6g}"
-        limit = "" if one.limit is None else f"{_bound(one.item)} {one.limit:.6g}"
-        state = f"**{one.state}**" if one.state == FAILED else one.state
-        title = ITEMS[one.item].title if one.item in ITEMS else "model file"
+    for verdict in verdicts:
+        measured = "" if verdict.measured is None else f"{verdict.measured:.6g}"
+        accepted = "" if verdict.accepted is None else f"{verdict.accepted:.6g}"
+        limit = "" if verdict.limit is None else f"{_bound(verdict.item)} {verdict.limit:.6g}"
+        state = f"**{verdict.state}**" if verdict.state == FAILED else verdict.state
+        title = ITEMS[verdict.item].title if verdict.item in ITEMS else "model file"
         lines.append(f"| {_cell(title)} | {measured} | {accepted} | {limit} | {state} |")
-    lines += ["", *(f"- {_cell(one.message)}" for one in verdicts if one.state == FAILED)]
+    lines += [
+        "",
+        *(f"- {_cell(verdict.message)}" for verdict in verdicts if verdict.state == FAILED),
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -87,10 +90,10 @@ def github_annotations(
     if workspace and model.resolve().is_relative_to(Path(workspace).resolve()):
         file = model.resolve().relative_to(Path(workspace).resolve()).as_posix()
     return [
-        f"::error file={_property(file)},title={_property(f'nystra check: {one.item}')}::"
-        f"{_data(one.message)}"
-        for one in verdicts
-        if one.state == FAILED
+        f"::error file={_property(file)},title={_property(f'nystra check: {verdict.item}')}::"
+        f"{_data(verdict.message)}"
+        for verdict in verdicts
+        if verdict.state == FAILED
     ]
 
 

@@ -113,7 +113,7 @@ def dry_run(
         {
             **model.request(options.backend),
             "do": "parse",
-            "cases": [one.inputs for one in verdict.shapes],
+            "cases": [shape.inputs for shape in verdict.shapes],
         }
     )
     verdict.version = str(parsed.values.get("version", ""))
@@ -150,7 +150,7 @@ def _onnxruntime_shapes(
         cases.append(
             ShapeCase(
                 {name: list(array.shape) for name, array in feeds.items()},
-                [list(outputs[one.name].shape) for one in session.outputs],
+                [list(outputs[output.name].shape) for output in session.outputs],
             )
         )
     return cases

@@ -99,6 +99,8 @@ class EngineModel:
         Raises:
             NystraError: See `make_profile`.
         """
-        tensors = [TensorInfo(one["name"], tuple(one["shape"]), one["dtype"]) for one in inputs]
+        tensors = [
+            TensorInfo(tensor["name"], tuple(tensor["shape"]), tensor["dtype"]) for tensor in inputs
+        ]
         facts = parse_facts(read_onnx_header(self.path).metadata, tensors, [])
         return make_profile(facts.inputs, flags or ShapeFlags(), tile)

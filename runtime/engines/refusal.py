@@ -55,7 +55,7 @@ def unserved(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
     nodes = domain_nodes(model.path, "nystra")
     if model.library is None or len(plugins) >= len(nodes):
         return None
-    name, operator = next((one for one in nodes if one[0] not in plugins), nodes[0])
+    name, operator = next((node for node in nodes if node[0] not in plugins), nodes[0])
     return Refusal(
         name,
         operator,

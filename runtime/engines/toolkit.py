@@ -83,13 +83,13 @@ def load(name: str) -> Toolkit:
         BackendUnavailableError: It is not installed, or its libraries cannot be loaded.
     """
     require(name)
-    module = next(one for one in _MODULES[name] if _find(one) is not None)
+    module = next(candidate for candidate in _MODULES[name] if _find(candidate) is not None)
     try:
-        found = import_module(module)
-        version = str(found.__version__)
+        library = import_module(module)
+        version = str(library.__version__)
     except (ImportError, OSError, AttributeError) as error:
         raise BackendUnavailableError(f"{module} cannot be loaded: {error}") from error
-    return Toolkit(name, found, version)
+    return Toolkit(name, library, version)
 
 
 def by_number(target: str) -> tuple[int, str]:

@@ -58,20 +58,20 @@ class _Worker:
     def answer(self) -> dict[str, Any]:
         request = self._request
         network = Network(self._toolkit, self._log, request["model"], request["library"])
-        found = {"version": self._toolkit.version, "warnings": self._log.warnings[:20]}
+        result = {"version": self._toolkit.version, "warnings": self._log.warnings[:20]}
         if network.refusal is not None:
-            return {**found, "refusal": network.refusal}
+            return {**result, "refusal": network.refusal}
         if request["do"] == "parse":
             shapes = network.output_shapes(request["cases"], self._log)
             refusal = network.blame(self._log.errors[0]) if self._log.errors else None
-            return {**found, **network.describe(), "shapes": shapes, "refusal": refusal}
+            return {**result, **network.describe(), "shapes": shapes, "refusal": refusal}
         config = configure(network, request["profile"])
         if self._toolkit.name == toolkit.RTX:
             set_targets(self._toolkit, config, request["targets"])
         if request["do"] == "check":
-            start_build(network, self._log, config, lambda: self._passed(found))
+            start_build(network, self._log, config, lambda: self._passed(result))
             refusal = network.blame(self._log.errors[0]) if self._log.errors else None
-            return {**found, "checked": refusal is None, "refusal": refusal}
+            return {**result, "checked": refusal is None, "refusal": refusal}
         try:
             engine = build(
                 network,
@@ -82,13 +82,13 @@ class _Worker:
                 progress=lambda *step: self._say({"progress": step}),
             )
         except RefusedError as error:
-            return {**found, "refusal": network.blame(str(error))}
+            return {**result, "refusal": network.blame(str(error))}
         Path(request["output"]).write_bytes(engine)
-        return {**found, "refusal": None}
+        return {**result, "refusal": None}
 
-    def _passed(self, found: dict[str, Any]) -> NoReturn:
+    def _passed(self, result: dict[str, Any]) -> NoReturn:
         """Answer and leave before the kernel timing that may end this process."""
-        self._say({**found, "checked": True, "refusal": None})
+        self._say({**result, "checked": True, "refusal": None})
         os._exit(0)
 
 

@@ -38,8 +38,8 @@ def paired_pictures(
         loose.setdefault(_core(path), []).append(path)
     pairs = []
     for path in low:
-        found = exact.get(path.stem.lower())
-        candidates = [found] if found is not None else loose.get(_core(path), [])
+        same = exact.get(path.stem.lower())
+        candidates = [same] if same is not None else loose.get(_core(path), [])
         if len(candidates) != 1:
             names = ", ".join(item.name for item in candidates) or "none"
             raise NystraError(
@@ -57,16 +57,16 @@ def _pictures(
     place = Path(folder)
     if not place.is_dir():
         raise NystraError(f"there is no folder {place}, expected a folder of pictures")
-    found = sorted(
+    pictures = sorted(
         path
         for path in place.iterdir()
         if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
     )
-    if any(own.search(path.stem) for path in found):
-        found = [path for path in found if not others.search(path.stem)]
-    if not found:
+    if any(own.search(path.stem) for path in pictures):
+        pictures = [path for path in pictures if not others.search(path.stem)]
+    if not pictures:
         raise NystraError(f"the folder {place} holds no pictures ({', '.join(SUFFIXES)})")
-    return found
+    return pictures
 
 
 def _core(path: Path) -> str:

@@ -35,7 +35,7 @@ def restorer_for(session: Session) -> Restorer:
     mask, reference = facts.input("mask"), facts.input("reference")
     taken = [port for port in (image, mask, reference) if port is not None]
     if image is None or picture is None or len(taken) != len(facts.inputs):
-        described = [f"{one.name} {one.shape} {one.dtype}" for one in session.inputs]
+        described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
         raise NystraError(
             f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
             f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."

@@ -147,13 +147,13 @@ def _one_size(
 ) -> list[Row]:
     with contextlib.ExitStack() as stack:
         contenders = []
-        for one in configurations:
-            row = Row(one.model, one.backend, size)
+        for configuration in configurations:
+            row = Row(configuration.model, configuration.backend, size)
             progress(f"{row.label}: load")
-            child = stack.enter_context(Child(one.worker))
+            child = stack.enter_context(Child(configuration.worker))
             contender = _Contender(row, child, min(LEAST_RUNS, runs))
             contenders.append(contender)
-            _warm_up(contender, one, seconds)
+            _warm_up(contender, configuration, seconds)
         progress(f"measure {size_text(size)}")
         turn = 0
         while active := [c for c in contenders if c.unfinished(seconds, runs)]:

@@ -23,24 +23,24 @@ WORDS = {".64": 2, ".128": 4}
 
 def batches(lines: Iterable[str]) -> dict[str, Counter[int]]:
     """Kernel -> how many batches of so many loads its code has."""
-    found: dict[str, Counter[int]] = {}
+    counts: dict[str, Counter[int]] = {}
     pending: dict[int, int] = {}
     kernel, loads = "", 0
     for line in lines:
         if "Function :" in line:
             kernel, pending, loads = short_name(line.partition("Function :")[2].strip()), {}, 0
-            found[kernel] = Counter()
+            counts[kernel] = Counter()
             continue
         matched = LINE.match(line)
         if matched is None or not kernel:
             continue
         operation, operands = matched.groups()
         target, _, sources = operands.partition(",")
-        read = {int(one) for one in REGISTER.findall(sources)}
+        read = {int(number) for number in REGISTER.findall(sources)}
         if operation.startswith(("ST", "RED", "ATOM", "BRA", "EXIT")):
-            read = {int(one) for one in REGISTER.findall(operands)}
+            read = {int(number) for number in REGISTER.findall(operands)}
         if read & set(pending):
-            found[kernel][loads] += 1
+            counts[kernel][loads] += 1
             pending, loads = {}, 0
         if operation.startswith("LDG."):
             first = REGISTER.search(target)
@@ -48,7 +48,7 @@ def batches(lines: Iterable[str]) -> dict[str, Counter[int]]:
             loads += 1
             if first:
                 pending.update((int(first[1]) + i, loads) for i in range(words))
-    return found
+    return counts
 
 
 def main() -> int:

@@ -76,8 +76,8 @@ def compile_source(nvcc: str, source: Path, architectures: list[int], folder: st
     """
     command = [nvcc, "-std=c++17", "-O3", "-I", str(ROOT / "plugins" / "csrc"), "-c", str(source)]
     command += ["-Werror", "all-warnings", "-Xcompiler=-Wall,-Wextra,-Werror", "-Xptxas", "-v"]
-    for one in architectures:
-        command += ["-gencode", f"arch=compute_{one},code=sm_{one}"]
+    for architecture in architectures:
+        command += ["-gencode", f"arch=compute_{architecture},code=sm_{architecture}"]
     last = architectures[-1]
     command += ["-gencode", f"arch=compute_{last},code=compute_{last}"]
     command += ["-o", str(Path(folder) / f"{source.stem}.o")]
@@ -90,10 +90,10 @@ def compile_source(nvcc: str, source: Path, architectures: list[int], folder: st
         r".*?Used (\d+) registers([^\n]*)",
         re.DOTALL,
     )
-    found = []
+    uses = []
     for name, architecture, stack, stores, loads, registers, rest in entry.findall(done.stderr):
         shared = re.search(r"(\d+) bytes smem", rest)
-        found.append(
+        uses.append(
             Use(
                 short_name(demangle(name)),
                 int(architecture),
@@ -103,7 +103,7 @@ def compile_source(nvcc: str, source: Path, architectures: list[int], folder: st
                 int(shared.group(1)) if shared else 0,
             )
         )
-    return found
+    return uses
 
 
 def demangle(name: str) -> str:
@@ -117,14 +117,16 @@ def demangle(name: str) -> str:
 def table(uses: list[Use], architectures: list[int]) -> str:
     """A Markdown table: a row a kernel; registers (blocks) of each architecture."""
     by_kernel: dict[str, dict[int, Use]] = {}
-    for one in uses:
-        by_kernel.setdefault(one.kernel, {})[one.architecture] = one
-    lines = ["| kernel | " + " | ".join(f"sm_{one}" for one in architectures) + " |"]
+    for use in uses:
+        by_kernel.setdefault(use.kernel, {})[use.architecture] = use
+    lines = [
+        "| kernel | " + " | ".join(f"sm_{architecture}" for architecture in architectures) + " |"
+    ]
     lines.append("| --- |" + " --- |" * len(architectures))
     for kernel, of in sorted(by_kernel.items()):
         cells = []
-        for one in architectures:
-            use = of[one]
+        for architecture in architectures:
+            use = of[architecture]
             spilled = f", {use.spilled} B spilled" if use.spilled else ""
             cells.append(f"{use.registers} ({use.blocks}){spilled}")
         lines.append(f"| `{kernel}` | " + " | ".join(cells) + " |")
@@ -142,13 +144,13 @@ def main() -> int:
         sys.exit("no nvcc: set CUDACXX to one, or put it on PATH")
     architectures = [int(one) for one in arguments.architectures.split(",")]
     wanted = arguments.sources.split(",") if arguments.sources else []
-    sources = [one for one in sorted(KERNELS.glob("*.cu")) if not wanted or one.stem in wanted]
+    sources = [path for path in sorted(KERNELS.glob("*.cu")) if not wanted or path.stem in wanted]
     uses: list[Use] = []
     with tempfile.TemporaryDirectory() as folder:
         for source in sources:
             uses += compile_source(nvcc, source, architectures, folder)
-    spilling = sorted({f"{one.kernel} sm_{one.architecture}" for one in uses if one.spilled})
-    static = sorted({one.kernel for one in uses if one.shared})
+    spilling = sorted({f"{use.kernel} sm_{use.architecture}" for use in uses if use.spilled})
+    static = sorted({use.kernel for use in uses if use.shared})
     sys.stdout.write(
         "Registers of a thread (blocks a multiprocessor holds by registers and threads):\n\n"
         f"{table(uses, architectures)}\n\n"

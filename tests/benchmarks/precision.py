@@ -60,7 +60,8 @@ def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
         case = golden(name)
         path = folder / f"{name}.safetensors"
         weights = {
-            key: torch.from_numpy(np.ascontiguousarray(one)) for key, one in case.weights().items()
+            key: torch.from_numpy(np.ascontiguousarray(weight))
+            for key, weight in case.weights().items()
         }
         save_file(weights, path, {"nystra": json.dumps(case.constructor)})
         yield f"{name} (random)", path, "full"
@@ -118,7 +119,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     feeds: list[Any] = validation_feeds(facts)
     base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
     tidy(base, facts.inputs, facts.outputs)
-    weights = {one.name for one in base.graph.initializer}
+    weights = {tensor.name for tensor in base.graph.initializer}
     streams = [
         node.output[0]
         for node in base.graph.node
@@ -145,8 +146,10 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
             print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
             continue
         yardstick = TorchBackend(rounded_network(plain, name))
-        errors = [yardstick(*feed.values()) - one for feed, one in zip(feeds, exact, strict=True)]
-        allowed = max(2.0 * float(np.abs(one).max()) for one in errors)
+        errors = [
+            yardstick(*feed.values()) - output for feed, output in zip(feeds, exact, strict=True)
+        ]
+        allowed = max(2.0 * float(np.abs(error).max()) for error in errors)
         kind = torch.float16 if precision == "fp16" else torch.bfloat16
         half = "-"
         if precision == "fp16":

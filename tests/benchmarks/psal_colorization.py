@@ -155,8 +155,8 @@ def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, 
     for name in ATTENTIONS:
         if not (output / f"{name}.safetensors").exists():
             continue
-        swaps = [name, *(one for one in SWAPS if one != name and name != "full-dot")]
-        results[name] = {one: test(name, one, data, output) for one in swaps}
+        swaps = [name, *(swap for swap in SWAPS if swap != name and name != "full-dot")]
+        results[name] = {swap: test(name, swap, data, output) for swap in swaps}
         row = ", ".join(f"{key} {value:.5f}" for key, value in results[name].items())
         print(f"trained {name:17} tested {row}", flush=True)
     return {"grey": {"none": grey}} | results
@@ -205,7 +205,7 @@ def main() -> None:
     if arguments.table or not arguments.only:
         held_out = Pairs(arguments.test, arguments.side, seed=2)
         photographs = held_out.photographs[: arguments.pictures]
-        results = table([held_out.draw(one) for one in photographs], arguments.output)
+        results = table([held_out.draw(photograph) for photograph in photographs], arguments.output)
         (arguments.output / "table.json").write_text(json.dumps(results, indent=1))
         if arguments.sheet:
             sheet(

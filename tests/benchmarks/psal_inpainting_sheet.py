@@ -96,7 +96,7 @@ def coarse_only(network: InpaintingGenerator) -> Callable[[Array, Array], Array]
     def fill(image: Array, mask: Array) -> Array:
         sides = [-length % 8 for length in image.shape[2:]]
         pads = ((0, 0), (0, 0), (0, sides[0]), (0, sides[1]))
-        whole, hole = (torch.from_numpy(np.pad(one, pads, "edge")) for one in (image, mask))
+        whole, hole = (torch.from_numpy(np.pad(tensor, pads, "edge")) for tensor in (image, mask))
         with torch.no_grad():
             guess = network.coarse_generator((2 * whole - 1) * (1 - hole), hole)
         guess = guess[:, :, : image.shape[2], : image.shape[3]].numpy()
@@ -179,8 +179,8 @@ def rows_of(
         shown = {title: np.clip(picture[part], 0, 1) for title, picture in cells.items()}
         rows.append(
             {
-                title: np.repeat(one, 3, 2) if one.shape[2] == 1 else one
-                for title, one in shown.items()
+                title: np.repeat(picture, 3, 2) if picture.shape[2] == 1 else picture
+                for title, picture in shown.items()
             }
         )
     return rows
@@ -230,7 +230,7 @@ def main() -> None:
     }
     results = judge(fillers, output, arguments.sides)
     table = {
-        side: {name: one.as_dict() for name, one in reports.items()}
+        side: {name: report.as_dict() for name, report in reports.items()}
         for side, reports in results.items()
     }
     (output / "table.json").write_text(json.dumps(table, indent=1))

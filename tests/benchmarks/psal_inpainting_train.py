@@ -181,14 +181,15 @@ class Training:
             group["lr"] = recipe.rate_at(self.done)
         drawn = draw_crops(self.pictures, recipe.side, recipe.batch, recipe.seed, self.done)
         weights = torch.from_numpy(np.stack([discount(one, _DISCOUNT) for one in drawn[1]]))
-        truth, mask = (torch.from_numpy(one) for one in drawn)
+        truth, mask = (torch.from_numpy(array) for array in drawn)
         weights = weights / weights.sum() + _KNOWN * (1 - mask) / (1 - mask).sum()
         truth = truth.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             self.network.stages(truth * (1 - mask), mask)
         coarse, refined = (one.float() for one in self.unclamped)
         losses = [
-            ((one - truth).abs().mean(1, keepdim=True) * weights).sum() for one in (coarse, refined)
+            ((tensor - truth).abs().mean(1, keepdim=True) * weights).sum()
+            for tensor in (coarse, refined)
         ]
         figures = {"coarse": losses[0].item(), "refined": losses[1].item()}
         detached = refined.detach().requires_grad_()

@@ -126,8 +126,8 @@ def exported(method: str, side: int, path: Path) -> None:
 def resident() -> tuple[int, int]:
     """Return the present and the peak resident memory of this process in bytes."""
     text = Path("/proc/self/status").read_text()
-    found = {line.split(":")[0]: line.split()[1] for line in text.splitlines() if "kB" in line}
-    return 1024 * int(found["VmRSS"]), 1024 * int(found["VmHWM"])
+    fields = {line.split(":")[0]: line.split()[1] for line in text.splitlines() if "kB" in line}
+    return 1024 * int(fields["VmRSS"]), 1024 * int(fields["VmHWM"])
 
 
 def work(method: str, side: int, threads: int, model: str) -> None:
@@ -148,7 +148,7 @@ def work(method: str, side: int, threads: int, model: str) -> None:
         options.intra_op_num_threads = threads
         options.register_custom_ops_library(str(library_path()))
         session = ort.InferenceSession(model, options, ["CPUExecutionProvider"])
-        names = [one.name for one in session.get_inputs()]
+        names = [tensor.name for tensor in session.get_inputs()]
 
         def call() -> Any:
             return session.run(None, dict(zip(names, maps, strict=True)))
@@ -157,9 +157,9 @@ def work(method: str, side: int, threads: int, model: str) -> None:
 
         torch.set_num_threads(threads)
         compute = layer(method)
-        tensors = [torch.from_numpy(one) for one in maps]
+        tensors = [torch.from_numpy(array) for array in maps]
         with torch.inference_mode():
-            compute(*(one[..., :16, :16] for one in tensors))  # libraries load what they load
+            compute(*(tensor[..., :16, :16] for tensor in tensors))  # libraries load what they load
 
         def call() -> Any:
             with torch.inference_mode():

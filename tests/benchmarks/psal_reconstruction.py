@@ -103,7 +103,7 @@ def main() -> None:
                 )
                 label = name if seed == 0 else f"{name}, seed {seed}"
                 outputs[label] = reconstruct(index, score, b, options)
-        errors = {name: (one - a).square().mean().item() for name, one in outputs.items()}
+        errors = {name: (output - a).square().mean().item() for name, output in outputs.items()}
         errors["frame B itself"] = (b - a).square().mean().item()
         results[side] = errors | {"search seconds": seconds}
         pictures[side] = {"frame A": a, **outputs}

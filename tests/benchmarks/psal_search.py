@@ -28,8 +28,8 @@ def kernel_search(*inputs: Tensor, **attributes: int) -> tuple[Tensor, Tensor]:
     """
     session = _session(torch.get_num_threads(), tuple(sorted(attributes.items())))
     feeds = {
-        name: np.ascontiguousarray(one.detach().cpu().numpy())
-        for name, one in zip(NAMES, inputs, strict=True)
+        name: np.ascontiguousarray(tensor.detach().cpu().numpy())
+        for name, tensor in zip(NAMES, inputs, strict=True)
     }
     index, score = session.run(None, feeds)
     return torch.from_numpy(index), torch.from_numpy(score)

@@ -125,7 +125,7 @@ def times_table(
     """Time the files of a model against its full-attention file, all with the library."""
     rows = []
     for name, model in models.items():
-        files = {label(one): export(model, one, folder) for one in TIMED}
+        files = {label(plan): export(model, plan, folder) for plan in TIMED}
         plans = {str(file): plan for plan, file in files.items()}
         configurations = [
             session_configuration(file, LIBRARY_BACKEND, threads) for file in files.values()

@@ -78,7 +78,7 @@ def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
         print(f"  {name}: {clipped_psnr(picture, full):.1f}")  # noqa: T201
         difference = magnified_difference(picture, full, FACTOR)
         grey = difference.mean(2, keepdims=True).repeat(3, 2)
-        both = [one[top : top + SIDE, left : left + SIDE] for one in (picture, grey)]
+        both = [array[top : top + SIDE, left : left + SIDE] for array in (picture, grey)]
         tiles[name] = np.concatenate(both).repeat(ZOOM, 0).repeat(ZOOM, 1)
     return tiles
 

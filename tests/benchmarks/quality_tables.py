@@ -128,7 +128,7 @@ def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) 
         for factor in SHARPNESS:
             change = sharpen(factor)
             measured = sharpness(planned(model, Full(), change), image)
-            variants = [(label(one), one, change) for one in plans]
+            variants = [(label(plan), plan, change) for plan in plans]
             for row in _compare(name, model, first, variants, progress, change)[1:]:
                 kept = {key: row[key] for key in row.keys() - {"psnr", "change", "ssim"}}
                 rows.append(kept | {"factor": factor, **measured})
@@ -142,7 +142,7 @@ def _everywhere(
     progress: Progress,
     engine: Engine = planned,
 ) -> list[Row]:
-    variants = [(label(one), one, None) for one in plans]
+    variants = [(label(plan), plan, None) for plan in plans]
     return [
         row
         for name, model in models.items()

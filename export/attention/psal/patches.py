@@ -35,7 +35,7 @@ def attend_patches(
 ) -> Tensor:
     """Return PSAL between patches; shapes as ``models.sites.PatchSite`` says."""
     geometry = planned_geometry(geometry, parameters)
-    query, key = (shrink_nearest(one, geometry.shrink) for one in (query, key))
+    query, key = (shrink_nearest(tensor, geometry.shrink) for tensor in (query, key))
     usable = None if key_mask is None else usable_keys(key_mask, geometry)
     options = PsalOptions(
         neighbors=1 if geometry.hard else parameters.neighbors,
@@ -117,7 +117,7 @@ def _matches(
     searching = F.pad(query.new_ones(1, 1, height, width), rim)
     index, score = matches(query, key, options, known, searching, search=search)
     index, score = (
-        one[:, :, radius : radius + height, radius : radius + width] for one in (index, score)
+        tensor[:, :, radius : radius + height, radius : radius + width] for tensor in (index, score)
     )
     used = index.clamp(min=0)
     row = torch.div(used, key.shape[3], rounding_mode="trunc")

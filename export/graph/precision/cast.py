@@ -24,7 +24,7 @@ def lower(model: onnx.ModelProto, chosen: LowPrecision) -> set[str]:
     opset = opset_of(model)
     constants = Constants(graph, low)
     floats = float_tensors(graph)
-    outputs = {one.name for one in graph.output}
+    outputs = {value.name for value in graph.output}
     written: list[onnx.NodeProto] = []
     casts: dict[tuple[str, int], str] = {}
     result: set[str] = set()

@@ -64,7 +64,7 @@ def choose(
     chosen = LowPrecision(low)
     kinds, reasons, maps = [], [], []
     for node in model.graph.node:
-        if any(one.type == onnx.AttributeProto.GRAPH for one in node.attribute):
+        if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
             raise ExportError(
                 f"node {node.name or node.output[0]} ({node.op_type}) holds a graph of its own, "
                 f"which cannot be written in {precision}: export fp32"

@@ -54,12 +54,12 @@ class Constants:
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
         """Find the float32 initializers; those that are inputs too are no constants."""
-        given = {one.name for one in graph.input}
+        given = {value.name for value in graph.input}
         self._graph, self._low = graph, low
         self.known = {
-            one.name: one
-            for one in graph.initializer
-            if one.data_type == TensorProto.FLOAT and one.name not in given
+            tensor.name: tensor
+            for tensor in graph.initializer
+            if tensor.data_type == TensorProto.FLOAT and tensor.name not in given
         }
         self._copies: dict[str, str] = {}
         self._faults: dict[str, str | None] = {}
@@ -80,7 +80,7 @@ class Constants:
     def write(self) -> set[str]:
         """Add the low copies to the graph, drop what nothing uses, return the copies' names."""
         used = {name for node in self._graph.node for name in node.input}
-        used |= {one.name for one in self._graph.output}
+        used |= {value.name for value in self._graph.output}
         made = []
         for name, copy in self._copies.items():
             values = narrowed(numpy_helper.to_array(self.known[name]), self._low)
@@ -93,9 +93,9 @@ class Constants:
                 )
             )
         kept = [
-            onnx.TensorProto.FromString(one.SerializeToString())
-            for one in self._graph.initializer
-            if one.name in used or one.name not in self._copies
+            onnx.TensorProto.FromString(tensor.SerializeToString())
+            for tensor in self._graph.initializer
+            if tensor.name in used or tensor.name not in self._copies
         ]
         del self._graph.initializer[:]
         self._graph.initializer.extend([*kept, *made])

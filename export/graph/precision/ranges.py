@@ -53,9 +53,9 @@ def largest_values(
         path.write_bytes(probe.SerializeToString())
         session = Session(path)
         for feed in feeds:
-            found = session.run(feed)
+            outputs = session.run(feed)
             for place, name in enumerate(wanted):
-                value = float(found[f"nystra.max.{place}"])
+                value = float(outputs[f"nystra.max.{place}"])
                 largest[name] = float(np.maximum(largest[name], value))
     return largest
 
@@ -68,13 +68,13 @@ def overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict[str,
         largest: absolute values by tensor, from `largest_values`.
     """
     limit = chosen.low.largest / MARGIN
-    found = {}
+    reasons = {}
     for first, node in chosen.nodes.items():
         values = [largest.get(name, 0.0) for name in (*node.input, *node.output)]
         worst = float(np.max(values))
         if not worst <= limit:
-            found[first] = (
+            reasons[first] = (
                 f"values to {worst:.2g}, above {limit:.2g} (1/{MARGIN:g} of what "
                 f"{chosen.low.name} holds)"
             )
-    return found
+    return reasons

@@ -117,5 +117,7 @@ LOW_TYPES = {
 def moves(node: onnx.NodeProto) -> bool:
     """Whether a node hands values on unchanged."""
     if node.op_type == "Resize":
-        return all(one.s == b"nearest" for one in node.attribute if one.name == "mode")
+        return all(
+            attribute.s == b"nearest" for attribute in node.attribute if attribute.name == "mode"
+        )
     return node.op_type in MOVING and node.domain == ""

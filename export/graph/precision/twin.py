@@ -28,13 +28,13 @@ def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
     low = LOW_TYPES[precision]
     twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
     graph, written = twin.graph, []
-    for one in graph.initializer:
-        if one.data_type == low.element:
-            values = from_raw(one, low).astype(np.float32)
-            one.CopyFrom(numpy_helper.from_array(values, one.name))
+    for tensor in graph.initializer:
+        if tensor.data_type == low.element:
+            values = from_raw(tensor, low).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     for node in graph.node:
         if node.op_type == "Cast" and node.domain == "":
-            kind = next(one for one in node.attribute if one.name == "to")
+            kind = next(attribute for attribute in node.attribute if attribute.name == "to")
             if kind.i == low.element:
                 kind.i = TensorProto.FLOAT
         rounds = [name for name in node.output if name in tensors and not moves(node)]

@@ -14,7 +14,7 @@ from .table import INTEGER_RESULTS, TRUTH_RESULTS
 
 def opset_of(model: onnx.ModelProto) -> int:
     """Return the version of the standard operators."""
-    version: int = next(one.version for one in model.opset_import if one.domain == "")
+    version: int = next(opset.version for opset in model.opset_import if opset.domain == "")
     return version
 
 
@@ -27,7 +27,10 @@ def _schema(op_type: str, opset: int) -> onnx.defs.OpSchema:
 def takes(op_type: str, opset: int, kind: str) -> bool:
     """Whether ONNX allows an operator's first output to be of a type (``tensor(float16)``)."""
     schema = _schema(op_type, opset)
-    allowed = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
+    allowed = {
+        constraint.type_param_str: constraint.allowed_type_strs
+        for constraint in schema.type_constraints
+    }
     return kind in allowed.get(schema.outputs[0].type_str, [])
 
 
@@ -40,7 +43,7 @@ def data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
     if node.domain != "":
         return []
     schema = _schema(node.op_type, opset)
-    formal = [one.type_str for one in schema.inputs]
+    formal = [tensor.type_str for tensor in schema.inputs]
     wanted = schema.outputs[0].type_str
     return [
         name
@@ -51,8 +54,8 @@ def data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
 
 def float_tensors(graph: onnx.GraphProto) -> set[str]:
     """Return the names of all float32 tensors of a graph whose nodes are float32 or no floats."""
-    kinds = {one.name: one.data_type for one in graph.initializer}
-    kinds |= {one.name: one.type.tensor_type.elem_type for one in graph.input}
+    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    kinds |= {value.name: value.type.tensor_type.elem_type for value in graph.input}
     for node in graph.node:
         for name, kind in zip(node.output, _results(node, kinds), strict=True):
             kinds[name] = kind
@@ -62,7 +65,7 @@ def float_tensors(graph: onnx.GraphProto) -> set[str]:
 def _results(node: onnx.NodeProto, kinds: dict[str, int]) -> list[int]:
     """Return the element type of each output of a node."""
     count = len(node.output)
-    attributes = {one.name: one for one in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     first = kinds.get(node.input[0], TensorProto.FLOAT) if node.input else TensorProto.FLOAT
     if node.domain == DOMAIN:
         operator = find_schema(node.op_type)

@@ -77,9 +77,9 @@ class _Search:
         fits = body.op("And", maps.within(v, maps.key_height), maps.within(u, maps.key_width))
         fits = body.op("And", fits, body.op("Less", entry, maps.keys))
         fits = body.op("And", fits, body.op("Unsqueeze", inside, body.ints([2])))
-        found = body.op("Add", body.op("Mul", v, maps.key_width), u)
-        found = body.op("Where", fits, found, maps.keys)
-        by_pixel = body.op("Transpose", found, perm=[0, 2, 1, 3])
+        number = body.op("Add", body.op("Mul", v, maps.key_width), u)
+        number = body.op("Where", fits, number, maps.keys)
+        by_pixel = body.op("Transpose", number, perm=[0, 2, 1, 3])
         return self._merge(rows, body.reshape(by_pixel, maps.batch, maps.pixels, -1))
 
     def search_around(self, rows: list[str], iteration: str) -> list[str]:
@@ -150,8 +150,8 @@ def body(opset: int) -> onnx.FunctionProto:
     kinds = (TensorProto.INT64, TensorProto.FLOAT)
     states = list(zip(search.begin(), kinds, strict=True))
     index, score = nodes.loop(nodes.attribute("iterations"), states, search.iteration)
-    found = nodes.op("Less", index, maps.keys)
-    index = nodes.op("Where", found, index, nodes.ints(-1))
+    match = nodes.op("Less", index, maps.keys)
+    index = nodes.op("Where", match, index, nodes.ints(-1))
     shape = nodes.shape(maps.batch, search.k, maps.height, maps.width)
     index, score = (
         nodes.op("Reshape", nodes.swap(one, 3), shape) for one in (index, maps.whole(score))

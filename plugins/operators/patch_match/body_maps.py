@@ -91,7 +91,7 @@ class BodyMaps:
         self.allowed_list = body.reshape(listed, all_keys)
         self._table = body.op("Cast", body.constant(TABLE.astype(np.int32)), to=TensorProto.INT64)
         self._is_l2, self._is_cosine = (
-            body.op("Equal", body.attribute("metric"), body.ints(one)) for one in (L2, COSINE)
+            body.op("Equal", body.attribute("metric"), body.ints(metric)) for metric in (L2, COSINE)
         )
         self._query_corners = self._query.corners(pixels)  # (B, 1, n)
         self._query_norm = body.reshape(

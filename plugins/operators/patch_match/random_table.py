@@ -54,7 +54,7 @@ def draw(y: npt.ArrayLike, x: npt.ArrayLike, number: npt.ArrayLike, seed: int) -
         number: which draw of that pixel, from 0.
         seed: 0 to 4095.
     """
-    rows, cols, numbers = (np.asarray(one, dtype=np.int64) % SIZE for one in (y, x, number))
+    rows, cols, numbers = (np.asarray(array, dtype=np.int64) % SIZE for array in (y, x, number))
     u = TABLE[(cols + NUMBER_FACTOR * numbers + SEED_FACTOR * seed) % SIZE]
     v = TABLE[(rows + u % SIZE) % SIZE]
     drawn: Integers = (u + v) % BOUND

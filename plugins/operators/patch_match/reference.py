@@ -171,7 +171,7 @@ def _images(
     query: npt.ArrayLike, key: npt.ArrayLike, query_mask: npt.ArrayLike, key_mask: npt.ArrayLike
 ) -> tuple[list[Maps], tuple[int, ...]]:
     """Return the images of the batch and the shape (B, C, H, W) of the query."""
-    queries, keys = (np.asarray(one, dtype=np.float64) for one in (query, key))
+    queries, keys = (np.asarray(array, dtype=np.float64) for array in (query, key))
     if queries.ndim != 4 or keys.ndim != 4 or queries.shape[:2] != keys.shape[:2]:
         raise NystraError(
             f"{SCHEMA.name}: query is {queries.shape} and key {keys.shape}; expected (B, C, H, W) "
@@ -284,14 +284,14 @@ def exhaustive(
         scores = np.full(rows.shape, -np.inf)
         keys = np.flatnonzero(maps.allowed)
         pixels = np.flatnonzero(maps.searching)
-        queries, others = (_patches(one, patch_size) for one in (maps.query, maps.key))
+        queries, others = (_patches(array, patch_size) for array in (maps.query, maps.key))
         others = others[keys]
         for part in np.split(pixels, range(block, len(pixels), block)):
-            found = keys[_nearest(queries[part], others, metric, neighbors)]
-            rows[part, : found.shape[1]] = found
-            scores[part, : found.shape[1]] = pair_scores(
-                maps, np.repeat(part, found.shape[1]), found.ravel(), patch_size, metric
-            ).reshape(found.shape)
+            nearest = keys[_nearest(queries[part], others, metric, neighbors)]
+            rows[part, : nearest.shape[1]] = nearest
+            scores[part, : nearest.shape[1]] = pair_scores(
+                maps, np.repeat(part, nearest.shape[1]), nearest.ravel(), patch_size, metric
+            ).reshape(nearest.shape)
         index[b] = _field(rows, maps.none, height, width)
         score[b] = scores.T.reshape(neighbors, height, width)
     return index, score

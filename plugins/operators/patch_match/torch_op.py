@@ -170,9 +170,9 @@ def patch_match(
     """
     checked = {name: int(value) for name, value in SCHEMA.validate(attributes).items()}
     patch_size, neighbors = checked["patch_size"], checked["neighbors"]
-    one = query.new_ones(1, 1, 1, 1)
-    query_mask, key_mask = (one if mask is None else mask for mask in (query_mask, key_mask))
-    start = -torch.ones_like(one, dtype=torch.int32) if start is None else start
+    everywhere = query.new_ones(1, 1, 1, 1)
+    query_mask, key_mask = (everywhere if mask is None else mask for mask in (query_mask, key_mask))
+    start = -torch.ones_like(everywhere, dtype=torch.int32) if start is None else start
     index, score = _empty(query, key, query_mask, key_mask, start, checked)
     if not index.numel():
         return index, score
@@ -206,10 +206,10 @@ def patch_match(
                 search.propagate(step)
             search.search_around(iteration)
         local = search.index - search.first_key.unsqueeze(1)
-        found = torch.where(search.index == search.none, -1, local)
-        index[part] = found.view(images, -1, neighbors).transpose(1, 2).reshape_as(index[part])
+        matches = torch.where(search.index == search.none, -1, local)
+        index[part] = matches.view(images, -1, neighbors).transpose(1, 2).reshape_as(index[part])
         score[part] = (
-            search.score.view_as(found)
+            search.score.view_as(matches)
             .view(images, -1, neighbors)
             .transpose(1, 2)
             .reshape_as(score[part])
