@@ -17,7 +17,7 @@ from nystra.export.naming import output_path
 from nystra.export.pictures import validation_feeds
 from nystra.models.facts import Facts
 from nystra.plugins.ports.examples import example_arrays
-from nystra.plugins.ports.port import FRAMES_AXES, LOGITS_AXES, Port, picture_size
+from nystra.plugins.ports.port import FRAMES_AXES, LOGITS_AXES, UNKNOWN, Port, picture_size
 from nystra.runtime import Picture, write_picture
 from nystra.runtime import tasks as table
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
@@ -131,6 +131,26 @@ def test_a_file_that_no_row_serves(
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(capsys.readouterr().err)
     assert not (tmp_path / "out.png").exists()
+
+
+class Head(nn.Module):
+    """Logits of a list of features."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return (B, 3)."""
+        return features.reshape(-1, 3, 4).sum(2)
+
+
+def test_sizes_are_refused_where_an_input_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = Port("features", UNKNOWN, ("batch", "channels"), {"channels": 12}, range=None)
+    facts = Facts(task="toy", inputs=(port,), outputs=(LOGITS,), **COMMON)
+    model = save(Head(), facts, tmp_path / "head.onnx")
+    assert main(["bench", str(model), "--sizes", "8x8"]) == 2
+    error = capsys.readouterr().err
+    assert f"which {model} does not take: its inputs are features (batch, " in error
+    assert "Omit --sizes" in error
 
 
 def test_every_row_loads_what_runs_it() -> None:

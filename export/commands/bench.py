@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import BackendUnavailableError, NystraError
 from ...plugins.files import regular_file
-from ...plugins.ports.port import picture_size, size_text
+from ...plugins.ports.port import SIDES, picture_size, size_text
 from .common import (
     BACKEND_NAMES,
     add_checkpoint_arguments,
@@ -110,11 +110,19 @@ def run(args: argparse.Namespace) -> int:
 
 def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
     """Return the sizes asked for, or else those that fixed models are for."""
-    if args.sizes is not None:
-        return parse_sizes("--sizes", args.sizes)
     from ...runtime.model.onnx_inputs import read_facts
 
-    own = [sides for model in args.models if (sides := read_facts(model).sides) is not None]
+    facts = {model: read_facts(model) for model in args.models}
+    if args.sizes is not None:
+        for model, stated in facts.items():
+            if not any(set(SIDES) <= set(port.axes) for port in stated.inputs):
+                taken = ", ".join(f"{port.name} ({', '.join(port.axes)})" for port in stated.inputs)
+                raise NystraError(
+                    f"--sizes are heights and widths, which {model} does not take: its inputs are "
+                    f"{taken}. Omit --sizes"
+                )
+        return parse_sizes("--sizes", args.sizes)
+    own = [stated.sides for stated in facts.values() if stated.sides is not None]
     different = [sides for place, sides in enumerate(own) if sides not in own[:place]]
     return different or [picture_size(128, 128)]
 
