@@ -36,10 +36,10 @@ class SiteCost:
     """What the plan does at one site.
 
     Attributes:
-        path: of the site.
-        error: relative error of the site's output, Frobenius norm over all pictures, with every
+        path: Of the site.
+        error: Relative error of the site's output, Frobenius norm over all pictures, with every
             other site exact.
-        guarded: share of tokens the guard touched, None for mechanisms without a guard.
+        guarded: Share of tokens the guard touched, None for mechanisms without a guard.
     """
 
     path: str
@@ -185,7 +185,7 @@ class _Probed:
     """The network with exact attention, which computes the plan beside it at each planned site.
 
     Attributes:
-        probes: of every site that is not as trained, by path.
+        probes: Of every site that is not as trained, by path.
     """
 
     def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:

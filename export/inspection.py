@@ -23,13 +23,13 @@ class SiteReport:
     """One row of ``nystra inspect``.
 
     Attributes:
-        path: of the site.
-        tokens: keys a query sees, N; None where it grows with the picture.
-        flops_share: of the whole network's multiply-adds, spent in exact attention here.
-        bias: largest entry of the position bias, in logits, or None.
-        planned: what the plan does here.
-        error: relative error of the site's output under the plan, or None as trained.
-        guarded: share of tokens the guard touched, or None.
+        path: Of the site.
+        tokens: Keys a query sees, N; None where it grows with the picture.
+        flops_share: Of the whole network's multiply-adds, spent in exact attention here.
+        bias: Largest entry of the position bias, in logits, or None.
+        planned: What the plan does here.
+        error: Relative error of the site's output under the plan, or None as trained.
+        guarded: Share of tokens the guard touched, or None.
     """
 
     path: str
@@ -55,10 +55,10 @@ def inspect_network(
     """Return a report for every site, in the order of the network.
 
     Args:
-        network: the loaded network.
-        facts: of the network.
-        resolved: mechanism of every site.
-        samples: inputs by name of the picture, that errors and guarded shares are measured on.
+        network: The loaded network.
+        facts: Of the network.
+        resolved: Mechanism of every site.
+        samples: Inputs by name of the picture, that errors and guarded shares are measured on.
     """
     costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
     total, spent = network_flops(network, facts)

@@ -25,14 +25,14 @@ class Judgement:
     """What was found.
 
     Attributes:
-        tolerances: largest difference allowed, a size.
-        allowed_for: what each of them is allowed for.
-        reports: backend label to the sizes' figures, in JSON form; ``twin`` is the float32 file
+        tolerances: Largest difference allowed, a size.
+        allowed_for: What each of them is allowed for.
+        reports: Backend label to the sizes' figures, in JSON form; ``twin`` is the float32 file
             that rounds where a file of low precision does.
-        passed: every size passed on every backend.
-        figures: the worst of each figure against PyTorch, by name.
-        faults: one sentence for each size that failed.
-        pace: seconds a pixel of the last run, with the library where there is one.
+        passed: Every size passed on every backend.
+        figures: The worst of each figure against PyTorch, by name.
+        faults: One sentence for each size that failed.
+        pace: Seconds a pixel of the last run, with the library where there is one.
     """
 
     tolerances: list[float]
@@ -64,15 +64,15 @@ def judge(
     """Compare a model file with recorded references.
 
     Args:
-        path: of the file.
-        references: of the plain network.
-        bodies: the file runs without the operator library.
-        progress: is called with the name of each step.
-        twin: of a file of low precision (see `graph.precision.twin`). It is judged too, and alone
+        path: Of the file.
+        references: Of the plain network.
+        bodies: The file runs without the operator library.
+        progress: Is called with the name of each step.
+        twin: Of a file of low precision (see `graph.precision.twin`). It is judged too, and alone
             for bfloat16, which onnxruntime's CPU cannot compute in.
 
     Raises:
-        BackendUnavailableError: the file needs the library and there is none.
+        BackendUnavailableError: The file needs the library and there is none.
     """
     meta = references.meta
     judgement = Judgement(list(meta["tolerances"]), list(meta["allowed_for"]))

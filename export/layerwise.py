@@ -84,7 +84,7 @@ def compare_layers(
 
     Raises:
         NystraError: The file cannot be used, or both ways are the same.
-        BackendUnavailableError: polygraphy, the backend or the operator library is missing.
+        BackendUnavailableError: Polygraphy, the backend or the operator library is missing.
     """
     polygraphy = _Polygraphy()
     name, kind = backend_class(candidate.backend)

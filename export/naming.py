@@ -32,16 +32,16 @@ def output_path(
     """Return where the model file goes.
 
     Args:
-        output: a file that ends in ``.onnx``, or an existing folder.
-        source: the checkpoint.
-        facts: of the network.
-        resolved: mechanism of every site.
-        opset: of the file.
-        precision: as ``nystra.precision`` says it.
+        output: A file that ends in ``.onnx``, or an existing folder.
+        source: The checkpoint.
+        facts: Of the network.
+        resolved: Mechanism of every site.
+        opset: Of the file.
+        precision: As ``nystra.precision`` says it.
         marks: What else makes it another file, in few letters each.
 
     Raises:
-        NystraError: the folder does not exist, or the file ends in something else.
+        NystraError: The folder does not exist, or the file ends in something else.
     """
     if output.is_dir():
         stem = source.stem

@@ -43,7 +43,7 @@ def rounded_network(network: nn.Module, precision: str) -> nn.Module:
     """Return a copy of a plain float32 network whose layers round to a precision.
 
     Args:
-        network: left as it is.
+        network: Left as it is.
         precision: ``fp16``, ``bf16`` or ``bf16-tensorrt``.
     """
     digits = LOW_TYPES[precision.partition("-")[0]].digits

@@ -19,7 +19,7 @@ def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
     """Return the shape of a tensor that hyper-parameters are read off.
 
     Raises:
-        CheckpointError: it is not there, of another rank, or empty.
+        CheckpointError: It is not there, of another rank, or empty.
     """
     if key not in state:
         raise CheckpointError(f"the file has no {key}")
@@ -43,7 +43,7 @@ def require(hyper: Hyper, source: str, flags: Mapping[str, str]) -> None:
         flags: Hyper-parameter -> the flag that gives it.
 
     Raises:
-        NystraError: one is missing; the flag is named.
+        NystraError: One is missing; the flag is named.
     """
     for key, flag in flags.items():
         if hyper.get(key) is None:
@@ -73,8 +73,8 @@ def construct(
         optional_keys: Endings of keys that may be there or not: buffers the network makes itself.
 
     Raises:
-        NystraError: the hyper-parameters are of another type or contradict each other.
-        CheckpointError: tensors are missing, surplus, misshapen or no numbers a network takes;
+        NystraError: The hyper-parameters are of another type or contradict each other.
+        CheckpointError: Tensors are missing, surplus, misshapen or no numbers a network takes;
             the first of each are listed.
     """
     check_types(build, hyper, source)

@@ -63,7 +63,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         (``params_ema``, ``state_dict``, ``net_g``, ``module.``, ...) are removed.
 
     Raises:
-        CheckpointError: no such file, no regular file, not a checkpoint, truncated, a pickle that
+        CheckpointError: No such file, no regular file, not a checkpoint, truncated, a pickle that
             wants to run code, a zip bomb, no tensors, several networks, or tensors that are not
             plain and finite.
     """

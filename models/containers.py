@@ -41,7 +41,7 @@ def unwrap(content: Any, path: Path) -> tuple[dict[str, Tensor], str, tuple[str,
         under, joined by ``/``; and sentences that say what was chosen or left out.
 
     Raises:
-        CheckpointError: there is no state dict, or several and no way to tell which is meant.
+        CheckpointError: There is no state dict, or several and no way to tell which is meant.
     """
     wrappers: list[str] = []
     notes: list[str] = []

@@ -38,22 +38,22 @@ class PatchGeometry:
     then the fusing, the mask, and a softmax over the keys of ``scale`` times the score.
 
     Attributes:
-        patch: odd side of the compared patches.
+        patch: Odd side of the compared patches.
         metric: ``dot`` or ``l2``.
-        scale: factor of the scores, an inverse temperature.
+        scale: Factor of the scores, an inverse temperature.
         key_norm: n(j) of ``dot``: ``none`` is 1, ``floor`` max(|P|, key_epsilon), ``ridge``
             sqrt(sum of (P^2 + key_epsilon)).
-        key_epsilon: of ``key_norm``.
-        border: outside of query and key map: ``zero``, or ``replicate`` for the edge.
-        shrink: query, key and mask are taken at every ``shrink``-th row and column, the first
+        key_epsilon: Of ``key_norm``.
+        border: Outside of query and key map: ``zero``, or ``replicate`` for the edge.
+        shrink: Query, key and mask are taken at every ``shrink``-th row and column, the first
             one included; H, W, Hk, Wk below are the sizes after it.
-        fuse: side of the diagonal filter of the score matrix (``patches.fuse_scores``), 0 for none.
-        value_patch: side of the value patches in pixels of the value map.
-        value_stride: their step; key (y, x) owns the value patch whose first pixel is
+        fuse: Side of the diagonal filter of the score matrix (``patches.fuse_scores``), 0 for none.
+        value_patch: Side of the value patches in pixels of the value map.
+        value_stride: Their step; key (y, x) owns the value patch whose first pixel is
             stride * (y, x) - (value_patch - value_stride) / 2, zero outside the map. Query (y, x)
             pastes the weighted mean at the same place of the output; overlaps add up.
-        divisor: the sum of the overlaps is divided by it.
-        hard: take the best key (all of them where they tie) instead of the softmax.
+        divisor: The sum of the overlaps is divided by it.
+        hard: Take the best key (all of them where they tie) instead of the softmax.
     """
 
     patch: int

@@ -25,7 +25,7 @@ def check_types(build: Callable[..., Any], hyper: Mapping[str, Any], source: str
         source: Name of the file, for messages.
 
     Raises:
-        NystraError: one is unknown, of another type, not finite, or beyond any network's size.
+        NystraError: One is unknown, of another type, not finite, or beyond any network's size.
     """
     hints = get_type_hints(build.__init__)
     for key, value in hyper.items():

@@ -52,9 +52,9 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
         The network in evaluation mode with its facts.
 
     Raises:
-        CheckpointError: the file cannot be read, or its keys do not fit; they are listed.
-        UnsupportedModelError: no known architecture.
-        NystraError: an unknown hyper-parameter, or one that must be given; the flag is named.
+        CheckpointError: The file cannot be read, or its keys do not fit; they are listed.
+        UnsupportedModelError: No known architecture.
+        NystraError: An unknown hyper-parameter, or one that must be given; the flag is named.
     """
     checkpoint = read_checkpoint(checkpoint_path(path))
     stored = checkpoint.hyper

@@ -17,8 +17,8 @@ def reflect_index(size: int, multiple: int) -> Tensor:
     the usual reflect padding wherever that is defined (pad smaller than the size).
 
     Args:
-        size: number of rows, at least 1; may be symbolic.
-        multiple: rows after padding are the next multiple of it.
+        size: Number of rows, at least 1; may be symbolic.
+        multiple: Rows after padding are the next multiple of it.
 
     Returns:
         int64 (ceil(size / multiple) * multiple,), values in [0, size).

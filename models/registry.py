@@ -112,7 +112,7 @@ def row_named(name: str) -> Row:
     """Return the row of an architecture.
 
     Raises:
-        UnsupportedModelError: there is none; the message lists what is known.
+        UnsupportedModelError: There is none; the message lists what is known.
     """
     for row in ARCHITECTURES:
         if row.name == name:
@@ -128,9 +128,9 @@ def find_architecture(state: State, name: str | None = None) -> Row:
         name: Of the architecture, where the file or the caller says it.
 
     Raises:
-        UnsupportedModelError: none matches, or the name is unknown. The message says what the
+        UnsupportedModelError: None matches, or the name is unknown. The message says what the
             keys look like, or which row is nearest and what it lacks.
-        CheckpointError: the keys are not those of the named architecture.
+        CheckpointError: The keys are not those of the named architecture.
     """
     if name is not None:
         row = row_named(name)

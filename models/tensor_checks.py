@@ -18,7 +18,7 @@ def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
     """Check that tensors are plain, as large as they say, and finite.
 
     Raises:
-        CheckpointError: one is not; its key and what it is are named.
+        CheckpointError: One is not; its key and what it is are named.
     """
     if len(state) > _MOST_TENSORS:
         raise CheckpointError(

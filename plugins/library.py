@@ -57,10 +57,10 @@ def library_path(name: str = "nystra_onnxruntime") -> Path:
     """Return the path of the shared library ``name``.
 
     Args:
-        name: without prefix and suffix.
+        name: Without prefix and suffix.
 
     Raises:
-        FileNotFoundError: it was not built; the message says how to build it.
+        FileNotFoundError: It was not built; the message says how to build it.
     """
     file = f"lib{name}.so"
     candidates = [Path(str(resources.files(__package__).joinpath(file)))]
@@ -83,7 +83,7 @@ def has_cuda_kernels(path: Path) -> bool:
     """Return whether an onnxruntime library has operators for the CUDA provider, which it names.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: The file cannot be read.
     """
     return _CUDA_PROVIDER in path.read_bytes()
 
@@ -103,8 +103,8 @@ def isa() -> str:
     It is chosen once a process: the best of this CPU, or the one ``NYSTRA_CPU_ISA`` names.
 
     Raises:
-        FileNotFoundError: the library was not built.
-        OSError: the library cannot be loaded on this machine.
+        FileNotFoundError: The library was not built.
+        OSError: The library cannot be loaded on this machine.
         BackendUnavailableError: ``NYSTRA_CPU_ISA`` names a set that is unknown or that this CPU
             lacks.
     """

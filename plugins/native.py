@@ -51,9 +51,9 @@ def _library() -> ctypes.CDLL:
     """Return the library, its functions declared.
 
     Raises:
-        FileNotFoundError: it was not built.
-        OSError: it cannot be loaded on this machine.
-        BackendUnavailableError: it has another interface, or no kernels for this machine.
+        FileNotFoundError: It was not built.
+        OSError: It cannot be loaded on this machine.
+        BackendUnavailableError: It has another interface, or no kernels for this machine.
     """
     path = library_path(CPU_LIBRARY)
     library = ctypes.CDLL(str(path))
@@ -103,11 +103,11 @@ def run(
         new: Makes an output of a shape and type; its memory is written, never read.
 
     Raises:
-        NystraError: the operator refuses the attributes or the inputs; the message says why.
-        MemoryError: there is not enough memory, or no thread could be started.
-        FileNotFoundError: the library was not built.
-        OSError: the library cannot be loaded on this machine.
-        BackendUnavailableError: the library has no kernels for this machine.
+        NystraError: The operator refuses the attributes or the inputs; the message says why.
+        MemoryError: There is not enough memory, or no thread could be started.
+        FileNotFoundError: The library was not built.
+        OSError: The library cannot be loaded on this machine.
+        BackendUnavailableError: The library has no kernels for this machine.
     """
     library = _library()
     schema = find_schema(operator)
@@ -139,7 +139,7 @@ def _tensor(array: npt.NDArray[np.generic]) -> _Tensor:
     """Describe an array.
 
     Raises:
-        NystraError: the kernels take no such type or rank.
+        NystraError: The kernels take no such type or rank.
     """
     if array.dtype.name not in _TYPES or array.ndim > _MAX_RANK:
         raise NystraError(

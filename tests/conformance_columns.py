@@ -32,11 +32,11 @@ class Column:
     """One way to compute a row.
 
     Attributes:
-        name: what the test is called after.
-        family: key of the tolerances and of ``Case.refused_by``.
+        name: What the test is called after.
+        family: Key of the tolerances and of ``Case.refused_by``.
         run: (case, dtype) -> the output (several: a tuple), or what was raised.
-        missing: why it cannot run on this machine, or None.
-        dtypes: the types a row runs in; none: it does not run.
+        missing: Why it cannot run on this machine, or None.
+        dtypes: The types a row runs in; none: it does not run.
     """
 
     name: str

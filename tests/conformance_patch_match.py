@@ -19,8 +19,8 @@ class PatchMatchCase(Case):
 
     Attributes:
         key: Hk and Wk, or C, Hk and Wk.
-        masks: which masks there are, see ``_masks``.
-        start: which starts there are, see ``_start``.
+        masks: Which masks there are, see ``_masks``.
+        start: Which starts there are, see ``_start``.
     """
 
     key: tuple[int, ...] = ()

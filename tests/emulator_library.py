@@ -165,17 +165,17 @@ def run(
     """Run a row on the emulated kernels.
 
     Args:
-        library: from ``load``.
-        case: the row; its attributes are not checked.
-        arrays: its inputs; bfloat16 as their bits in uint16.
-        dtype: of TYPES.
-        limits: shared bytes, warps and blocks a launch may use; 1 for tensor cores, else 0.
+        library: From ``load``.
+        case: The row; its attributes are not checked.
+        arrays: Its inputs; bfloat16 as their bits in uint16.
+        dtype: Of TYPES.
+        limits: Shared bytes, warps and blocks a launch may use; 1 for tensor cores, else 0.
 
     Returns:
         The outputs, of the types of the inputs.
 
     Raises:
-        EmulatorError: the kernel refused, or the emulator found a fault.
+        EmulatorError: The kernel refused, or the emulator found a fault.
     """
     arrays = [np.ascontiguousarray(array) for array in arrays]
     outputs = [np.empty(shape, arrays[0].dtype) for shape in case.output_shapes()]

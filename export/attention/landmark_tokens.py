@@ -19,9 +19,9 @@ def pooling_matrix(grid: tuple[int, ...], landmarks: tuple[int, ...], like: Tens
     The last side of the grid runs fastest.
 
     Args:
-        grid: sides of the grid of tokens: rows and columns, or frames before them.
-        landmarks: parts along each side; cells are those of adaptive average pooling.
-        like: a tensor whose type and device the matrix takes.
+        grid: Sides of the grid of tokens: rows and columns, or frames before them.
+        landmarks: Parts along each side; cells are those of adaptive average pooling.
+        like: A tensor whose type and device the matrix takes.
     """
     pools = [
         attention.landmark_pool(side, parts).to(like)
@@ -42,13 +42,13 @@ def linear_tokens(
     """Return linear attention of q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e).
 
     Args:
-        name: of the function in ``plugins.operators.attention``.
-        q: queries.
-        k: keys.
-        v: values.
-        geometry: the grids that landmarks are pooled on, and the scale.
-        parameters: landmarks, iterations and start value.
-        **more: further arguments of that function.
+        name: Of the function in ``plugins.operators.attention``.
+        q: Queries.
+        k: Keys.
+        v: Values.
+        geometry: The grids that landmarks are pooled on, and the scale.
+        parameters: Landmarks, iterations and start value.
+        **more: Further arguments of that function.
     """
     queries = pooling_matrix(geometry.query_grid, parameters.landmarks, q) @ q
     keys = pooling_matrix(geometry.key_grid, parameters.landmarks, k) @ k

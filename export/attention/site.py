@@ -24,9 +24,9 @@ class Site:
     """One place in a network where attention is computed.
 
     Attributes:
-        path: module path, ``layers.0.residual_group.blocks.1.attn``.
-        module: the module there.
-        tokens: number of keys a query sees, N; None where it grows with the picture.
+        path: Module path, ``layers.0.residual_group.blocks.1.attn``.
+        module: The module there.
+        tokens: Number of keys a query sees, N; None where it grows with the picture.
     """
 
     path: str
@@ -52,7 +52,7 @@ def find_sites(network: nn.Module) -> list[Site]:
     """Return every site of a network in the order of its modules.
 
     Raises:
-        UnsupportedModelError: the network has none.
+        UnsupportedModelError: The network has none.
     """
     sites = [
         Site(path, module)
@@ -72,7 +72,7 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
     network came with exact softmax attention.
 
     Raises:
-        NystraError: the plan names a site that the network does not have.
+        NystraError: The plan names a site that the network does not have.
     """
     sites = find_sites(network)
     plan.refuse_unknown_sites([site.path for site in sites])
@@ -98,8 +98,8 @@ def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "pl
     """Return a copy of a network, weights shared, whose sites compute as planned.
 
     Args:
-        network: left as it is.
-        resolved: mechanism of every site, from ``resolve``.
+        network: Left as it is.
+        resolved: Mechanism of every site, from ``resolve``.
         form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
     """
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}

@@ -103,7 +103,7 @@ def check_truth_arguments(args: argparse.Namespace) -> None:
     """Check them against each other.
 
     Raises:
-        NystraError: one is given without the others it belongs to.
+        NystraError: One is given without the others it belongs to.
     """
     if (args.images is None) != (args.truth is None):
         raise NystraError("--images and --truth belong together: give both or neither")
@@ -115,7 +115,7 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
     """Return the hyper-parameters given on the command line.
 
     Raises:
-        NystraError: a --set without '=', or a value below 1.
+        NystraError: A --set without '=', or a value below 1.
     """
     hyper: dict[str, Any] = {}
     for text in args.set:

@@ -48,13 +48,13 @@ class Colorization(nn.Module):
         """Build the network.
 
         Args:
-            channels: of the maps that are compared and passed on.
-            patch: odd side of the compared patches.
+            channels: Of the maps that are compared and passed on.
+            patch: Odd side of the compared patches.
             metric: ``l2`` or ``dot``, see ``PatchGeometry``.
-            scale: factor of the scores, an inverse temperature.
+            scale: Factor of the scores, an inverse temperature.
 
         Raises:
-            ValueError: an even patch, another metric, or a scale that is not positive.
+            ValueError: An even patch, another metric, or a scale that is not positive.
         """
         super().__init__()
         if patch < 1 or patch % 2 == 0:
@@ -75,8 +75,8 @@ class Colorization(nn.Module):
         """Return the picture in colour.
 
         Args:
-            image: grey, (B, 1, H, W) in 0..1.
-            reference: of a similar scene, RGB, (B, 3, Hr, Wr) in 0..1.
+            image: Grey, (B, 1, H, W) in 0..1.
+            reference: Of a similar scene, RGB, (B, 3, Hr, Wr) in 0..1.
 
         Returns:
             (B, 3, H, W), RGB, not clipped.

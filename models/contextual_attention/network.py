@@ -45,11 +45,11 @@ class ContextualAttention(PatchSite):
         """Describe the site; it has no parameters.
 
         Args:
-            ksize: side of the compared patches.
-            rate: both maps are shrunk by it before they are compared.
-            fuse_k: side of the filter that favours neighbouring matches.
-            softmax_scale: factor of the scores.
-            fuse: use that filter.
+            ksize: Side of the compared patches.
+            rate: Both maps are shrunk by it before they are compared.
+            fuse_k: Side of the filter that favours neighbouring matches.
+            softmax_scale: Factor of the scores.
+            fuse: Use that filter.
         """
         super().__init__(
             PatchGeometry(
@@ -69,8 +69,8 @@ class ContextualAttention(PatchSite):
         """Return f (B, C, H, W) put together from b (B, C, Hb, Wb).
 
         Args:
-            f: foreground, H and W multiples of the rate.
-            b: background, sides multiples of the rate.
+            f: Foreground, H and W multiples of the rate.
+            b: Background, sides multiples of the rate.
             mask: (B or 1, 1, 4 Hb, 4 Wb), 1 = missing; None takes all of b as known.
         """
         known = None if mask is None else 1.0 - mask[:, :, ::_MASK_STEP, ::_MASK_STEP]
@@ -205,11 +205,11 @@ class InpaintingGenerator(nn.Module):
         """Build the network.
 
         Args:
-            input_dim: channels of the picture.
-            ngf: channels of the first maps, even; deeper ones have up to 4 times as many.
+            input_dim: Channels of the picture.
+            ngf: Channels of the first maps, even; deeper ones have up to 4 times as many.
 
         Raises:
-            ValueError: an odd or too small ``ngf``.
+            ValueError: An odd or too small ``ngf``.
         """
         super().__init__()
         if ngf < 2 or ngf % 2:

@@ -25,7 +25,7 @@ def csnln_hyper(state: State) -> Hyper:
     ``rgb_range`` is read off the mean colour, and left out where no mean is subtracted.
 
     Raises:
-        UnsupportedModelError: the enlarging convolution is of no published scale.
+        UnsupportedModelError: The enlarging convolution is of no published scale.
     """
     kernel = shape_of(state, "SEM.multi_source_projection.upsample.0.weight", 4)[-1]
     if kernel not in _FACTOR_OF_KERNEL:

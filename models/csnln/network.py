@@ -65,11 +65,11 @@ class CrossScaleAttention(PatchSite):
         """Build the embeddings.
 
         Args:
-            channel: channels C.
+            channel: Channels C.
             reduction: C over the channels that are compared.
-            ksize: side of the compared patches.
+            ksize: Side of the compared patches.
             scale: s.
-            softmax_scale: factor of the scores.
+            softmax_scale: Factor of the scores.
             average: softmax over the keys; otherwise the best key alone.
         """
         super().__init__(
@@ -208,13 +208,13 @@ class CSNLN(nn.Module):
 
         Args:
             scale: 2, 3 or 4; the published form is a list of one.
-            n_feats: channels of the maps, even; the published ones have 128.
-            depth: how often the cell is used; its weights are the same each time.
-            rgb_range: highest value the weights were trained for; pictures stay in 0..1.
-            n_colors: channels of input and output.
+            n_feats: Channels of the maps, even; the published ones have 128.
+            depth: How often the cell is used; its weights are the same each time.
+            rgb_range: Highest value the weights were trained for; pictures stay in 0..1.
+            n_colors: Channels of input and output.
 
         Raises:
-            ValueError: another scale, an odd number of channels, or no step at all.
+            ValueError: Another scale, an odd number of channels, or no step at all.
         """
         super().__init__()
         self.scale = scale if isinstance(scale, int) else int(scale[0])

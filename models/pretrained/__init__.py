@@ -14,10 +14,10 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
     """Return the file of a shipped checkpoint.
 
     Args:
-        name: file name without its suffix; the model card is ``<name>.md`` beside the file.
+        name: File name without its suffix; the model card is ``<name>.md`` beside the file.
 
     Raises:
-        NystraError: no such checkpoint is shipped.
+        NystraError: No such checkpoint is shipped.
     """
     known = sorted(file.stem for file in _FOLDER.glob("*.safetensors"))
     if name not in known:

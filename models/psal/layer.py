@@ -34,11 +34,11 @@ class PsalOptions:
 
     Attributes:
         neighbors: k, matches of a query, 1 to 32.
-        patch_size: side of a patch, odd, 1 to 23.
-        iterations: of the search, 1 to 16.
+        patch_size: Side of a patch, odd, 1 to 23.
+        iterations: Of the search, 1 to 16.
         metric: ``l2`` (minus the sum of squared differences), ``dot`` or ``cosine``.
-        temperature: what scores are divided by before the softmax.
-        seed: of the search, 0 to 4095.
+        temperature: What scores are divided by before the softmax.
+        seed: Of the search, 0 to 4095.
         reconstruction: ``center`` takes the values at the matched centres (PSAL-k),
             ``aggregate`` adds the matches of spatial neighbours to one softmax (equation 10),
             ``votes`` averages the matched value patches that cover a pixel.
@@ -110,18 +110,18 @@ def psal(
         query: (B, C, H, W).
         key: (B, C, Hk, Wk).
         value: (B, Cv, Hk, Wk).
-        options: of the layer.
-        key_mask: broadcastable to (B, 1, Hk, Wk): only keys above 0 are matched or, aggregated,
+        options: Of the layer.
+        key_mask: Broadcastable to (B, 1, Hk, Wk): only keys above 0 are matched or, aggregated,
             read. None: all.
-        query_mask: broadcastable to (B, 1, H, W): only queries above 0 search; the output of the
+        query_mask: Broadcastable to (B, 1, H, W): only queries above 0 search; the output of the
             others is 0 (aggregated: what their neighbours give them). None: all.
-        search: computes the matches.
+        search: Computes the matches.
 
     Returns:
         (B, Cv, H, W); 0 where a query found nothing.
 
     Raises:
-        NystraError: the options or the shapes do not fit the search.
+        NystraError: The options or the shapes do not fit the search.
     """
     index, score = matches(query, key, options, key_mask, query_mask, search=search)
     return reconstruct(index, score, value, options, key_mask)

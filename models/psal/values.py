@@ -71,9 +71,9 @@ def aggregate_values(
         logits: (B, k, H, W), from ``match_logits``.
         index: (B, k, H, W), y * Wk + x of j', negative for an empty entry.
         value: (B, Cv, Hk, Wk).
-        patch_size: side p of the neighbourhood, odd.
-        key_mask: broadcastable to (B, 1, Hk, Wk), above 0 where a key may be used, or None.
-        votes: weights by each neighbour's own softmax.
+        patch_size: Side p of the neighbourhood, odd.
+        key_mask: Broadcastable to (B, 1, Hk, Wk), above 0 where a key may be used, or None.
+        votes: Weights by each neighbour's own softmax.
 
     Returns:
         (B, Cv, H, W), differentiable in logits and value with memory O(n k Cv).

@@ -179,28 +179,28 @@ class SwinIR(nn.Module):
         """Build the network.
 
         Args:
-            upscale: output side over input side.
-            in_chans: channels of input and output.
-            img_size: side or (rows, columns) of the training pictures. A side not above the
+            upscale: Output side over input side.
+            in_chans: Channels of input and output.
+            img_size: Side or (rows, columns) of the training pictures. A side not above the
                 window shrinks the window to it and removes every shift, as published;
                 None leaves window and shift alone.
-            window_size: window, a side or rows and columns.
-            img_range: the network works on (x - mean) * img_range.
-            depths: blocks of each residual group.
-            embed_dim: channels of the map.
-            num_heads: heads of each residual group; one number is of all.
-            mlp_ratio: hidden over outer width of the MLP.
+            window_size: Window, a side or rows and columns.
+            img_range: The network works on (x - mean) * img_range.
+            depths: Blocks of each residual group.
+            embed_dim: Channels of the map.
+            num_heads: Heads of each residual group; one number is of all.
+            mlp_ratio: Hidden over outer width of the MLP.
             upsampler: "pixelshuffle", "pixelshuffledirect", "nearest+conv" or "".
             resi_connection: "1conv" or "3conv".
-            qkv_bias: the qkv projection has a bias.
-            qk_scale: factor of the scores; None is head size ** -0.5.
-            patch_norm: a LayerNorm follows the first convolution.
-            ape: absolute position embedding; the padded input must then be img_size.
-            position_bias: attention adds a relative position bias.
-            mask: tokens that the cyclic shift made neighbours do not see each other.
+            qkv_bias: The qkv projection has a bias.
+            qk_scale: Factor of the scores; None is head size ** -0.5.
+            patch_norm: A LayerNorm follows the first convolution.
+            ape: Absolute position embedding; the padded input must then be img_size.
+            position_bias: Attention adds a relative position bias.
+            mask: Tokens that the cyclic shift made neighbours do not see each other.
 
         Raises:
-            ValueError: arguments that contradict each other.
+            ValueError: Arguments that contradict each other.
         """
         super().__init__()
         heads_of = _each_group(num_heads, len(depths))

@@ -135,12 +135,12 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
     """Train and write the weights.
 
     Args:
-        recipe: what to train.
-        data: folder of photographs with ``train/``, and ``val/`` for the reported figure.
+        recipe: What to train.
+        data: Folder of photographs with ``train/``, and ``val/`` for the reported figure.
         out: ``.safetensors`` file; the state of the training is ``<stem>.state.pt`` beside it.
 
     Raises:
-        NystraError: pictures or files that cannot be read or written, or a diverged training.
+        NystraError: Pictures or files that cannot be read or written, or a diverged training.
         KeyboardInterrupt: SIGINT or SIGTERM; the state is saved.
     """
     from tqdm import tqdm

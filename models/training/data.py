@@ -62,7 +62,7 @@ def reduce_bicubic(picture: Picture, factor: int) -> Picture:
 
     Args:
         picture: uint8 (H, W, C), H and W multiples of the factor.
-        factor: whole number, at least 1.
+        factor: Whole number, at least 1.
 
     Returns:
         uint8 (H // factor, W // factor, C).
@@ -81,13 +81,13 @@ def read_pairs(folder: Path, scale: int, smallest: int, most: int | None = None)
     """Read the photographs of a folder, in the order of their names, and reduce them.
 
     Args:
-        folder: holds PNG, JPEG, TIFF, BMP or WebP files.
-        scale: side of a photograph over side of its reduction.
-        smallest: smallest side a reduction may have, in pixels.
-        most: stop after so many; None reads all.
+        folder: Holds PNG, JPEG, TIFF, BMP or WebP files.
+        scale: Side of a photograph over side of its reduction.
+        smallest: Smallest side a reduction may have, in pixels.
+        most: Stop after so many; None reads all.
 
     Raises:
-        NystraError: no such folder, no pictures in it, an unreadable or too small picture.
+        NystraError: No such folder, no pictures in it, an unreadable or too small picture.
     """
     if not folder.is_dir():
         raise NystraError(f"{folder} is not a folder: --data takes one with train/ and val/ in it")
@@ -121,11 +121,11 @@ def draw_batch(
     """Draw the crops of one step, turned and mirrored at random; a step never depends on another.
 
     Args:
-        pairs: what to draw from.
-        patch: side of a crop of the reduction, in pixels.
-        batch: number of crops B.
-        seed: of the whole training.
-        step: number of the step, from 0.
+        pairs: What to draw from.
+        patch: Side of a crop of the reduction, in pixels.
+        batch: Number of crops B.
+        seed: Of the whole training.
+        step: Number of the step, from 0.
 
     Returns:
         The small crops (B, 3, patch, patch) and the large ones (B, 3, s patch, s patch), 0..1.

@@ -32,18 +32,18 @@ class Recipe:
     """Everything that decides the result of a training, besides the photographs.
 
     Attributes:
-        seed: of the start weights and of the crops.
-        steps: number of optimiser steps.
-        batch: crops a step.
-        patch: side of a crop of the small picture, in pixels.
-        rate: highest learning rate.
-        scale: output side over input side.
-        window: side of the attention window.
-        width: channels of the map.
-        depths: blocks of each residual group.
-        heads: attention heads of every block.
-        position_bias: attention adds a relative position bias.
-        mask: shifted windows keep apart what the shift made neighbours.
+        seed: Of the start weights and of the crops.
+        steps: Number of optimiser steps.
+        batch: Crops a step.
+        patch: Side of a crop of the small picture, in pixels.
+        rate: Highest learning rate.
+        scale: Output side over input side.
+        window: Side of the attention window.
+        width: Channels of the map.
+        depths: Blocks of each residual group.
+        heads: Attention heads of every block.
+        position_bias: Attention adds a relative position bias.
+        mask: Shifted windows keep apart what the shift made neighbours.
     """
 
     seed: int = 0
@@ -121,19 +121,19 @@ def train(
     """Train, going on from the state file where there is one.
 
     Args:
-        recipe: what to train.
-        pairs: photographs, each reduction at least ``recipe.patch`` on both sides.
-        state: file of the interrupted training; written every minute, when ``on_step`` raises
+        recipe: What to train.
+        pairs: Photographs, each reduction at least ``recipe.patch`` on both sides.
+        state: File of the interrupted training; written every minute, when ``on_step`` raises
             KeyboardInterrupt, and at the end.
-        on_step: called after each step with the number of steps done, the loss and the moving
+        on_step: Called after each step with the number of steps done, the loss and the moving
             average of the weights, which it must not change.
 
     Returns:
         The moving average of the weights, by state-dict key.
 
     Raises:
-        CheckpointError: the state file is damaged or of another recipe.
-        NystraError: the loss is no longer finite, or the state file cannot be written.
+        CheckpointError: The state file is damaged or of another recipe.
+        NystraError: The loss is no longer finite, or the state file cannot be written.
     """
     network = start_network(recipe)
     average = {key: value.detach().clone() for key, value in network.state_dict().items()}
@@ -244,11 +244,11 @@ def write_file(path: Path, write: Callable[[Any], object]) -> None:
     """Write a file under a temporary name and move it into place.
 
     Args:
-        path: the file.
-        write: is handed the open binary file.
+        path: The file.
+        write: Is handed the open binary file.
 
     Raises:
-        NystraError: the file cannot be written; what stood there stays.
+        NystraError: The file cannot be written; what stood there stays.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -31,7 +31,7 @@ def find_schema(name: str) -> OperatorSchema:
     """Return the schema of the operator with node type ``name``.
 
     Raises:
-        NystraError: there is no such operator.
+        NystraError: There is no such operator.
     """
     if name not in OPERATORS:
         known = ", ".join(OPERATORS)

@@ -54,8 +54,8 @@ def softmax_attention(
         q: (..., N, d).
         k: (..., Nk, d).
         v: (..., Nk, e).
-        scale: factor of the logits.
-        bias: added to the logits, broadcast to (..., N, Nk); position bias and mask in one.
+        scale: Factor of the logits.
+        bias: Added to the logits, broadcast to (..., N, Nk); position bias and mask in one.
     """
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
 
@@ -71,8 +71,8 @@ def pinv(
 
     Args:
         a: (..., m, m).
-        iterations: number of steps.
-        batch_init: whether R and C are maxima over the whole tensor rather than per matrix.
+        iterations: Number of steps.
+        batch_init: Whether R and C are maxima over the whole tensor rather than per matrix.
         regions: (..., m) integers: without ``batch_init``, R and C of landmark i are maxima among
             the landmarks of its region.
     """
@@ -181,13 +181,13 @@ def nystrom_attention(
         v: (..., Nk, e).
         q_landmarks: (..., m, d), pooled from q.
         k_landmarks: (..., m, d), pooled from k.
-        scale: factor of q.k.
-        iterations: steps of the pseudoinverse.
-        batch_init: whether its start value takes maxima over the whole batch (the reference's
+        scale: Factor of q.k.
+        iterations: Steps of the pseudoinverse.
+        batch_init: Whether its start value takes maxima over the whole batch (the reference's
             habit; a result then depends on the batch).
-        threshold: where exp is continued linearly.
-        guard: the safe share of the denominator; 0: the reference's form, unprotected.
-        regions: for a shifted window (N = Nk): kernel entries between regions are 0.
+        threshold: Where exp is continued linearly.
+        guard: The safe share of the denominator; 0: the reference's form, unprotected.
+        regions: For a shifted window (N = Nk): kernel entries between regions are 0.
     """
     return nystrom_terms(
         q,

@@ -28,7 +28,7 @@ class BodyBuilder:
         """Start the body of an operator.
 
         Raises:
-            NystraError: no body is written for this opset.
+            NystraError: No body is written for this opset.
         """
         if opset not in OPSETS:
             raise NystraError(
@@ -155,8 +155,8 @@ class BodyBuilder:
         """Return the states after some rounds of ``step``.
 
         Args:
-            rounds: how many, an int64 scalar.
-            states: tensors before the first round, each with its element type (TensorProto).
+            rounds: How many, an int64 scalar.
+            states: Tensors before the first round, each with its element type (TensorProto).
             step: (round from 0, states) -> states after the round, each of the shape it had; it
                 may read every tensor made before.
         """

@@ -84,7 +84,7 @@ def _inputs(schema: OperatorSchema, given: Sequence[Tensor | float]) -> list[Ten
     """Return the tensors of a call, their types checked as the node has them.
 
     Raises:
-        NystraError: a type is wrong.
+        NystraError: A type is wrong.
     """
     tensors = [value for value in given if isinstance(value, Tensor)]
     expected = [torch.int32 if name in schema.int32 else tensors[0].dtype for name in schema.inputs]

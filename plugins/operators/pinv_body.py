@@ -11,10 +11,10 @@ def pinv_nodes(body: BodyBuilder, a: str, rank: int, m: str, same: str | None = 
     All steps that ``iterations`` may ask for are there; Where keeps those that it does ask for.
 
     Args:
-        body: where the nodes go.
+        body: Where the nodes go.
         a: A in float32.
-        rank: its number of dimensions.
-        m: its size, an int64 scalar.
+        rank: Its number of dimensions.
+        m: Its size, an int64 scalar.
         same: bool, broadcast to (..., m, m): which landmarks share a region.
     """
     transposed = body.swap(a, rank)

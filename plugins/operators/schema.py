@@ -31,12 +31,12 @@ class Attribute:
     """One attribute of an operator.
 
     Attributes:
-        name: its name in the node.
+        name: Its name in the node.
         kind: ``int`` (INT) or ``float`` (FLOAT).
-        default: the value where none is given; None: it must be given.
-        minimum: the smallest value allowed.
-        maximum: the largest value allowed.
-        doc: what it means.
+        default: The value where none is given; None: it must be given.
+        minimum: The smallest value allowed.
+        maximum: The largest value allowed.
+        doc: What it means.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Attribute:
         """Return ``value`` as this attribute's type.
 
         Raises:
-            NystraError: the type or the range is wrong.
+            NystraError: The type or the range is wrong.
         """
         checked = self._converted(value)
         if checked is None:
@@ -82,14 +82,14 @@ class OperatorSchema:
     """An operator as a node: names, order and limits of what it takes.
 
     Attributes:
-        name: the node type, unique by itself (TensorRT ignores the domain).
-        doc: what it computes.
-        inputs: names of the inputs, none of them optional.
-        outputs: names of the outputs.
-        attributes: the attributes, ``revision`` last.
-        types: element types of T.
-        int32: the inputs and outputs that are int32; all others are of type T.
-        rule: raises NystraError where attributes that are fine alone do not fit together.
+        name: The node type, unique by itself (TensorRT ignores the domain).
+        doc: What it computes.
+        inputs: Names of the inputs, none of them optional.
+        outputs: Names of the outputs.
+        attributes: The attributes, ``revision`` last.
+        types: Element types of T.
+        int32: The inputs and outputs that are int32; all others are of type T.
+        rule: Raises NystraError where attributes that are fine alone do not fit together.
     """
 
     name: str
@@ -105,10 +105,10 @@ class OperatorSchema:
         """Return all attributes of a node, defaults filled in and types made exact.
 
         Args:
-            attributes: what was given; ``plugin_version`` and ``plugin_namespace`` are passed over.
+            attributes: What was given; ``plugin_version`` and ``plugin_namespace`` are passed over.
 
         Raises:
-            NystraError: an attribute is unknown, missing or out of range, the attributes do not
+            NystraError: An attribute is unknown, missing or out of range, the attributes do not
                 fit together, or the node is of another revision.
         """
         known = {attribute.name for attribute in self.attributes}
@@ -139,15 +139,15 @@ def node_attributes(name: str, **attributes: object) -> dict[str, int | float | 
     """Return every attribute that a node of the operator ``name`` must carry.
 
     Args:
-        name: the node type, such as ``NystraPinv``.
-        **attributes: the values that differ from the defaults or have none.
+        name: The node type, such as ``NystraPinv``.
+        **attributes: The values that differ from the defaults or have none.
 
     Returns:
-        all attributes of the schema with ``revision``, and ``plugin_version`` and
+        All attributes of the schema with ``revision``, and ``plugin_version`` and
         ``plugin_namespace`` (kernels and plugins see no defaults of a function).
 
     Raises:
-        NystraError: the operator is unknown or the schema refuses the attributes.
+        NystraError: The operator is unknown or the schema refuses the attributes.
     """
     from . import find_schema
 

@@ -11,8 +11,8 @@ class WindowBody:
     """The sizes and indices of a window operator's body; tensors of windows are (B, nW, h, N, .).
 
     Attributes:
-        body: where the nodes go.
-        map: the packed map in float32.
+        body: Where the nodes go.
+        map: The packed map in float32.
         tokens: N, and so on for the other sizes, all int64 scalars.
     """
 
@@ -99,8 +99,8 @@ class WindowBody:
         With mask 0 it is that of one place, (1, 1): what is compared with it then costs nothing.
 
         Args:
-            rows: local rows of the places, int64.
-            cols: local columns of the places, int64.
+            rows: Local rows of the places, int64.
+            cols: Local columns of the places, int64.
         """
         body = self.body
 

@@ -66,7 +66,7 @@ class WindowGeometry:
         """Return the geometry under the attribute names of the window operators.
 
         Raises:
-            NystraError: the window does not have two sides, which the operators need.
+            NystraError: The window does not have two sides, which the operators need.
         """
         if len(self.window) != 2:
             raise NystraError(

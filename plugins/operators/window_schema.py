@@ -51,9 +51,9 @@ def cuts_a_cell(window: int, shift: int, parts: int) -> bool:
     """Say whether the region border of a shifted window lies strictly inside a landmark's cell.
 
     Args:
-        window: places of the window along one axis.
-        shift: places of the cyclic shift along it; the border is at ``window - shift``.
-        parts: landmarks along it.
+        window: Places of the window along one axis.
+        shift: Places of the cyclic shift along it; the border is at ``window - shift``.
+        parts: Landmarks along it.
     """
     border = window - shift
     return shift > 0 and any(start < border < end for start, end in cell_bounds(window, parts))
@@ -63,7 +63,7 @@ def window_rule(owner: str, attributes: Attributes) -> None:
     """Check shifts against windows.
 
     Raises:
-        NystraError: a shift is not smaller than its window.
+        NystraError: A shift is not smaller than its window.
     """
     for axis in ("h", "w"):
         window, shift = attributes[f"window_{axis}"], attributes[f"shift_{axis}"]
@@ -77,7 +77,7 @@ def landmark_rule(owner: str, attributes: Attributes) -> None:
     """Check shifts, the number of landmarks, and that no region border cuts a cell.
 
     Raises:
-        NystraError: a shift is too large, there are too many landmarks, or the mask cuts a cell.
+        NystraError: A shift is too large, there are too many landmarks, or the mask cuts a cell.
     """
     window_rule(owner, attributes)
     rows, cols = attributes["landmark_rows"], attributes["landmark_cols"]

@@ -25,7 +25,7 @@ def check_map(owner: str, qkv: Tensor, geometry: WindowGeometry) -> None:
     """Check the packed map (B, *sides, h(2d+e)); a symbolic size is taken as right.
 
     Raises:
-        NystraError: rank, channels or sizes are wrong.
+        NystraError: Rank, channels or sizes are wrong.
     """
     axes = _AXES[len(geometry.window)]
     if qkv.dim() != len(axes) + 2:
@@ -64,7 +64,7 @@ def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Te
 
     Args:
         qkv: (B, *sides, h(2d+e)), packed q, k, v and each (head, channel).
-        geometry: how it is cut.
+        geometry: How it is cut.
     """
     heads, d, e = geometry.heads, geometry.head_dim, geometry.value_dim
     batch, *sides = qkv.shape[:-1]
@@ -115,9 +115,9 @@ def window_landmarks(tokens: Tensor, geometry: WindowGeometry, *parts: int) -> T
     """Return the landmarks (..., m, d) of the tokens (..., N, d) of windows.
 
     Args:
-        tokens: of each window.
-        geometry: how the map is cut.
-        *parts: number of landmarks along each side of the window; m is their product.
+        tokens: Of each window.
+        geometry: How the map is cut.
+        *parts: Number of landmarks along each side of the window; m is their product.
     """
     before, d = tokens.shape[:-2], tokens.shape[-1]
     pools = [

@@ -23,9 +23,9 @@ class Companions:
     """Where masks and references come from.
 
     Attributes:
-        mask: a picture for all, or a folder of pictures with the names of the inputs; None where
+        mask: A picture for all, or a folder of pictures with the names of the inputs; None where
             the model takes none.
-        reference: the same of the reference.
+        reference: The same of the reference.
     """
 
     mask: Path | None = None
@@ -41,11 +41,11 @@ class Companions:
         """Return the arguments a ``Restorer`` takes for one picture, and warnings.
 
         Args:
-            picture: its path.
-            size: its height and width in pixels.
+            picture: Its path.
+            size: Its height and width in pixels.
 
         Raises:
-            NystraError: none fits the picture, it cannot be read, or has another size.
+            NystraError: None fits the picture, it cannot be read, or has another size.
         """
         arrays: dict[str, Any] = {}
         warnings: list[str] = []
@@ -61,7 +61,7 @@ def find_partner(given: Path, picture: Path, what: str) -> Path:
     """Return the file itself, or that of a folder whose name, or else stem, is the picture's.
 
     Raises:
-        NystraError: there is none, or several have the stem.
+        NystraError: There is none, or several have the stem.
     """
     if not given.is_dir():
         return given
@@ -87,15 +87,15 @@ def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32
     """Read a mask: white is to be filled, black (and what is transparent) stays.
 
     Args:
-        path: a picture, grey or in colour; the luma of a colour picture counts.
-        size: height and width it must have.
+        path: A picture, grey or in colour; the luma of a colour picture counts.
+        size: Height and width it must have.
 
     Returns:
         (height, width) of 0 and 1 (1 from half-way to white on), and warnings: greys, nothing to
         fill, nothing to fill from.
 
     Raises:
-        NystraError: it cannot be read, or has another size.
+        NystraError: It cannot be read, or has another size.
     """
     picture = read_picture(path)
     level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS

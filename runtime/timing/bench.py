@@ -94,7 +94,7 @@ def bench(
         configurations: What to time; the ratios are to the first one that runs at a size.
         sizes: Of the inputs, by axis, in pixels.
         seconds: A configuration is done when its timed runs took so long,
-        runs: or when it has so many of them; at least `LEAST_RUNS` in any case.
+        runs: Or when it has so many of them; at least `LEAST_RUNS` in any case.
         progress: Is called with what is going on.
 
     Returns:

@@ -21,7 +21,7 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
 
     Raises:
         NystraError: The file cannot be written.
-        ModuleNotFoundError: matplotlib is not installed.
+        ModuleNotFoundError: Matplotlib is not installed.
     """
     from matplotlib.figure import Figure
 

@@ -34,11 +34,11 @@ class Bar:
     """A line of the table.
 
     Attributes:
-        what: is compared.
-        slow: a configuration.
-        fast: a configuration; ``:1`` behind its name: on one thread.
-        limit: the ratio expected: at least that, or at most that if ``most``.
-        most: see ``limit``.
+        what: Is compared.
+        slow: A configuration.
+        fast: A configuration; ``:1`` behind its name: on one thread.
+        limit: The ratio expected: at least that, or at most that if ``most``.
+        most: See ``limit``.
     """
 
     what: str

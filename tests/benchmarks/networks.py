@@ -177,11 +177,11 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a network or region once.
 
     Args:
-        name: a key of ``FILES``, or the network in torch, eager: ``w32-torch``, ``w32b-torch`` with
+        name: A key of ``FILES``, or the network in torch, eager: ``w32-torch``, ``w32b-torch`` with
             the scores as a matrix, as the published code has it, ``w32-sdpa`` with PyTorch's
             fused attention.
-        folder: cache of the files.
-        threads: of onnxruntime or torch.
+        folder: Cache of the files.
+        threads: Of onnxruntime or torch.
     """
     kind = name.rpartition("-")[2]
     if kind in ("torch", "sdpa"):

@@ -46,7 +46,7 @@ def runner(name: str, threads: int) -> Callable[[], None]:
         name: ``nystrom``, ``nystromformer`` or ``softmax``, the window's side, then of ``bias``,
             ``mask`` (with a shift of half a window) and ``body``: the operator's own ONNX function
             in plain onnxruntime, without the library.
-        threads: of the session.
+        threads: Of the session.
     """
     operator, attributes = node(name)
     rng = np.random.default_rng(0)

@@ -67,11 +67,11 @@ def draw_crops(
     """Draw the crops and the holes of one step; a step never depends on another.
 
     Args:
-        pictures: what to draw from, every side at least ``side``.
-        side: of a crop in pixels.
-        batch: number of crops B.
-        seed: of the whole training.
-        step: number of the step, from 0.
+        pictures: What to draw from, every side at least ``side``.
+        side: Of a crop in pixels.
+        batch: Number of crops B.
+        seed: Of the whole training.
+        step: Number of the step, from 0.
 
     Returns:
         Crops (B, 3, side, side) in -1..1, turned and mirrored at random, and masks

@@ -49,14 +49,14 @@ class Recipe:
     """Everything that decides the result, besides the photographs.
 
     Attributes:
-        seed: of the start weights, the crops and the holes.
-        steps: optimiser steps.
-        batch: crops a step.
-        side: of a crop in pixels.
+        seed: Of the start weights, the crops and the holes.
+        steps: Optimiser steps.
+        batch: Crops a step.
+        side: Of a crop in pixels.
         width: ``ngf`` of the generator, from 6 on: each map carries three colours.
-        rate: highest learning rate.
-        adversarial_from: step from which the discriminator counts; ``steps`` for never.
-        adversarial: length of its gradient at the refined picture over that of L1.
+        rate: Highest learning rate.
+        adversarial_from: Step from which the discriminator counts; ``steps`` for never.
+        adversarial: Length of its gradient at the refined picture over that of L1.
     """
 
     seed: int = 0

@@ -45,10 +45,10 @@ def full(query: Tensor, key: Tensor, stride: int, temperature: float, best: int 
     """Return exact attention to every ``stride``-th key, in blocks of queries.
 
     Args:
-        query: frame A, (1, 3, H, W).
-        key: frame B, keys and values.
-        stride: of the keys, rows and columns.
-        temperature: divides the scores.
+        query: Frame A, (1, 3, H, W).
+        key: Frame B, keys and values.
+        stride: Of the keys, rows and columns.
+        temperature: Divides the scores.
         best: 0 for the softmax over all keys, k for the k best.
     """
     q = neighbourhoods(query, PATCH, "replicate")[0].flatten(1).T

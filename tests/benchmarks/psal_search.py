@@ -24,7 +24,7 @@ def kernel_search(*inputs: Tensor, **attributes: int) -> tuple[Tensor, Tensor]:
     as PyTorch uses.
 
     Raises:
-        FileNotFoundError: the library is not built.
+        FileNotFoundError: The library is not built.
     """
     session = _session(torch.get_num_threads(), tuple(sorted(attributes.items())))
     feeds = {

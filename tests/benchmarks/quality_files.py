@@ -70,7 +70,7 @@ def session_engine(folder: Path, threads: int) -> Engine:
     """Return what runs the files of plans in onnxruntime with the operator library.
 
     Raises:
-        BackendUnavailableError: the library is not built.
+        BackendUnavailableError: The library is not built.
     """
     library = library_path()
 

@@ -44,9 +44,9 @@ class Result:
     """What one plan makes of a set.
 
     Attributes:
-        quality: against ground truth, exactly as ``nystra validate`` computes it.
-        outputs: what the network gave for each picture, (1, C, H, W), not clipped.
-        guarded: share of (token, head) pairs that the guard touches, mean over sites and pictures
+        quality: Against ground truth, exactly as ``nystra validate`` computes it.
+        outputs: What the network gave for each picture, (1, C, H, W), not clipped.
+        guarded: Share of (token, head) pairs that the guard touches, mean over sites and pictures
             of equal weight; None without a guard, and for files, which do not tell.
     """
 
@@ -64,7 +64,7 @@ def planned(model: LoadedModel, parameters: Mechanism, change: Change | None = N
     """Return the network with one mechanism everywhere, plain PyTorch.
 
     Raises:
-        RuntimeError: a site falls back to full attention, so that the figure would not be the
+        RuntimeError: A site falls back to full attention, so that the figure would not be the
             plan's.
     """
     resolved = resolve(Plan(default=parameters), model.network)

@@ -19,11 +19,11 @@ class LowPrecision:
     """Where a graph computes in a low precision.
 
     Attributes:
-        low: the type.
-        tensors: tensors of that type, by their names in the float32 graph.
+        low: The type.
+        tensors: Tensors of that type, by their names in the float32 graph.
         entering: float32 tensors that are cast to it.
-        nodes: first output -> the node that takes it, gives it, or both.
-        kept: first output of a node that could be low -> why it stays float32.
+        nodes: First output -> the node that takes it, gives it, or both.
+        kept: First output of a node that could be low -> why it stays float32.
     """
 
     low: LowType
@@ -47,14 +47,14 @@ def choose(
     float32 (`table`). Inputs and outputs of the graph stay float32.
 
     Args:
-        model: traced and tidied, without bodies.
+        model: Traced and tidied, without bodies.
         precision: ``fp16`` or ``bf16``.
-        keep: operator types, or first outputs of nodes, to leave in float32 -> why.
-        tensorrt: the file is for TensorRT alone: nystra nodes of type bfloat16 are allowed, which
+        keep: Operator types, or first outputs of nodes, to leave in float32 -> why.
+        tensorrt: The file is for TensorRT alone: nystra nodes of type bfloat16 are allowed, which
             onnxruntime has no kernel for, and standard ones that ONNX allows from opset 22 on.
 
     Raises:
-        ExportError: a node holds a graph of its own.
+        ExportError: A node holds a graph of its own.
     """
     low = LOW_TYPES[precision]
     keep = keep or {}

@@ -49,7 +49,7 @@ class Constants:
     """The float32 initializers of a graph, and their low copies.
 
     Attributes:
-        known: name -> the initializer.
+        known: Name -> the initializer.
     """
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:

@@ -31,10 +31,10 @@ class Lowered:
     """What became of a model.
 
     Attributes:
-        low: nodes that take or give the low type.
-        kept: name of a node that could be low -> why it stays float32.
-        largest: the largest absolute value measured in a tensor of the low type, 0 for bf16.
-        twin: a float32 model that rounds where this one does.
+        low: Nodes that take or give the low type.
+        kept: Name of a node that could be low -> why it stays float32.
+        largest: The largest absolute value measured in a tensor of the low type, 0 for bf16.
+        twin: A float32 model that rounds where this one does.
     """
 
     low: int
@@ -63,14 +63,14 @@ def lower_model(
     """Write a low precision into a model, in place.
 
     Args:
-        model: traced and tidied, without bodies.
+        model: Traced and tidied, without bodies.
         precision: ``fp16`` or ``bf16``.
-        policy: of the architecture.
-        feeds: inputs of the network by name, to measure values on.
-        tensorrt: the file is for TensorRT alone.
+        policy: Of the architecture.
+        feeds: Inputs of the network by name, to measure values on.
+        tensorrt: The file is for TensorRT alone.
 
     Raises:
-        UnsupportedModelError: nothing of the network can be of that type.
+        UnsupportedModelError: Nothing of the network can be of that type.
     """
     chosen = choose(model, precision, policy.keep, tensorrt=tensorrt)
     kept, largest = dict(chosen.kept), 0.0

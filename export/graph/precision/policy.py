@@ -11,7 +11,7 @@ def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
     """Return what stays float32 in a file of an architecture.
 
     Raises:
-        UnsupportedModelError: the precision was measured not to be safe, or was not measured.
+        UnsupportedModelError: The precision was measured not to be safe, or was not measured.
     """
     policy = row_named(architecture).architecture().precision
     if policy is None:

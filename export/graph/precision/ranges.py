@@ -29,9 +29,9 @@ def largest_values(
     """Return the largest absolute value of tensors of a float32 model over some inputs.
 
     Args:
-        model: without bodies; left as it is.
-        names: of the tensors.
-        feeds: the inputs of each run, by name.
+        model: Without bodies; left as it is.
+        names: Of the tensors.
+        feeds: The inputs of each run, by name.
     """
     probe = onnx.ModelProto.FromString(model.SerializeToString())
     graph, wanted = probe.graph, sorted(names)
@@ -64,8 +64,8 @@ def overflowing(chosen: LowPrecision, largest: Mapping[str, float]) -> dict[str,
     """Return the nodes that come too near the type's largest number: first output -> why.
 
     Args:
-        chosen: what would be low.
-        largest: absolute values by tensor, from `largest_values`.
+        chosen: What would be low.
+        largest: Absolute values by tensor, from `largest_values`.
     """
     limit = chosen.low.largest / MARGIN
     reasons = {}

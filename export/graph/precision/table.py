@@ -88,11 +88,11 @@ class LowType:
 
     Attributes:
         name: ``fp16`` or ``bf16``.
-        element: its number in ONNX.
-        text: its name in ONNX's schemas.
-        digits: binary digits of a number, the leading one counted.
-        largest: its largest number.
-        narrow_range: numbers of float32 may be beyond it.
+        element: Its number in ONNX.
+        text: Its name in ONNX's schemas.
+        digits: Binary digits of a number, the leading one counted.
+        largest: Its largest number.
+        narrow_range: Numbers of float32 may be beyond it.
         pointwise: `POINTWISE` may be of it. Not bf16: its 8 digits would be lost once more a step,
             where a product in it has just lost them.
     """

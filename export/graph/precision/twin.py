@@ -21,9 +21,9 @@ def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
     """Return the twin of a model.
 
     Args:
-        model: from `cast.lower`, without bodies; left as it is.
+        model: From `cast.lower`, without bodies; left as it is.
         precision: ``fp16`` or ``bf16``.
-        tensors: those of the low type, as `cast.lower` returned them.
+        tensors: Those of the low type, as `cast.lower` returned them.
     """
     low = LOW_TYPES[precision]
     twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())

@@ -49,9 +49,9 @@ def draw(y: npt.ArrayLike, x: npt.ArrayLike, number: npt.ArrayLike, seed: int) -
     """Return draws in 0..2**30 - 1; the arguments broadcast.
 
     Args:
-        y: row of the query pixel.
-        x: column of the query pixel.
-        number: which draw of that pixel, from 0.
+        y: Row of the query pixel.
+        x: Column of the query pixel.
+        number: Which draw of that pixel, from 0.
         seed: 0 to 4095.
     """
     rows, cols, numbers = (np.asarray(array, dtype=np.int64) % SIZE for array in (y, x, number))

@@ -217,16 +217,16 @@ def reference(
     Args:
         query: (B, C, H, W).
         key: (B, C, Hk, Wk).
-        query_mask: broadcasts to (B, 1, H, W); pixels above 0 search.
-        key_mask: broadcasts to (B, 1, Hk, Wk); keys above 0 may be matched.
-        start: broadcasts to (B, k, H, W); indices of keys to start from, -1: none.
-        **attributes: those of the schema.
+        query_mask: Broadcasts to (B, 1, H, W); pixels above 0 search.
+        key_mask: Broadcasts to (B, 1, Hk, Wk); keys above 0 may be matched.
+        start: Broadcasts to (B, k, H, W); indices of keys to start from, -1: none.
+        **attributes: Those of the schema.
 
     Returns:
-        index (B, k, H, W) int32, y*Wk + x or -1, and score (B, k, H, W) float64.
+        Index (B, k, H, W) int32, y*Wk + x or -1, and score (B, k, H, W) float64.
 
     Raises:
-        NystraError: the schema refuses the attributes, or query and key do not fit.
+        NystraError: The schema refuses the attributes, or query and key do not fit.
     """
     checked = SCHEMA.validate(attributes)
     images, (batch, _, height, width) = _images(query, key, query_mask, key_mask)
@@ -263,18 +263,18 @@ def exhaustive(
     Args:
         query: (B, C, H, W).
         key: (B, C, Hk, Wk).
-        query_mask: as for :func:`reference`.
-        key_mask: as for :func:`reference`.
+        query_mask: As for :func:`reference`.
+        key_mask: As for :func:`reference`.
         patch_size: p.
         neighbors: k.
         metric: 0 l2, 1 dot, 2 cosine.
-        block: query pixels at a time.
+        block: Query pixels at a time.
 
     Returns:
-        index (B, k, H, W) int32 and score (B, k, H, W) float64, ordered as the operator's.
+        Index (B, k, H, W) int32 and score (B, k, H, W) float64, ordered as the operator's.
 
     Raises:
-        NystraError: query and key do not fit.
+        NystraError: Query and key do not fit.
     """
     images, (batch, _, height, width) = _images(query, key, query_mask, key_mask)
     index = np.empty((batch, neighbors, height, width), dtype=np.int32)

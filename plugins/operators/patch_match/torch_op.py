@@ -162,11 +162,11 @@ def patch_match(
         **attributes: Those of the schema.
 
     Returns:
-        index (B, k, H, W) int32, y*Wk + x or -1, and score (B, k, H, W), best first; without
+        Index (B, k, H, W) int32, y*Wk + x or -1, and score (B, k, H, W), best first; without
         gradient.
 
     Raises:
-        NystraError: an attribute is refused, or the inputs do not fit together.
+        NystraError: An attribute is refused, or the inputs do not fit together.
     """
     checked = {name: int(value) for name, value in SCHEMA.validate(attributes).items()}
     patch_size, neighbors = checked["patch_size"], checked["neighbors"]
@@ -228,7 +228,7 @@ def _empty(
     """Return index and score, not yet computed; symbolic sizes are taken as right.
 
     Raises:
-        NystraError: the inputs do not fit together.
+        NystraError: The inputs do not fit together.
     """
     k = int(attributes["neighbors"])
     if query.dim() != 4 or key.dim() != 4 or _differ(query.shape[:2], key.shape[:2]):

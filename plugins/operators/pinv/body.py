@@ -13,7 +13,7 @@ def body(opset: int) -> onnx.FunctionProto:
     """Return the function for a model of that opset of ONNX.
 
     Raises:
-        NystraError: no body is written for this opset.
+        NystraError: No body is written for this opset.
     """
     nodes = BodyBuilder(SCHEMA, opset)
     a = nodes.float32(nodes.inputs[0])

@@ -14,13 +14,13 @@ def reference(a: npt.ArrayLike, **attributes: object) -> Array:
 
     Args:
         a: A (..., m, m).
-        **attributes: those of the schema.
+        **attributes: Those of the schema.
 
     Returns:
         Z (..., m, m) in float64.
 
     Raises:
-        NystraError: the schema refuses the attributes.
+        NystraError: The schema refuses the attributes.
     """
     checked = SCHEMA.validate(attributes)
     a = np.asarray(a, dtype=np.float64)

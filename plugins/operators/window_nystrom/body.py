@@ -37,7 +37,7 @@ def body(opset: int) -> onnx.FunctionProto:
     [a G_L, b G_L] [Z G_U V; (G_U 1)^-1 G_U V].
 
     Raises:
-        NystraError: no body is written for this opset.
+        NystraError: No body is written for this opset.
     """
     nodes = BodyBuilder(SCHEMA, opset)
     windows = LandmarkBody(nodes)

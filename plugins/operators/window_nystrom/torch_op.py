@@ -24,7 +24,7 @@ def window_nystrom_terms(qkv: Tensor, **attributes: float) -> tuple[Tensor, Tens
         touch it.
 
     Raises:
-        NystraError: the schema refuses the attributes (a cut cell among them), or the map does
+        NystraError: The schema refuses the attributes (a cut cell among them), or the map does
             not fit them.
     """
     checked = SCHEMA.validate(attributes)

@@ -20,7 +20,7 @@ def window_nystromformer(qkv: Tensor, **attributes: float) -> Tensor:
         **attributes: Those of the schema.
 
     Raises:
-        NystraError: the schema refuses the attributes (a cut cell among them), or the map does
+        NystraError: The schema refuses the attributes (a cut cell among them), or the map does
             not fit them.
     """
     checked = SCHEMA.validate(attributes)

@@ -48,7 +48,7 @@ def body(opset: int) -> onnx.FunctionProto:
     """Return the function for a model of that opset of ONNX.
 
     Raises:
-        NystraError: no body is written for this opset.
+        NystraError: No body is written for this opset.
     """
     nodes = BodyBuilder(SCHEMA, opset)
     windows = WindowBody(nodes)

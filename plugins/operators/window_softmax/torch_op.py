@@ -22,10 +22,10 @@ def relative_position_bias(table: Tensor, *window: int) -> Tensor:
         table: ((2wh-1)(2ww-1), h), the entry of (query a, key b) at
             (row_a - row_b + wh - 1)(2ww - 1) + (col_a - col_b + ww - 1); likewise for windows
             of more sides.
-        *window: sides of the window.
+        *window: Sides of the window.
 
     Raises:
-        NystraError: the table is of another window.
+        NystraError: The table is of another window.
     """
     rows = math.prod(2 * side - 1 for side in window)
     if table.dim() != 2 or table.shape[0] != rows:
@@ -48,11 +48,11 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
 
     Args:
         qkv: (B, *sides, h(2d+e)), packed q, k, v and each (head, channel).
-        bias_table: as ``relative_position_bias`` takes it, or None for no bias.
-        geometry: how the map is cut.
+        bias_table: As ``relative_position_bias`` takes it, or None for no bias.
+        geometry: How the map is cut.
 
     Raises:
-        NystraError: the map is no multiple of the window, or the table is of another window.
+        NystraError: The map is no multiple of the window, or the table is of another window.
     """
     check_map(SCHEMA.name, qkv, geometry)
     batch, *sides, _ = qkv.shape
@@ -82,7 +82,7 @@ def window_softmax(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         **attributes: Those of the schema.
 
     Raises:
-        NystraError: the schema refuses the attributes, the map is no multiple of the window, or
+        NystraError: The schema refuses the attributes, the map is no multiple of the window, or
             the table is of another window.
     """
     checked = SCHEMA.validate(attributes)
