@@ -45,10 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    given = sys.argv[1:] if argv is None else argv
     for name, command in _COMMANDS.items():
-        one = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
-        command.add_arguments(one)
-    return _dispatch(parser, sys.argv[1:] if argv is None else argv)
+        command_parser = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        if name in given[:1]:
+            command.add_arguments(command_parser)
+    return _dispatch(parser, given)
 
 
 def export_main(argv: Sequence[str] | None = None) -> int:

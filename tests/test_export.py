@@ -205,7 +205,7 @@ def test_swinir_m_has_fewer_than_a_thousand_nodes(attn: str) -> None:
     facts = swinir_facts(network, {"in_chans": 3}, "none")
     parameters = {site.path: mechanism(attn) for site in find_sites(network)}
     model = trace(swap(network, parameters, "operator"), facts, 20)
-    tidy(model, 2, dynamic=True)
+    tidy(model, facts.inputs, facts.outputs)
     assert len(model.graph.node) < 1000
     named = [node.name for node in model.graph.node if node.domain == "nystra"]
     assert named == list(parameters)

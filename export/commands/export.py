@@ -16,7 +16,6 @@ from .common import (
     steps,
     warn,
 )
-from .plan_flags import add_plan_arguments, plan_from
 
 if TYPE_CHECKING:
     from ...runtime.checking.measures import Measure
@@ -29,6 +28,8 @@ SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from .plan_flags import add_plan_arguments
+
     parser.add_argument("checkpoint", type=Path, help=".safetensors, .pth or .pt file")
     parser.add_argument(
         "-o",
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
     from ..options import ExportOptions
     from ..pipeline import export_model
+    from .plan_flags import plan_from
 
     options = ExportOptions(
         plan=plan_from(args),

@@ -18,7 +18,6 @@ from .common import (
     steps,
     warn,
 )
-from .plan_flags import add_plan_arguments, plan_from
 from .saying import say
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
@@ -32,6 +31,8 @@ _LEGEND = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from .plan_flags import add_plan_arguments
+
     parser.add_argument("file", type=Path, help="checkpoint, or .onnx file")
     add_plan_arguments(parser)
     add_checkpoint_arguments(parser)
@@ -59,6 +60,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ..inspection import inspect_network
     from ..pictures import calibration_feeds
     from ..stages.preparing import load_for
+    from .plan_flags import plan_from
 
     with steps(args) as progress:
         progress("load")
