@@ -107,6 +107,6 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
         if (row.name, row.target) == (precision, target):
             return row
     raise NystraError(
-        f"--target {target} says nothing to --precision {precision}: such a file is for every "
+        f"--target {target} does not apply to --precision {precision}: such a file is for every "
         f"program anyway; it is for --precision {targets[str(target)]}"
     )
