@@ -173,22 +173,24 @@ def test_a_wrong_file_is_exit_code_1(
     monkeypatch.setattr(building, "trace", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
-    assert export_main([str(checkpoint), "-o", str(model), "-q", "--overwrite"]) == 1
+    assert export_main([str(checkpoint), "-o", str(model), "-q", "--overwrite", "--no-speed"]) == 1
     assert model.read_bytes() == b"what was there before"
     failed = json.loads((tmp_path / "a.failed.json").read_text())
     assert failed["validation"]["failures"]
     assert not (tmp_path / "a.failed.onnx").exists()
-    assert export_main([str(checkpoint), "-o", str(model), "-q", "--keep", "--overwrite"]) == 1
+    arguments = [str(checkpoint), "-o", str(model), "-q", "--overwrite", "--no-speed"]
+    assert export_main([*arguments, "--keep"]) == 1
     assert (tmp_path / "a.failed.onnx").exists()
 
 
 def test_min_psnr_fails_the_export(checkpoint: Path, tmp_path: Path) -> None:
     model = tmp_path / "a.onnx"
-    arguments = ["--attn", "nystra", "--min-psnr", "200", "-o", str(model), "-q"]
+    arguments = ["--attn", "nystra", "--min-psnr", "200", "-o", str(model), "-q", "--no-speed"]
     assert export_main([str(checkpoint), *arguments]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.failed.json"]
 
 
+@pytest.mark.full
 def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -200,7 +202,7 @@ def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> Non
 
 def test_run_and_validate_without_torch_and_onnx(checkpoint: Path, tmp_path: Path) -> None:
     model = tmp_path / "tiny.onnx"
-    assert main(["export", str(checkpoint), "-o", str(model), "-q"]) == 0
+    assert main(["export", str(checkpoint), "-o", str(model), "-q", "--no-speed"]) == 0
     done = run_python(
         "import sys\n"
         "for name in ('torch', 'onnx', 'onnxscript', 'safetensors'): sys.modules[name] = None\n"

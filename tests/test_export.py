@@ -39,11 +39,25 @@ def export(folder: Path, options: ExportOptions, **more: Any) -> Path:
     return export_model(path, folder / "m.onnx", replace(options, speed=False)).model
 
 
+@pytest.fixture(scope="module")
+def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attached")
+    return export(folder, ExportOptions(NYSTRA), stored={"license": "CC0-1.0"})
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("inline")
+    return export(folder, ExportOptions(NYSTRA, functions="inline"))
+
+
 def plain_session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("opset", [18, 19, 20])
+@pytest.mark.parametrize(
+    "opset", [18, *(pytest.param(opset, marks=pytest.mark.full) for opset in (19, 20))]
+)
 def test_opsets_and_any_size(tmp_path: Path, opset: int) -> None:
     path = export(tmp_path, ExportOptions(NYSTRA, opset=opset))
     model = onnx.load(str(path))
@@ -76,20 +90,15 @@ def test_static_shape(tmp_path: Path) -> None:
     assert session(np.zeros((1, 3, 20, 28), np.float32)).shape == (1, 3, 40, 56)
 
 
-def test_inline_is_plain_onnx(tmp_path: Path) -> None:
-    path = export(tmp_path, ExportOptions(NYSTRA, functions="inline"))
-    model = onnx.load(str(path))
+def test_inline_is_plain_onnx(inline: Path) -> None:
+    model = onnx.load(str(inline))
     assert [opset.domain for opset in model.opset_import] == [""]
     assert not model.functions
     assert {node.domain for node in model.graph.node} == {""}
     onnx.checker.check_model(model, full_check=True)
 
 
-def test_the_inlined_file_gives_the_same_picture(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    attached = export(tmp_path / "a", ExportOptions(NYSTRA))
-    inline = export(tmp_path / "b", ExportOptions(NYSTRA, functions="inline"))
+def test_the_inlined_file_gives_the_same_picture(attached: Path, inline: Path) -> None:
     image = np.random.default_rng(1).random((1, 3, 19, 23), dtype=np.float32)
     a, b = (plain_session(path).run(None, {"input": image})[0] for path in (attached, inline))
     np.testing.assert_allclose(a, b, atol=2e-6, rtol=0)
@@ -122,9 +131,8 @@ def test_variants(tmp_path: Path, more: dict[str, Any]) -> None:
         assert last["mechanism"] == "nystromformer"
 
 
-def test_metadata_and_manifest(tmp_path: Path) -> None:
-    path = export(tmp_path, ExportOptions(NYSTRA), stored={"license": "CC0-1.0"})
-    session = Session(path)
+def test_metadata_and_manifest(attached: Path) -> None:
+    session = Session(attached)
     metadata = session.metadata
     assert metadata["architecture"] == "swinir"
     assert metadata["scale"] == "2"
@@ -134,23 +142,23 @@ def test_metadata_and_manifest(tmp_path: Path) -> None:
     assert set(json.loads(metadata["nystra.attention"])["sites"]) == {
         f"layers.0.residual_group.blocks.{index}.attn" for index in (0, 1)
     }
-    manifest = json.loads(path.with_suffix(".json").read_text())
+    manifest = json.loads(attached.with_suffix(".json").read_text())
     assert set(manifest["files"]) == {"m.onnx", "m.npz", "m.plan.json"}
     assert manifest["source"]["sha256"] == metadata["nystra.source_sha256"]
     assert manifest["validation"]["against_torch"]["passed"] is True
-    assert not any(node.doc_string for node in onnx.load(str(path)).graph.node)
+    assert not any(node.doc_string for node in onnx.load(str(attached)).graph.node)
 
 
-def test_a_written_plan_can_be_used_again(tmp_path: Path) -> None:
+def test_a_written_plan_can_be_used_again(attached: Path, tmp_path: Path) -> None:
     from nystra.export import read_plan
 
-    path = export(tmp_path, ExportOptions(NYSTRA))
+    plan = attached.with_suffix(".plan.json")
     again = export_model(
-        tmp_path / "tiny.safetensors",
+        attached.parent / "tiny.safetensors",
         tmp_path / "n.onnx",
-        ExportOptions(read_plan(path.with_suffix(".plan.json")), speed=False),
+        ExportOptions(read_plan(plan), speed=False),
     )
-    assert (tmp_path / "n.plan.json").read_bytes() == path.with_suffix(".plan.json").read_bytes()
+    assert (tmp_path / "n.plan.json").read_bytes() == plan.read_bytes()
     assert not [text for text in again.warnings if "another checkpoint" in text]
 
 
@@ -192,6 +200,7 @@ def test_where_linear_attention_cannot_pay(tmp_path: Path) -> None:
     assert any("linear attention cannot pay at 2 sites" in text for text in result.warnings)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attn", ["full", "nystra"])
 def test_swinir_m_has_fewer_than_a_thousand_nodes(attn: str) -> None:
     network = SwinIR(

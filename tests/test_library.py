@@ -213,6 +213,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read memory from")
 def test_a_thousand_sessions_do_not_grow() -> None:
     """A session that keeps 2 KiB behind fails; the library is unloaded and loaded in between."""

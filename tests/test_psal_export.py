@@ -153,6 +153,7 @@ class Windowed(torch.nn.Module):
         return out.permute(0, 3, 1, 2)[:, :, :height, :width]
 
 
+@pytest.mark.full
 def test_shifted_windows_with_bias_and_mask(tmp_path: Path) -> None:
     torch.manual_seed(1)
     network = Windowed().eval()

@@ -16,6 +16,8 @@ from nystra.runtime.checking.metrics import psnr, ssim
 from nystra.runtime.pictures.images import read_picture
 from shared import ROOT
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]:

@@ -42,7 +42,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
-    assert export_main([str(checkpoint), "-o", str(folder / "m.onnx"), "-q"]) == 0
+    assert export_main([str(checkpoint), "-o", str(folder / "m.onnx"), "-q", "--no-speed"]) == 0
     return folder / "m.onnx"
 
 
@@ -88,7 +88,7 @@ def test_another_checkpoint_is_not_replaced(
 
 def test_the_same_again_and_another_with_overwrite(checkpoint: Path, exported: Path) -> None:
     before = contents(exported.parent)
-    assert export_main([str(checkpoint), "-o", str(exported), "-q"]) == 0
+    assert export_main([str(checkpoint), "-o", str(exported), "-q", "--no-speed"]) == 0
     after = contents(exported.parent)
     assert {**after, "m.json": b""} == {**before, "m.json": b""}
     manifest = Manifest.read(exported.with_suffix(".json"))

@@ -292,6 +292,7 @@ def test_the_shipped_files_are_small_and_tell_their_arguments(name: str) -> None
     assert checkpoint.sha256 in card
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_shipped_files_reach_the_figure_of_their_card(name: str) -> None:
     """Set5, twice as large, luma, border 2: the figure in the card, and never below 35 dB."""
