@@ -168,6 +168,8 @@ def _references(
     if source is None:
         return read_references(args.references or args.model.with_suffix(".npz"))
     from ...runtime.model.onnx_inputs import read_facts
+    from ...runtime.model.references import RECORDED_METADATA
+    from ..graph.metadata import metadata as metadata_of
     from ..pictures import validation_feeds
     from ..references import record_references
     from ..transforms import TRANSFORMS
@@ -181,7 +183,11 @@ def _references(
             f"{args.model} says nystra.precision {metadata['nystra.precision']!r}; known are "
             f"{', '.join(TRANSFORMS)}: export it again"
         )
-    return record_references(source.loaded.network, source.resolved, feeds, transform, progress)
+    references = record_references(
+        source.loaded.network, source.resolved, feeds, transform, progress
+    )
+    stated = metadata | metadata_of(facts, {})
+    return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:

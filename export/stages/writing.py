@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import onnx
@@ -61,9 +62,9 @@ def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
 
 def _record_judgement(model: onnx.ModelProto, judged: Judged) -> None:
     """Add what judging pictures found to the metadata of the model, in place."""
-    psnr = judged.judgement.figures.get("psnr")
-    if psnr is not None:
-        stated = {"nystra.psnr_vs_torch": f"{json_number(psnr):.1f}"}
+    psnr = json_number(judged.judgement.figures.get("psnr", math.nan))
+    if psnr is not None:  # NaN: the output holds some, or is no picture
+        stated = {"nystra.psnr_vs_torch": f"{psnr:.1f}"}
         write_metadata(model, _metadata_of(model) | stated, __version__)
 
 
