@@ -37,6 +37,7 @@ class Column:
         run: (case, dtype) -> the output (several: a tuple), or what was raised.
         missing: Why it cannot run on this machine, or None.
         dtypes: The types a row runs in; none: it does not run.
+        long: It runs with ``-m full`` only: the same source as another column, otherwise set.
     """
 
     name: str
@@ -44,6 +45,12 @@ class Column:
     run: Callable[[Case, str], Outcome]
     missing: Callable[[], str | None] = lambda: None
     dtypes: Callable[[Case], tuple[str, ...]] = lambda case: case.dtypes
+    long: bool = False
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """Marks of its rows: one test process runs a column, for its child does all rows."""
+        return [pytest.mark.xdist_group(self.name), *([pytest.mark.full] if self.long else [])]
 
 
 def _outputs(results: list[np.ndarray]) -> Outputs:
@@ -158,6 +165,7 @@ COLUMNS: list[Column] = [
             "cpu",
             functools.partial(run_kernel, isa),
             functools.partial(_kernel_missing, flag),
+            long=isa in ("generic", "avx2"),
         )
         for isa, flag in (("generic", None), ("avx2", "avx2"), ("avx512", "avx512f"))
     ),
@@ -174,6 +182,7 @@ COLUMNS: list[Column] = [
             functools.partial(emulator_columns.run, build, limits),
             emulator_library.missing,
             functools.partial(emulator_columns.dtypes, build, limits),
+            long=limits != "default",
         )
         for build in emulator_columns.builds()
         for limits in emulator_columns.LIMITS

@@ -34,14 +34,14 @@ PAIRS = [(case, column) for case in GOOD for column in COLUMNS if column.dtypes(
 
 
 def on_columns(pairs: list[tuple[Case, Column]]) -> pytest.MarkDecorator:
-    """Rows of columns; one test process runs a column, for its child process does all rows."""
+    """Rows of columns."""
     return pytest.mark.parametrize(
         ("case", "column"),
         [
             pytest.param(
                 case,
                 column,
-                marks=pytest.mark.xdist_group(column.name),
+                marks=column.marks,
                 id=f"{case.id}-{column.name}",
             )
             for case, column in pairs

@@ -12,6 +12,8 @@ import pytest
 import library_fuzz
 from native_nodes import NODES, library
 
+pytestmark = pytest.mark.full
+
 EXAMPLES = 150
 
 

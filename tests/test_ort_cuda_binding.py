@@ -18,6 +18,8 @@ from conformance_cases import CASES
 from conformance_tolerance import compare
 from nystra.plugins.operators import OPERATORS
 
+pytestmark = pytest.mark.full  # its library takes long to compile
+
 ROWS = [(case, dtype) for case in CASES for dtype in tools.dtypes(case) if not case.refused_by]
 REFUSED = [(case, dtype) for case in CASES for dtype in tools.dtypes(case) if case.refused_by]
 
