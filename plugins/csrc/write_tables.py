@@ -12,6 +12,11 @@ from pathlib import Path
 from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.patch_match.schema import COSINE, DOT, L2, LARGEST_MAP
 from nystra.plugins.operators.schema import Attribute, OperatorSchema
+from nystra.plugins.operators.window_cluster.schema import (
+    MAX_BIAS_BLOCKS,
+    MAX_BLOCK,
+    MAX_CLUSTERS,
+)
 from nystra.plugins.operators.window_schema import MAX_LANDMARKS
 
 FOLDER = Path(__file__).parent
@@ -33,6 +38,9 @@ def limits() -> str:
 namespace nystra {{
 
 constexpr int64_t kMaxLandmarks = {MAX_LANDMARKS};       // of a window
+constexpr int64_t kMaxClusters = {MAX_CLUSTERS};        // of a window
+constexpr int64_t kMaxBlock = {MAX_BLOCK};            // side of a block that is exact inside
+constexpr int64_t kMaxBiasBlocks = {MAX_BIAS_BLOCKS};    // of a window
 constexpr int64_t kMaxPixels = {LARGEST_MAP};    // of a map that is searched: fewer
 constexpr int64_t kL2 = {L2}, kDot = {DOT}, kCosine = {COSINE};  // metric
 

@@ -22,6 +22,7 @@ OPERATORS: dict[str, str] = {
     "NystraWindowSoftmax": "window_softmax",
     "NystraWindowNystrom": "window_nystrom",
     "NystraWindowNystromformer": "window_nystromformer",
+    "NystraWindowCluster": "window_cluster",
     "NystraPatchMatch": "patch_match",
 }
 """Node type -> folder, which is also the name of the torch op and of the kernel."""

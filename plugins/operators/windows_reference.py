@@ -88,6 +88,18 @@ def _windows(
             yield (rows + shift_h) % height, (cols + shift_w) % width, regions
 
 
+def position_bias(table: Array, head: int, window_h: int, window_w: int) -> Array:
+    """Return the bias (N, N) of a head: the table's entry for each offset of query and key."""
+    n = window_h * window_w
+    bias = np.empty((n, n))
+    for a in range(n):
+        for b in range(n):
+            rows = a // window_w - b // window_w + window_h - 1
+            cols = a % window_w - b % window_w + window_w - 1
+            bias[a, b] = table[rows * (2 * window_w - 1) + cols, head]
+    return bias
+
+
 def softmax(logits: Array, query_regions: Regions, key_regions: Regions) -> Array:
     """Return the softmax of each row, with 100 taken from logits between two regions."""
     masked = logits - 100.0 * (query_regions[:, None] != key_regions)

@@ -138,7 +138,7 @@ def token_regions(sides: Sequence[int], geometry: WindowGeometry, device: torch.
     Only the last window along each side is cut, at ``window - shift``: 2^sides regions.
     """
     own = [torch.arange(window, device=device) for window in geometry.window]
-    return _regions(sides, geometry, own)
+    return regions_at(sides, geometry, own)
 
 
 def window_regions(
@@ -154,11 +154,11 @@ def window_regions(
     ]
     return Regions(
         token_regions(sides, geometry, device).unsqueeze(1),
-        _regions(sides, geometry, starts).unsqueeze(1),
+        regions_at(sides, geometry, starts).unsqueeze(1),
     )
 
 
-def _regions(sides: Sequence[int], geometry: WindowGeometry, own: list[Tensor]) -> Tensor:
+def regions_at(sides: Sequence[int], geometry: WindowGeometry, own: list[Tensor]) -> Tensor:
     """Return the regions (windows, places) of places ``own`` along each side of a window."""
     counts, rank = _counts(sides, geometry), len(geometry.window)
     last = [torch.arange(count, device=own[0].device) == count - 1 for count in counts]

@@ -45,6 +45,15 @@ struct LandmarkParams {
   int64_t landmarks() const { return rows * cols; }
 };
 
+// Meaning and limits: ../../operators/window_cluster. bias_block is a multiple of block.
+struct ClusterParams {
+  WindowShape shape;
+  int64_t rows, cols, rounds;  // of clusters; rounds beside the first
+  int64_t block, bias_block;   // sides; the last block of a window may be smaller
+
+  int64_t clusters() const { return rows * cols; }
+};
+
 // Meaning and limits: ../../operators/patch_match. Query (B, C, H, W), key (B, C, Hk, Wk).
 struct PatchMatchParams {
   int64_t channels, height, width, key_height, key_width;

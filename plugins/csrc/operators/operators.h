@@ -7,4 +7,5 @@
 #include "window_softmax.h"
 #include "window_nystrom.h"
 #include "window_nystromformer.h"
+#include "window_cluster.h"
 #include "patch_match.h"

@@ -79,6 +79,29 @@ inline constexpr Schema kWindowNystromformerSchema = {
     kWindowNystromformerAttributes, 14,
 };
 
+inline constexpr Attribute kWindowClusterAttributes[] = {
+    {"heads", true, 1, 1024, kNoDefault},
+    {"head_dim", true, 1, 1024, kNoDefault},
+    {"value_dim", true, 1, 1024, kNoDefault},
+    {"window_h", true, 1, 1024, kNoDefault},
+    {"window_w", true, 1, 1024, kNoDefault},
+    {"shift_h", true, 0, 1023, 0},
+    {"shift_w", true, 0, 1023, 0},
+    {"mask", true, 0, 1, 0},
+    {"bias", true, 0, 1, 0},
+    {"scale", false, 0.0, 1000000.0, kNoDefault},
+    {"cluster_rows", true, 1, 64, 4},
+    {"cluster_cols", true, 1, 64, 4},
+    {"rounds", true, 0, 2, 0},
+    {"block", true, 2, 8, 4},
+    {"bias_block", true, 2, 1024, 4},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kWindowClusterSchema = {
+    "NystraWindowCluster", "TT", "T",
+    kWindowClusterAttributes, 16,
+};
+
 inline constexpr Attribute kPatchMatchAttributes[] = {
     {"patch_size", true, 1, 23, 7},
     {"iterations", true, 1, 16, 5},
@@ -95,4 +118,4 @@ inline constexpr Schema kPatchMatchSchema = {
 }  // namespace nystra
 
 // X(class) of every operator.
-#define NYSTRA_OPERATORS(X) X(Pinv) X(WindowSoftmax) X(WindowNystrom) X(WindowNystromformer) X(PatchMatch)
+#define NYSTRA_OPERATORS(X) X(Pinv) X(WindowSoftmax) X(WindowNystrom) X(WindowNystromformer) X(WindowCluster) X(PatchMatch)

@@ -46,6 +46,13 @@ void Windows::check(const Shape& qkv) const {
   check_multiple("width", qkv[2], s.window_w, qkv);
 }
 
+void Windows::check_bias_table(const Shape& table) const {
+  const Shape expected = {(2 * shape_.window_h - 1) * (2 * shape_.window_w - 1), shape_.heads};
+  if (!agree(table, expected))
+    throw Refusal("input bias_table is " + text(table) + "; expected " + text(expected) +
+                  " = ((2 window_h - 1) (2 window_w - 1), heads)");
+}
+
 Shape Windows::output(const Shape& qkv) const {
   return {qkv[0], qkv[1], qkv[2], shape_.heads * shape_.value_dim};
 }

@@ -13,6 +13,7 @@ class Windows {
   explicit Windows(const Attributes&);
 
   void check(const Shape& qkv) const;
+  void check_bias_table(const Shape& table) const;
   Shape output(const Shape& qkv) const;  // (B, H, W, h e)
   WindowShape shape(const Shape& qkv) const;
 

@@ -5,20 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..windows_reference import Array, empty_output, heads_in_windows, softmax
+from ..windows_reference import Array, empty_output, heads_in_windows, position_bias, softmax
 from .schema import SCHEMA
-
-
-def _bias(table: Array, head: int, window_h: int, window_w: int) -> Array:
-    """Return the bias (N, N) of a head: the table's entry for each offset of query and key."""
-    n = window_h * window_w
-    bias = np.empty((n, n))
-    for a in range(n):
-        for b in range(n):
-            rows = a // window_w - b // window_w + window_h - 1
-            cols = a % window_w - b % window_w + window_w - 1
-            bias[a, b] = table[rows * (2 * window_w - 1) + cols, head]
-    return bias
 
 
 def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: object) -> Array:
@@ -40,7 +28,7 @@ def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: objec
     table = np.asarray(bias_table, dtype=np.float64)
     window = int(checked["window_h"]), int(checked["window_w"])
     bias = [
-        _bias(table, head, *window) if checked["bias"] else 0.0
+        position_bias(table, head, *window) if checked["bias"] else 0.0
         for head in range(int(checked["heads"]))
     ]
     out = empty_output(qkv, checked)

@@ -34,6 +34,11 @@ struct WindowSoftmaxParams {
   const float* bias;  // made by window_softmax_bias; null: none
 };
 
+struct WindowClusterParams {
+  ClusterParams cluster;
+  const float* bias;  // made by window_cluster_bias
+};
+
 // One element of the batch. Masks and starts are read with a step of 0 where they are broadcast.
 struct PatchMatchMaps {
   const void *query, *key;
@@ -78,6 +83,12 @@ struct PatchMatchMaps {
   X(Status, window_nystromformer,                                                                \
     (const LandmarkParams&, Type, const void* qkv, const BatchMaxima&, void* out, int64_t first, \
      int64_t last, float* scratch))                                                              \
+  X(int64_t, window_cluster_scratch, (const ClusterParams&))                                     \
+  X(int64_t, window_cluster_bias_size, (const ClusterParams&))                                   \
+  X(void, window_cluster_bias, (const ClusterParams&, Type, const void* table, float* bias))     \
+  X(Status, window_cluster,                                                                      \
+    (const WindowClusterParams&, Type, const void* qkv, void* out, int64_t first, int64_t last,  \
+     float* scratch))                                                                            \
   X(int64_t, patch_match_workspace, (const PatchMatchParams&))                                   \
   X(int64_t, patch_match_steps, (const PatchMatchParams&))                                       \
   X(int64_t, patch_match_tasks, (const PatchMatchParams&, int64_t step))                         \

@@ -51,6 +51,12 @@ Status window_nystromformer(const LandmarkParams& params, bool batch_init, Type 
                             const void* qkv, void* out, void* workspace, Stream stream,
                             const Limits& limits = {});
 
+// Attention with clustered keys. bias_table ((2wh-1)(2ww-1), h), or null: none.
+size_t window_cluster_workspace(const ClusterParams& params, const Limits& limits = {});
+Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
+                      const void* bias_table, void* out, void* workspace, Stream stream,
+                      const Limits& limits = {});
+
 // Where the search reads and writes. Masks and starts are read with steps, in elements; a step
 // of 0 where they are broadcast along an axis. Query (B, C, H, W), key (B, C, Hk, Wk) and the field
 // (B, k, H, W) are contiguous.

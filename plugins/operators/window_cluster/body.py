@@ -1,0 +1,134 @@
+"""``NystraWindowCluster`` as a model-local ONNX function."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import onnx
+
+from ..body_builder import BodyBuilder
+from ..window_body import WindowBody
+from .body_bias import Bias
+from .body_blocks import Blocks
+from .schema import MAX_ROUNDS, SCHEMA
+
+_NEVER, _TINY = -1e30, 1e-30  # a logit that gets no weight, and the least count to divide by
+
+
+class _Clusters:
+    """The keys (B, nW, h, N, d) of windows, their mean taken away, in clusters.
+
+    Attributes:
+        members: 1 where a key is in a cluster, (B, nW, h, N, m).
+        centres: (B, nW, h, m, d).
+    """
+
+    def __init__(self, windows: WindowBody, keys: str) -> None:
+        """Start at the seeds; a round that the attribute does not ask for sees one key alone."""
+        body = self._body = windows.body
+        rows, cols = body.attribute("cluster_rows"), body.attribute("cluster_cols")
+        self._cluster = body.count(body.op("Mul", rows, cols))
+        down, across = self._seeds(rows, windows.window_h), self._seeds(cols, windows.window_w)
+        places = body.op("Mul", body.reshape(down, -1, 1), windows.window_w)
+        seeds = body.reshape(body.op("Add", places, body.reshape(across, 1, -1)), -1)
+        self.centres = body.op("Gather", keys, seeds, axis=3)
+        one = body.ints(1)
+        for place in range(MAX_ROUNDS):
+            wanted = body.op("Greater", body.attribute("rounds"), body.ints(place))
+            count = body.op("Where", wanted, windows.tokens, one)
+            some = body.op("Slice", keys, body.ints([0]), body.shape(count), body.ints([3]))
+            moved = self._moved(some, self._members(some))
+            self.centres = body.op("Where", wanted, moved, self.centres)
+        self.members = self._members(keys)
+        self.centres = self._moved(keys, self.members)
+
+    def _seeds(self, parts: str, size: str) -> str:
+        body = self._body
+        twice = body.op("Mul", body.count(parts), body.ints(2))
+        middle = body.op("Mul", body.op("Add", twice, body.ints(1)), size)
+        return body.op("Div", middle, body.op("Mul", parts, body.ints(2)))
+
+    def _members(self, keys: str) -> str:
+        """Return to which nearest centre each key goes, the first of several: 1, else 0."""
+        body, centres = self._body, self.centres
+        squares = body.reduce("ReduceSum", body.op("Mul", centres, centres), -1)
+        half = body.swap(body.op("Mul", squares, body.number(0.5)), 5)
+        nearness = body.op("Sub", body.op("MatMul", keys, body.swap(centres, 5)), half)
+        nearest = body.op("ArgMax", nearness, axis=-1, keepdims=1)
+        return body.float32(body.op("Equal", nearest, self._cluster))
+
+    def _moved(self, keys: str, members: str) -> str:
+        """Return the centres at the means of their members; without members they stay."""
+        body = self._body
+        by_cluster = body.swap(members, 5)
+        counts = body.reduce("ReduceSum", by_cluster, -1)
+        divisor = body.op("Max", counts, body.number(1.0))
+        means = body.op("Div", body.op("MatMul", by_cluster, keys), divisor)
+        return body.op("Where", body.op("Greater", counts, body.number(0.0)), means, self.centres)
+
+
+def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
+    """Return what each block sees of every cluster, (B, nW, h, blocks, m (e + 1)).
+
+    Args:
+        windows: Their sizes.
+        blocks: The own blocks.
+        bias: Of the blocks that the coarse bias is averaged over: coarse ones.
+        sums: Of the values of a cluster's members in each own block, and their number.
+    """
+    body = windows.body
+    number = body.reshape(body.count(bias.blocks), -1, 1)
+    together = body.float32(body.op("Equal", number, body.reshape(blocks.coarse, 1, -1)))
+    of_coarse = body.op("MatMul", together, sums)
+    others = body.op("MatMul", bias.apart(windows), of_coarse)
+    own = body.op("Gather", of_coarse, blocks.coarse, axis=3)
+    inside = body.op("Gather", bias.inside(), blocks.coarse, axis=1)
+    inside = body.op("Mul", inside, body.op("Sub", own, sums))
+    return body.op("Add", body.op("Gather", others, blocks.coarse, axis=3), inside)
+
+
+def body(opset: int) -> onnx.FunctionProto:
+    """Return the function for a model of that opset of ONNX.
+
+    Raises:
+        NystraError: No body is written for this opset.
+    """
+    nodes = BodyBuilder(SCHEMA, opset)
+    windows = WindowBody(nodes)
+    op, number = nodes.op, nodes.number
+    q, k, v = windows.heads_apart()
+    k = op("Sub", k, nodes.reduce("ReduceMean", k, -2))
+    clusters = _Clusters(windows, k)
+    blocks = Blocks(windows)
+    bias = Bias(windows, nodes.inputs[1])
+
+    one = nodes.shape(windows.batch, windows.windows, windows.heads, windows.tokens, 1)
+    counted = op("Concat", v, op("Expand", number(1.0), one), axis=-1)
+    own_q = blocks.cut(op("Mul", q, nodes.attribute("scale")), windows.head_dim)
+    own_k, own_v = blocks.cut(k, windows.head_dim), blocks.cut(counted, -1)
+    clusters_count = nodes.size(clusters.members, 4)
+    members = op("Mul", blocks.cut(clusters.members, clusters_count), blocks.real(-1, 1))
+    sums = op("MatMul", nodes.swap(members, 6), own_v)  # (B, nW, h, blocks, m, e + 1)
+    leading = (windows.batch, windows.windows, windows.heads, blocks.count)
+    seen = _seen(windows, blocks, bias, nodes.reshape(sums, *leading, -1))
+    seen = nodes.reshape(seen, *leading, clusters_count, -1)
+
+    bounds = [nodes.ints([0]), nodes.shape(windows.value_dim), nodes.ints([2**31])]
+    totals, counts = (
+        op("Slice", seen, start, end, nodes.ints([-1])) for start, end in pairwise(bounds)
+    )
+    divisor = op("Max", counts, number(_TINY))
+    some = op("Greater", counts, number(0.0))
+    added = nodes.swap(op("Where", some, op("Log", divisor), number(_NEVER)), 6)
+    centres = nodes.swap(op("Unsqueeze", clusters.centres, nodes.ints([3])), 6)
+    far = op("Add", op("MatMul", own_q, centres), added)
+    filling = op(
+        "Where", op("Greater", blocks.real(1, -1), number(0.0)), number(0.0), number(_NEVER)
+    )
+    added = op("Add", bias.own(blocks), filling)
+    near = op("Add", op("MatMul", own_q, nodes.swap(own_k, 6)), added)
+
+    weights = op("Softmax", op("Concat", far, near, axis=-1), axis=-1)
+    own_v = op("Slice", own_v, *bounds[:2], nodes.ints([-1]))
+    values = op("Concat", op("Div", totals, divisor), own_v, axis=-2)
+    return nodes.finish(windows.merged(blocks.whole(op("MatMul", weights, values))))

@@ -1,0 +1,180 @@
+"""``NystraWindowCluster`` in torch: a plain function and ``torch.ops.nystra.window_cluster``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...errors import NystraError
+from ..cluster_torch import attend, key_clusters
+from ..operator_torch import register
+from ..schema import Attributes
+from ..window_geometry import WindowGeometry
+from ..windows_torch import check_map, empty_map, merge, partition, regions_at
+from .schema import SCHEMA, cluster_seeds
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """A window cut into blocks; the last of a side may be smaller, and is then filled up.
+
+    Attributes:
+        sides: Rows and columns of a block.
+        tokens: The window's token at each place of each block, (blocks, places).
+        real: Whether it is one, and no filling, (blocks, places).
+        back: Where each token of the window is among all places, (N,).
+    """
+
+    sides: tuple[int, int]
+    tokens: Tensor
+    real: Tensor
+    back: Tensor
+
+    @classmethod
+    def of(cls, window: tuple[int, ...], block: int, device: torch.device) -> _Blocks:
+        sides = min(block, window[0]), min(block, window[1])
+        counts = [-(-size // side) for size, side in zip(window, sides, strict=True)]
+        rows, cols = (
+            torch.arange(count * side, device=device).reshape(count, side)
+            for count, side in zip(counts, sides, strict=True)
+        )
+        y, x = rows[:, None, :, None], cols[None, :, None, :]
+        tokens = y.clamp(max=window[0] - 1) * window[1] + x.clamp(max=window[1] - 1)
+        real = (y < window[0]) & (x < window[1])
+        places = counts[0] * counts[1], sides[0] * sides[1]
+        tokens, real = tokens.reshape(places), real.reshape(places)
+        back = torch.empty(window[0] * window[1], dtype=torch.int64, device=device)
+        back[tokens[real]] = real.flatten().nonzero()[:, 0]
+        return cls(sides, tokens, real, back)
+
+    def cut(self, tokens: Tensor) -> Tensor:
+        """Return (..., blocks, places, c) of tokens (..., N, c)."""
+        return tokens[..., self.tokens, :]
+
+    def whole(self, blocks: Tensor) -> Tensor:
+        """Return (..., N, c) of (..., blocks, places, c)."""
+        return blocks.flatten(-3, -2)[..., self.back, :]
+
+
+def _overlaps(size: int, side: int, like: Tensor) -> Tensor:
+    """Return which share of the pairs of places of two blocks is at each offset.
+
+    Returns:
+        (count, count, 2 size - 1) for the blocks of query and key, offsets from 1 - size on.
+    """
+    start = torch.arange(0, size, side, device=like.device)
+    end = (start + side).clamp(max=size)
+    offset = torch.arange(1 - size, size, device=like.device)
+    first = torch.maximum(start[:, None, None], start[None, :, None] + offset)
+    last = torch.minimum(end[:, None, None], end[None, :, None] + offset)
+    pairs = (end - start)[:, None] * (end - start)
+    return (last - first).clamp(min=0).to(like.dtype) / pairs[..., None]
+
+
+def _coarse_bias(table: Tensor, window: tuple[int, ...], side: int) -> Tensor:
+    """Return the mean of exp(bias) for each pair of blocks of that side, (h, blocks, blocks).
+
+    Args:
+        table: (2wh-1, 2ww-1, h).
+        window: Its sides.
+        side: Of the blocks.
+    """
+    rows, cols = (_overlaps(size, side, table) for size in window)
+    mean = torch.einsum("ijy,yxh,klx->hikjl", rows, table.exp(), cols)
+    return mean.flatten(3, 4).flatten(1, 2)
+
+
+def _own_bias(table: Tensor, window: tuple[int, ...], sides: tuple[int, int]) -> Tensor:
+    """Return the bias between the places of one block, (h, 1, places, places)."""
+    y, x = (
+        torch.arange(side, device=table.device)[:, None]
+        - torch.arange(side, device=table.device)
+        + size
+        - 1
+        for side, size in zip(sides, window, strict=True)
+    )
+    bias = table[y[:, None, :, None], x[None, :, None, :]]  # (rows, cols, rows, cols, h)
+    return bias.flatten(2, 3).flatten(0, 1).permute(2, 0, 1).unsqueeze(1)
+
+
+def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
+    """Return attention with clustered keys (B, H, W, h e), differentiable but for the clusters.
+
+    Args:
+        qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
+        bias_table: ((2wh-1)(2ww-1), h), read with ``bias`` 1 only.
+        **attributes: Those of the schema.
+
+    Raises:
+        NystraError: The schema refuses the attributes, the map is no multiple of the window, or
+            the table is of another window.
+    """
+    checked = SCHEMA.validate(attributes)
+    geometry = WindowGeometry.of(checked)
+    check_map(SCHEMA.name, qkv, geometry)
+    table = _table(bias_table, geometry, checked, qkv)
+    window, sides = geometry.window, qkv.shape[1:-1]
+    side, coarse_side = int(checked["block"]), int(checked["bias_block"])
+    q, k, v = partition(qkv, geometry)
+    k = k - k.mean(-2, keepdim=True)
+    members, centres = key_clusters(k, _seeds(checked, qkv), int(checked["rounds"]))
+
+    blocks = _Blocks.of(window, side, qkv.device)
+    own_q, own_k, own_v = blocks.cut(q * geometry.scale), blocks.cut(k), blocks.cut(v)
+    own_members = blocks.cut(members) * blocks.real.unsqueeze(-1)
+    ones = torch.ones_like(own_v[..., :1])
+    sums = own_members.mT @ torch.cat([own_v, ones], -1)  # (..., blocks, m, e + 1)
+
+    bias = _coarse_bias(table, window, coarse_side)  # (h, coarse, coarse)
+    starts = [torch.arange(0, size, coarse_side, device=qkv.device) for size in window]
+    first = blocks.tokens[:, 0]
+    home = first // window[1] // coarse_side * len(starts[1]) + first % window[1] // coarse_side
+    together = torch.zeros_like(bias[0, :, :1]).expand(-1, len(home)).clone()
+    together[home, torch.arange(len(home), device=qkv.device)] = 1
+    apart = bias * (1 - torch.eye(len(together), dtype=bias.dtype, device=bias.device))
+    if geometry.masked and geometry.shifted:
+        regions = regions_at(sides, geometry, starts)
+        same = regions.unsqueeze(-1) == regions.unsqueeze(-2)  # (windows, coarse, coarse)
+        apart = apart * same.unsqueeze(1)
+    flat = sums.flatten(-2)
+    of_coarse = together @ flat
+    inside = bias.diagonal(dim1=-2, dim2=-1)[:, home].unsqueeze(-1)
+    seen = (apart @ of_coarse)[..., home, :] + inside * (of_coarse[..., home, :] - flat)
+    seen = seen.unflatten(-1, sums.shape[-2:])
+
+    near = own_q @ own_k.mT + _own_bias(table, window, blocks.sides)
+    near = near.masked_fill(~blocks.real.unsqueeze(-2), -torch.inf)
+    out = attend(own_q, centres.unsqueeze(-3), seen[..., -1], seen[..., :-1], near, own_v)
+    return merge(blocks.whole(out), sides, geometry)
+
+
+def _seeds(checked: Attributes, like: Tensor) -> Tensor:
+    """Return the tokens (m,) that the centres start at."""
+    width = int(checked["window_w"])
+    rows = cluster_seeds(int(checked["window_h"]), int(checked["cluster_rows"]))
+    cols = cluster_seeds(width, int(checked["cluster_cols"]))
+    return torch.tensor([row * width + col for row in rows for col in cols], device=like.device)
+
+
+def _table(
+    given: Tensor | None, geometry: WindowGeometry, checked: Attributes, like: Tensor
+) -> Tensor:
+    """Return the bias (2wh-1, 2ww-1, h), at most 0: so exp is at most 1; zeros without one."""
+    rows, cols = (2 * side - 1 for side in geometry.window)
+    if not checked["bias"]:
+        return like.new_zeros(rows, cols, geometry.heads)
+    if given is None:
+        raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
+    if tuple(given.shape) != (rows * cols, geometry.heads):
+        raise NystraError(
+            f"{SCHEMA.name}: a bias table of shape {tuple(given.shape)}; expected "
+            f"({rows * cols}, {geometry.heads}) = ((2 wh - 1)(2 ww - 1), heads)"
+        )
+    table: Tensor = given.to(like.dtype).unflatten(0, (rows, cols))
+    below: Tensor = table - table.amax((0, 1))
+    return below
+
+
+register(SCHEMA, window_cluster, empty_map(SCHEMA.name))
