@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickletools
 import re
 import struct
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..plugins.errors import CheckpointError
-from ..plugins.files import regular_file
+from ..plugins.files import file_sha256, regular_file
 from ..plugins.strict_json import parse_json
 from .containers import unwrap
 from .tensor_checks import check_tensors
@@ -69,7 +68,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     """
     path = regular_file(path, "the checkpoint", CheckpointError)
     try:
-        digest = _sha256(path)
+        _refuse_size(path)
+        digest = file_sha256(path, CheckpointError)
         if _is_safetensors(path):
             content, hyper = _read_safetensors(path)
         else:
@@ -82,7 +82,8 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(path, digest, state, wrapper, hyper, notes)
 
 
-def _sha256(path: Path) -> str:
+def _refuse_size(path: Path) -> None:
+    """Raise where a file holds nothing, or more than any checkpoint."""
     size = path.stat().st_size
     if size == 0:
         raise CheckpointError(f"{path} is empty: the download or copy did not finish")
@@ -90,11 +91,6 @@ def _sha256(path: Path) -> str:
         raise CheckpointError(
             f"{path} has {size} bytes; expected a checkpoint of {_MAXIMUM_BYTES >> 30} GiB at most"
         )
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _is_safetensors(path: Path) -> bool:

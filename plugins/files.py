@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -56,6 +57,26 @@ def open_regular(
         return file.open("rb")
     except OSError as reason:
         raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+
+
+def file_sha256(path: str | os.PathLike[str], error: type[NystraError] = NystraError) -> str:
+    """Return the SHA-256 of a file, in hexadecimal.
+
+    Args:
+        path: The file.
+        error: The class that is raised.
+
+    Raises:
+        NystraError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with Path(path).open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError as reason:
+        raise error(f"cannot read {path}: {_why(reason)}") from reason
+    return digest.hexdigest()
 
 
 def _why(reason: OSError | ValueError) -> object:

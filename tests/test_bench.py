@@ -18,9 +18,9 @@ from nystra.export.cli import main
 from nystra.export.commands.bench import _print, speed_text
 from nystra.export.commands.common import BACKEND_NAMES
 from nystra.plugins.errors import NystraError
+from nystra.plugins.files import file_sha256
 from nystra.plugins.ports.port import picture_size
 from nystra.runtime.backends import _cuda, backend_names
-from nystra.runtime.files.writing import file_sha256
 from nystra.runtime.timing import device_memory
 from nystra.runtime.timing.bench import Configuration, bench, session_configuration
 from nystra.runtime.timing.child import Child, ChildError

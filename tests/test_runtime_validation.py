@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from nystra.plugins.errors import NystraError
+from nystra.plugins.files import file_sha256
 from nystra.runtime import (
     Manifest,
     Picture,
@@ -20,7 +21,7 @@ from nystra.runtime import (
     write_picture,
     write_references,
 )
-from nystra.runtime.files.writing import atomic_path, atomic_write_bytes, file_sha256
+from nystra.runtime.files.writing import atomic_path, atomic_write_bytes
 from nystra.runtime.model.references import ReferenceCase, References
 from nystra.runtime.pictures.pairs import paired_pictures
 from nystra.runtime.pictures.picture import quantise

@@ -1,4 +1,4 @@
-"""The sheet of ``nystra validate``: which pictures stand on it, at which size, and captions."""
+"""The sheet of ``nystra validate`` and of an export: which pictures stand on it, at which size, and captions."""
 
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,19 @@ def test_what_cannot_be_drawn_is_said_first(
     model = ["validate", str(folder / "model.onnx"), "--references", str(tmp_path / "none.npz")]
     assert main([*model, "--sheet", "sheet.txt"]) == 2
     assert "suffix '.txt'" in capsys.readouterr().err
+
+
+def test_an_export_draws_full_attention_beside_what_it_wrote(
+    folder: Path, drawn: Cells, tmp_path: Path
+) -> None:
+    weights = str(next(folder.glob("*.safetensors")))
+    export = ["export", weights, "--attn", "nystra", "-q", "--no-speed", "-o"]
+    assert main([*export, str(tmp_path / "m.onnx"), "--sheet", "s.png"]) == 0
+    captions = [caption.partition(":")[0] for caption, _ in drawn[0]]
+    assert captions[1:3] == ["full attention, PyTorch", "exported"]
+    assert captions[3].startswith("difference from full attention x ")
+    assert main([*export, str(tmp_path / "other.onnx"), "--sheet", "s.txt"]) == 2
+    assert not (tmp_path / "other.onnx").exists(), "refused before the export"
 
 
 def test_holes_are_in_the_middle_of_what_is_shown(tmp_path: Path) -> None:

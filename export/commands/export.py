@@ -77,11 +77,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep", action="store_true", help="keep the model of a failed validation")
     parser.add_argument("--no-speed", action="store_true", help="do not time the file")
+    parser.add_argument(
+        "--sheet",
+        type=Path,
+        metavar="OUT.png",
+        help="draw photographs: input, full attention, exported, difference",
+    )
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
+    from ...runtime.pictures.images import picture_format
     from ..options import ExportOptions
     from ..pipeline import export_model
     from .plan_flags import plan_from
@@ -101,8 +108,13 @@ def run(args: argparse.Namespace) -> int:
         speed=not args.no_speed,
         command=args.command_line,
     )
+    if args.sheet is not None:
+        picture_format(args.sheet)  # refused before anything long is done
     with steps(args, piped=True) as progress:
         result = export_model(args.checkpoint, args.output, options, progress)
+        if args.sheet is not None:
+            progress("sheet")
+            _draw(result.model, args)
     if not args.quiet:
         for text in result.warnings:
             warn(text)
@@ -111,6 +123,20 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         _print(result)
     return 0
+
+
+def _draw(model: Path, args: argparse.Namespace) -> None:
+    """Draw the sheet of the file that was just written, full attention beside it."""
+    from ...runtime.session import Session
+    from ..source import load_source
+    from .model_sheet import draw_model_sheet, sheet_restorer
+
+    try:
+        session = Session(model)
+        source = load_source(model, session.metadata, args.checkpoint, hyper_from(args))
+        draw_model_sheet(args.sheet, session, sheet_restorer(args.sheet, session), source)
+    except NystraError as error:
+        raise type(error)(f"{model} is written; the sheet is not: {error}") from error
 
 
 def _static(text: str | None) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""The sheet of ``nystra validate``: real pictures through a model file, side by side at 1:1."""
+"""The sheet of a model file: real pictures through a model file, side by side at 1:1."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from .common import (
 from .saying import say
 
 if TYPE_CHECKING:
-    from ...runtime.restoring.restorer import Restorer
     from ...runtime.session import Session
     from ..source import Source
 
@@ -76,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the file is wrong."""
     from ...runtime.checking.intact import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
+    from ...runtime.restoring.companions import Companions
     from ...runtime.session import Session
     from ..torch_file import TORCH_BACKENDS, register_torch
+    from .model_sheet import Given, draw_model_sheet, sheet_restorer
 
     check_truth_arguments(args)
     if args.layerwise:
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.backend in TORCH_BACKENDS:
         register_torch(args.checkpoint, hyper_from(args))
     session = Session(args.model, args.backend, args.threads, args.library)
-    restorer = None if args.sheet is None else _restorer(args.sheet, session)
+    restorer = None if args.sheet is None else sheet_restorer(args.sheet, session)
     with steps(args) as progress:
         source = _source(args, session.metadata, progress)
         references = _references(args, session.metadata, source, progress)
@@ -100,7 +101,10 @@ def run(args: argparse.Namespace) -> int:
         quality = _quality(args, session, progress) if args.images is not None else None
         if restorer is not None:
             progress("sheet")
-            _sheet(args, session, restorer, source)
+            given = None
+            if args.images is not None:
+                given = Given(args.images, args.truth, Companions(args.mask, args.reference))
+            draw_model_sheet(args.sheet, session, restorer, source, given)
     if args.json:
         document: dict[str, Any] = {
             **report.as_dict(),
@@ -204,48 +208,6 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
         reference=args.reference,
         progress=lambda done, total: progress(f"picture {done} of {total}"),
     )
-
-
-def _restorer(sheet: Path, session: Session) -> Restorer:
-    """Return the model as what takes pictures, before anything long is done for the sheet."""
-    from ...runtime.pictures.images import picture_format
-    from ...runtime.restoring.session_restorer import restorer_for
-
-    picture_format(sheet)
-    return restorer_for(session)
-
-
-def _sheet(
-    args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
-) -> None:
-    from ...runtime.restoring.companions import Companions
-    from ..scenes import given_scenes, scene_side, shipped_scenes
-    from .sheet import draw_sheet
-
-    exact = None if source is None else _in_torch(restorer, source)
-    unbounded = exact is not None and session.facts.window is None
-    side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
-    if args.images is None:
-        scenes = shipped_scenes(restorer, side)
-    else:
-        companions = Companions(args.mask, args.reference)
-        scenes = given_scenes(args.images, args.truth, companions, restorer, side)
-    draw_sheet(args.sheet, scenes, restorer, exact, args.model.name)
-
-
-def _in_torch(restorer: Restorer, source: Source) -> Restorer:
-    """Return the network with the attention it was trained with, run as the file is."""
-    from ..torch_backend import TorchBackend
-
-    ports = source.loaded.facts
-    backend = TorchBackend(source.exact(), outputs=[port.name for port in ports.outputs])
-    image, *others = (port.name for port in ports.inputs)
-
-    def function(array: Any, **more: Any) -> Any:
-        feeds = {image: array, **{name: more[name] for name in others}}
-        return backend.run(feeds)[ports.outputs[0].name]
-
-    return replace(restorer, function=function, meter=None, trial=None)
 
 
 def _mean(size: Any) -> str:

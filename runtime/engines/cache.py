@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...plugins.errors import NystraError
-from ...plugins.files import regular_file
-from ..files.writing import atomic_path, file_sha256, make_folder
+from ...plugins.files import file_sha256, regular_file
+from ..files.writing import atomic_path, make_folder
 from .record import EngineRecord
 
 CACHE_VARIABLE = "NYSTRA_CACHE_DIR"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
-from ..files.writing import file_sha256
+from ...plugins.files import file_sha256
 from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,19 +58,3 @@ def make_folder(folder: Path) -> None:
             f"cannot create the folder {folder}: {reason}. Choose another."
         ) from error
     check_writable_folder(folder)
-
-
-def file_sha256(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        NystraError: The file cannot be read.
-    """
-    digest = hashlib.sha256()
-    try:
-        with Path(path).open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise NystraError(f"cannot read {path}: {error.strerror or error}") from error
-    return digest.hexdigest()

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ...plugins.files import file_sha256
 from ...plugins.strict_json import read_json
 from ..files.json_text import stable_json
-from ..files.writing import atomic_write_bytes, file_sha256
+from ..files.writing import atomic_write_bytes
 
 SCHEMA_VERSION = 1
 
