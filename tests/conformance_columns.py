@@ -49,8 +49,8 @@ class Column:
 
     @property
     def marks(self) -> list[pytest.MarkDecorator]:
-        """Marks of its rows: one test process runs a column, for its child does all rows."""
-        return [pytest.mark.xdist_group(self.name), *([pytest.mark.full] if self.long else [])]
+        """Marks of its rows."""
+        return [pytest.mark.full] if self.long else []
 
 
 def _outputs(results: list[np.ndarray]) -> Outputs:

@@ -1,15 +1,16 @@
 """One thread a test process: the suite runs in parallel, and results do not depend on it."""
 
 import os
+from typing import Any
 
 import pytest
+
+import groups
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs the tests of a file, which share exports, and the rows of a column."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs the tests of a group."""
+    return groups.scheduler(config, log)

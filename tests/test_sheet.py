@@ -1,4 +1,4 @@
-"""The sheet of ``nystra validate`` and of an export: which pictures stand on it, at which size, and captions."""
+"""The sheet of a model file: which pictures stand on it, at which size, and captions."""
 
 from pathlib import Path
 from typing import Any

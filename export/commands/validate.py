@@ -25,7 +25,6 @@ from .common import (
 from .saying import say
 
 if TYPE_CHECKING:
-    from ...runtime.session import Session
     from ..source import Source
 
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
