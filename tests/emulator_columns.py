@@ -36,14 +36,16 @@ ORDERS = {"plain": (0, 1, 2), "asan": (0,), "race": (0,)}
 """Seeds of the order of threads: forwards, backwards, shuffled. Sanitizers do not depend on it.
 Types that run as a row's first does, run in the first order alone."""
 
-SMALL = 1200
-"""Entries times iterations of a field up to which a search runs in every type, order and build."""
+FEW, MANY = 700, 1200
+"""Entries times iterations of a field up to which a search runs in every type and order, and up to
+which the slow builds run it at all."""
 
 
-def _large(case: Case) -> bool:
+def entries(case: Case) -> int:
+    """Entries of a search's field times its iterations; 0 of other operators."""
     if case.operator != "NystraPatchMatch":
-        return False
-    return np.prod(case.output_shapes()[0]) * case.all_attributes()["iterations"] > SMALL
+        return 0
+    return int(np.prod(case.output_shapes()[0])) * case.all_attributes()["iterations"]
 
 
 def gpu_types(case: Case) -> tuple[str, ...]:
@@ -55,7 +57,7 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
 
     Tight limits are for what reads them, in one type for each way to multiply. Large searches run
-    in one type, and in the slow builds not at all: small ones reach every branch.
+    in one type, the largest not in the slow builds: small ones reach every branch.
     """
     tensor = case.operator in TENSOR
     if limits == "simt":  # without tensor cores; float32 has none anyway
@@ -63,10 +65,10 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     if limits == "tight":
         types = case.dtypes[: 1 + tensor]
         return () if case.operator == "NystraPatchMatch" else types
-    if _large(case):
-        return case.dtypes[:1] if build == "plain" else ()
     if build == "plain":
-        return gpu_types(case)
+        return gpu_types(case) if entries(case) <= FEW else case.dtypes[:1]
+    if entries(case) > MANY:
+        return ()
     one_type = (build == "race" and not tensor) or case.operator == "NystraPatchMatch"
     return case.dtypes[:1] if one_type else case.dtypes
 
@@ -107,7 +109,7 @@ def _orders(
     """The outputs of a row, the same in every order of the threads."""
     first: tuple[np.ndarray, ...] = ()
     every = dtype == case.dtypes[0] or (case.operator in TENSOR and dtype == "float16")
-    every = every and not _large(case)
+    every = every and entries(case) <= FEW
     for seed in ORDERS[build] if every else ORDERS[build][:1]:
         library.emulator_seed(seed)
         results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])

@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -106,15 +107,21 @@ def build(kind: str = "plain") -> Path:
 def compile_library(kind: str, sources: list[Path], library: Path) -> None:
     """Compile kernels (``.cu``) and what drives them (``.cc``) into a library of that build.
 
+    The sources are compiled side by side, the largest first.
+
     Raises:
         EmulatorError: g++ refused the sources.
     """
-    objects = []
-    for source in sources:
+
+    def compile_one(source: Path) -> Path:
         target = library.with_name(f"{library.stem}-{source.name}.o")
         flags = KERNEL_FLAGS if source.suffix == ".cu" else HARNESS_FLAGS
         _compile([*FLAGS, *flags[kind], "-x", "c++", "-c", str(source), "-o", str(target)])
-        objects.append(target)
+        return target
+
+    largest_first = sorted(sources, key=lambda source: -source.stat().st_size)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        objects = list(threads.map(compile_one, largest_first))
     _compile(["-shared", *LINK_FLAGS[kind], *map(str, objects), "-ldl", "-o", str(library)])
     for file in objects:
         file.unlink()
