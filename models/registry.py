@@ -61,6 +61,17 @@ ARCHITECTURES = (
         ".swinir.checkpoint",
     ),
     Row(
+        "uformer",
+        (
+            "input_proj.proj.0.weight",
+            "encoderlayer_0.blocks.0.norm1.weight",
+            "dowsample_0.conv.0.weight",
+            "conv.blocks.0.norm1.weight",
+            "output_proj.proj.0.weight",
+        ),
+        ".uformer.checkpoint",
+    ),
+    Row(
         "csnln",
         (
             "SEM.multi_source_projection.up_attention.conv_match_1.0.weight",

@@ -8,9 +8,9 @@ from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request,
 from ..building import construct, require
 from ..facts import Facts
 from ..hyper_types import check_types
+from ..retarget import POSITION_BIAS, retarget
 from .hyper import swinir_hyper
 from .network import SwinIR
-from .retarget import retarget
 
 _REBUILT = (".attn_mask", ".relative_position_index")  # buffers that published files may hold
 _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
@@ -21,7 +21,9 @@ def load(state: State, request: Request) -> Built:
     read = swinir_hyper(state)
     trained = read | dict(request.stored)
     check_types(SwinIR, trained | dict(request.asked), request.source)
-    hyper, kept, warning = retarget(trained, request.asked, state)
+    hyper, kept, warning = retarget(trained, request.asked, state, (POSITION_BIAS,))
+    if warning and "img_size" not in request.asked:
+        hyper.pop("img_size", None)  # it spoke of the trained window
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
             f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ..geometry import WindowGeometry
 from ..padding import crop, pad_to_multiple
 from ..sites import WindowSite
+from ..window_sides import both_sides, position_bias_table
 
 _MEAN = (0.4488, 0.4371, 0.4040)
 _HEAD_WIDTH = 64
-_LARGEST_SIDE = 1024  # of a window, in tokens; of the training pictures
 _LARGEST_SCALE = 64
 
 
@@ -36,12 +36,8 @@ class WindowAttention(WindowSite):
     ) -> None:
         """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
-        rows, columns = geometry.window
-        if position_bias:
-            table = torch.zeros((2 * rows - 1) * (2 * columns - 1), geometry.heads)
-            self.relative_position_bias_table = nn.Parameter(nn.init.trunc_normal_(table, std=0.02))
-        else:
-            self.register_parameter("relative_position_bias_table", None)
+        table = position_bias_table(geometry) if position_bias else None
+        self.register_parameter("relative_position_bias_table", table)
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.proj = nn.Linear(dim, dim)
 
@@ -205,8 +201,8 @@ class SwinIR(nn.Module):
         super().__init__()
         heads_of = _each_group(num_heads, len(depths))
         _check_sizes(embed_dim, depths, heads_of, upscale, mlp_ratio, img_range)
-        window = _pair(window_size)
-        size = None if img_size is None else _pair(img_size)
+        window = both_sides(window_size)
+        size = None if img_size is None else both_sides(img_size)
         shifted = size is None or min(size) > min(window)
         if size is not None and not shifted:
             window = (min(size), min(size))
@@ -313,13 +309,6 @@ class SwinIR(nn.Module):
             y = x + self.conv_last(y)
         result: Tensor = y
         return result
-
-
-def _pair(side: int | tuple[int, int]) -> tuple[int, int]:
-    rows, columns = (side, side) if isinstance(side, int) else side
-    if not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
-        raise ValueError(f"a side of {rows}x{columns} is not within 1 to {_LARGEST_SIDE}")
-    return int(rows), int(columns)
 
 
 def _each_group(heads: int | Sequence[int], groups: int) -> list[int]:

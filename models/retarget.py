@@ -1,0 +1,79 @@
+"""Running a network of windows at another window than it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .architecture import Hyper, State
+
+_BUFFERS = (".relative_position_index", ".attn_mask")
+
+
+@dataclass(frozen=True)
+class WindowPart:
+    """Trained tensors that are of one window and cannot be carried to another.
+
+    Attributes:
+        switch: The hyper-parameter that builds them, false without them.
+        key: Ending of their keys.
+        name: What messages call them.
+        unit: Of their values.
+    """
+
+    switch: str
+    key: str
+    name: str
+    unit: str = ""
+
+    def dropped_from(self, state: State) -> str:
+        """Return how many there are and how large, in words; "" where there are none."""
+        tensors = [value for key, value in state.items() if key.endswith(self.key)]
+        if not tensors:
+            return ""
+        largest = max(float(tensor.abs().max()) for tensor in tensors)
+        return f"the {self.name} of {len(tensors)} blocks (largest entry {largest:.2f}{self.unit})"
+
+
+POSITION_BIAS = WindowPart(
+    "position_bias", ".relative_position_bias_table", "relative position bias", " in logits"
+)
+
+
+def retarget(
+    told: Hyper, asked: Mapping[str, Any], state: State, parts: tuple[WindowPart, ...]
+) -> tuple[Hyper, State, str]:
+    """Return what to build when the caller asks for hyper-parameters of his own.
+
+    A window other than the trained one drops what is of that window, and the shift mask, as
+    PnP-Nystra does.
+
+    Args:
+        told: What the checkpoint tells.
+        asked: What the caller asks for.
+        state: The tensors.
+        parts: What of the network is of its window.
+
+    Returns:
+        The hyper-parameters, the tensors that are kept, and a sentence that says what was
+        dropped, or "" at the trained window.
+    """
+    trained, window = told.get("window_size"), asked.get("window_size")
+    if window is None or trained is None or _sides(window) == _sides(trained):
+        return told | dict(asked), state, ""
+    off = {part.switch: False for part in parts}
+    hyper = told | dict(asked) | off | {"mask": asked.get("mask", False)}
+    endings = (*_BUFFERS, *(part.key for part in parts))
+    kept = {key: value for key, value in state.items() if not key.endswith(endings)}
+    (rows, columns), (old_rows, old_columns) = _sides(window), _sides(trained)
+    change = f"window {rows}x{columns} instead of the trained {old_rows}x{old_columns}"
+    dropped = [words for part in parts if (words := part.dropped_from(state))]
+    if not dropped:
+        return hyper, kept, change
+    listed = f"{', '.join(dropped)} and the shift mask are dropped, as PnP-Nystra does"
+    return hyper, kept, f"{change}: {listed}"
+
+
+def _sides(window: Any) -> tuple[int, int]:
+    return (window, window) if isinstance(window, int) else (int(window[0]), int(window[1]))

@@ -1,0 +1,1 @@
+"""Uformer (Wang et al., 2022)."""

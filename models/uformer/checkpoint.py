@@ -1,0 +1,77 @@
+"""Loading Uformer, at the window it was trained with or another."""
+
+from __future__ import annotations
+
+from ...plugins.errors import CheckpointError
+from ...plugins.ports.port import Port
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..building import construct, require
+from ..facts import Facts
+from ..hyper_types import check_types
+from ..retarget import POSITION_BIAS, WindowPart, retarget
+from .hyper import uformer_hyper
+from .network import Uformer
+
+_PARTS = (POSITION_BIAS, WindowPart("modulator", ".modulator.weight", "modulator"))
+_REBUILT = (".relative_position_index",)  # a buffer that published files hold
+_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
+
+
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    read = uformer_hyper(state)
+    trained = read | dict(request.stored)
+    check_types(Uformer, trained | dict(request.asked), request.source)
+    hyper, kept, dropped = retarget(trained, request.asked, state, _PARTS)
+    if list(hyper["depths"]) != read["depths"]:
+        raise CheckpointError(
+            f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
+            f"{read['depths']}"
+        )
+    require(hyper, request.source, _FLAGS)
+    assumed = _assume_size(hyper, read)
+    network = construct(Uformer, hyper, kept, request.source, _REBUILT)
+    warnings = tuple(text for text in (dropped, assumed) if text)
+    facts = uformer_facts(network, hyper, request.license)
+    return Built(network, facts, hyper, warnings, retargeted=bool(dropped))
+
+
+def _assume_size(hyper: Hyper, read: Hyper) -> str:
+    """Set the training size where nothing tells it; the result is a sentence where it matters.
+
+    A file whose stages all have one window was trained on 16 windows a side or more: the
+    published networks on 16 (128 pixels, denoising) or 32 (256 pixels, deblurring).
+    """
+    if "img_size" in hyper:
+        return ""
+    hyper["img_size"] = size = 16 * read["window_size"] if "num_heads" in read else 128
+    if read["depths"][4] == 1 or not hyper.get("shift_flag", True):
+        return ""
+    return (
+        f"img_size is not in the file: took {size}, the side of the crops that denoising networks "
+        "are trained on. A larger one shifts the windows of the bottleneck: for a network trained "
+        f"on crops of {2 * size} (deblurring) give --set img_size={2 * size}"
+    )
+
+
+def uformer_facts(network: Uformer, hyper: Hyper, license_name: str) -> Facts:
+    """Return what a built network promises."""
+    return Facts(
+        architecture="uformer",
+        task="restoration",
+        inputs=(
+            Port(
+                "input",
+                "image",
+                lengths={"channels": hyper["dd_in"]},
+                multiple=max(network.multiple),
+            ),
+        ),
+        outputs=(Port("output", "picture", lengths={"channels": hyper["in_chans"]}),),
+        tiling="supported",
+        license=license_name,
+        window=network.window,
+    )
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy())

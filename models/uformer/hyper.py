@@ -1,0 +1,97 @@
+"""Reading Uformer's hyper-parameters off a state dict."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ...plugins.errors import CheckpointError, UnsupportedModelError
+from ..architecture import Hyper, State
+from ..building import shape_of
+from .network import LEVELS, STAGE_NAMES
+
+_BLOCK = re.compile(rf"({'|'.join(STAGE_NAMES)})\.blocks\.(\d{{1,9}})\.")
+_MOST_BLOCKS = 500  # ten times as many as the largest published network has
+_TABLE = "{}.blocks.0.attn.relative_position_bias_table"
+_MODULATOR = "decoderlayer_0.blocks.0.modulator.weight"
+
+
+def uformer_hyper(state: State) -> Hyper:
+    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+
+    They never tell ``shift_flag`` and ``qk_scale``; ``img_size`` only where a stage has a window
+    below that of the first, ``num_heads`` only with position biases, and ``window_size`` with these
+    or a modulator.
+
+    Raises:
+        UnsupportedModelError: An option of the published constructor that does not run.
+        CheckpointError: Tensors are missing, or numbered with a gap.
+    """
+    _refuse_options(state)
+    first = "encoderlayer_0.blocks.0."
+    width, channels, *_ = shape_of(state, "input_proj.proj.0.weight", 4)
+    convolution = first + "mlp.linear1.0.weight" in state
+    layer = "mlp.linear1.0.weight" if convolution else "mlp.fc1.weight"
+    hyper: Hyper = {
+        "embed_dim": width,
+        "dd_in": channels,
+        "in_chans": shape_of(state, "output_proj.proj.0.weight", 4)[0],
+        "depths": _depths(state),
+        "mlp_ratio": shape_of(state, first + layer, 2)[0] / width,
+        "qkv_bias": first + "attn.qkv.to_q.bias" in state,
+        "token_mlp": "leff" if convolution else "ffn",
+        "modulator": _MODULATOR in state,
+    }
+    return hyper | _windows(state)
+
+
+def _refuse_options(state: State) -> None:
+    if "encoderlayer_0.blocks.0.attn.qkv.to_q.weight" not in state:
+        raise UnsupportedModelError(
+            "the file has no encoderlayer_0.blocks.0.attn.qkv.to_q.weight: a Uformer whose "
+            "token_projection is not linear? The published code of 'conv' does not run with a "
+            "PyTorch of today; expected one with token_projection linear"
+        )
+    crossed = next((key for key in state if ".cross_modulator." in key), None)
+    if crossed is not None:
+        raise UnsupportedModelError(
+            f"the file has {crossed}: no published Uformer is trained with cross_modulator, and "
+            "nystra does not know it; expected one without"
+        )
+
+
+def _depths(state: State) -> list[int]:
+    """Return the number of blocks of each stage."""
+    blocks = {(m[1], int(m[2])) for key in state if (m := _BLOCK.match(key))}
+    if len(blocks) > _MOST_BLOCKS:
+        raise CheckpointError(f"{len(blocks)} blocks; expected {_MOST_BLOCKS} at most")
+    depths = [sum(name == stage for name, _ in blocks) for stage in STAGE_NAMES]
+    for stage, depth in zip(STAGE_NAMES, depths, strict=True):
+        absent = [index for index in range(max(depth, 1)) if (stage, index) not in blocks]
+        if absent:
+            raise CheckpointError(
+                f"the file has no {stage}.blocks.{absent[0]}: stages and their blocks are "
+                "numbered from 0 without a gap"
+            )
+    return depths
+
+
+def _windows(state: State) -> Hyper:
+    """Return windows, heads and the training size as far as tables and modulators tell them."""
+    tables = [
+        shape_of(state, name, 2) for stage in STAGE_NAMES if (name := _TABLE.format(stage)) in state
+    ]
+    if not tables:
+        hyper: Hyper = {"position_bias": False, "mask": False}
+        if _MODULATOR in state:
+            hyper["window_size"] = math.isqrt(shape_of(state, _MODULATOR, 2)[0])
+        return hyper
+    if len(tables) < len(STAGE_NAMES):
+        raise CheckpointError(
+            f"{len(tables)} of {len(STAGE_NAMES)} stages have a relative_position_bias_table: "
+            "either all have one or none"
+        )
+    sides = [(math.isqrt(rows) + 1) // 2 for rows, _ in tables]
+    hyper = {"window_size": sides[0], "num_heads": [heads for _, heads in tables]}
+    clamped = [side << level for side, level in zip(sides, LEVELS, strict=True) if side < sides[0]]
+    return hyper | ({"img_size": clamped[0]} if clamped else {})

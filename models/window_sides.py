@@ -1,0 +1,33 @@
+"""Windows as constructors take them: one side, or rows and columns."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch
+from torch import nn
+
+from .geometry import WindowGeometry
+
+Sides: TypeAlias = tuple[int, int]
+
+_LARGEST_SIDE = 1024  # of a window, in tokens; of the training pictures
+
+
+def both_sides(size: int | Sides) -> Sides:
+    """Return rows and columns of a window or of the training pictures.
+
+    Raises:
+        ValueError: A side is not within 1 to 1024.
+    """
+    rows, columns = (size, size) if isinstance(size, int) else size
+    if not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
+        raise ValueError(f"a side of {rows}x{columns} is not within 1 to {_LARGEST_SIDE}")
+    return int(rows), int(columns)
+
+
+def position_bias_table(geometry: WindowGeometry) -> nn.Parameter:
+    """Return a table to train, ((2 wh - 1)(2 ww - 1), heads), as the published networks start."""
+    rows, columns = geometry.window
+    table = torch.zeros((2 * rows - 1) * (2 * columns - 1), geometry.heads)
+    return nn.Parameter(nn.init.trunc_normal_(table, std=0.02))
