@@ -21,13 +21,15 @@ from PIL import Image
 from nystra.models.checkpoint import read_checkpoint
 from nystra.models.pretrained import pretrained_path
 from nystra.models.swinir.network import SwinIR
-from nystra.models.training.__main__ import main, psnr, write_weights
+from nystra.models.training.__main__ import main, write_weights
 from nystra.models.training.data import Pair, draw_batch, read_pairs, reduce_bicubic
-from nystra.models.training.loop import Recipe, start_network, train
+from nystra.models.training.enlarging import Enlarging
+from nystra.models.training.loop import train
+from nystra.models.training.recipe import mean_psnr
 from nystra.plugins.errors import CheckpointError, NystraError
 from shared import shared_path
 
-TINY = Recipe(steps=6, batch=2, patch=8, window=4, width=8, depths=(2,), heads=2)
+TINY = Enlarging(steps=6, batch=2, patch=8, window=4, width=8, depths=(2,), heads=2)
 FLAGS = [
     *("--steps", "6", "--batch", "2", "--patch", "8"),
     *("--window", "4", "--width", "8", "--depths", "2", "--heads", "2"),
@@ -102,7 +104,7 @@ def test_small_and_large_crops_show_the_same_place() -> None:
 
 @pytest.mark.parametrize("scale", [2, 3])
 def test_the_start_is_a_bilinear_enlargement(scale: int) -> None:
-    network = start_network(dataclasses.replace(TINY, scale=scale, width=16))
+    network = dataclasses.replace(TINY, scale=scale, width=16).network()
     with torch.no_grad():
         network.conv_after_body.weight.zero_()
         network.conv_after_body.bias.zero_()
@@ -154,21 +156,21 @@ def test_training_lowers_the_loss(pairs: list[Pair], tmp_path: Path) -> None:
     losses: list[float] = []
     weights = train(recipe, pairs, tmp_path / "s.pt", lambda done, loss, _: losses.append(loss))
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
-    start = start_network(recipe).state_dict()
-    assert psnr(recipe, weights, pairs) > psnr(recipe, start, pairs) + 0.3
+    start = recipe.network().state_dict()
+    assert mean_psnr(recipe, weights, pairs) > mean_psnr(recipe, start, pairs) + 0.3
 
 
 def test_psnr_of_a_known_error() -> None:
     small = picture(3)
     large = np.clip(small.repeat(2, 0).repeat(2, 1).astype(int), 10, 245)
-    network = start_network(TINY)
+    network = TINY.network()
     with torch.no_grad():
         output = network(torch.from_numpy(small.copy()).permute(2, 0, 1)[None] / 255.0)
     exact = output[0].permute(1, 2, 0).clamp(0, 1).mul(255).round().numpy().astype(int)
     difference = (exact - large) @ np.array([65.481, 128.553, 24.966]) / 255
     expected = 10 * np.log10(255**2 / np.mean(difference[2:-2, 2:-2] ** 2))
     pair = Pair(large.astype(np.uint8), small)
-    assert psnr(TINY, network.state_dict(), [pair]) == pytest.approx(expected, abs=1e-4)
+    assert mean_psnr(TINY, network.state_dict(), [pair]) == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_state_of_another_recipe_is_refused(pairs: list[Pair], tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_a_signal_stops_the_command_between_two_steps(
         os.kill(os.getpid(), signal.SIGTERM)
         return 0.0
 
-    monkeypatch.setattr(training, "psnr", interrupted)
+    monkeypatch.setattr(training, "mean_psnr", interrupted)
     arguments = ["--data", str(photographs), "--out", str(tmp_path / "s.safetensors"), *FLAGS]
     assert main(arguments) == 130
     assert [file.name for file in tmp_path.iterdir()] == ["s.state.pt"]

@@ -1,4 +1,4 @@
-"""Train a small SwinIR on photographs: ``python -m nystra.models.training --data DIR --out FILE``.
+"""Train a small network on photographs: ``python -m nystra.models.training --data DIR --out FILE``.
 
 The state file beside the output is written every minute; the same command goes on from it and
 ends with the same bytes as one that was never interrupted (same machine, same threads).
@@ -10,10 +10,10 @@ import argparse
 import contextlib
 import ctypes
 import json
-import math
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,39 +22,25 @@ import torch
 from torch import Tensor
 
 from ...plugins.errors import NystraError
-from ..swinir.network import SwinIR
-from .data import Pair, read_pairs
-from .loop import Recipe, train, write_file
+from .denoising import Denoising
+from .enlarging import Enlarging
+from .loop import train, write_file
+from .recipe import Recipe, mean_psnr
 
-_LUMA = (65.481, 128.553, 24.966)  # BT.601 in studio swing, of RGB 0..1
+RECIPES: dict[str, type[Recipe]] = {"swinir": Enlarging, "uformer": Denoising}
+"""Architecture -> what decides its training."""
+
 _HELD_OUT = 5  # pictures
+_SMALLEST = 2  # side of an input of the held-out figure, in pixels
 _REPORTS = 10  # a training
-
-
-def psnr(recipe: Recipe, weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> float:
-    """Return the mean PSNR in dB over pictures: luma of BT.601 in studio swing, 8-bit output.
-
-    A border of ``recipe.scale`` pixels does not count.
-    """
-    network = SwinIR(**recipe.hyper()).eval()
-    network.load_state_dict(dict(weights))
-    luma, border, figures = torch.tensor(_LUMA), recipe.scale, []
-    for pair in pairs:
-        small = torch.from_numpy(pair.small).permute(2, 0, 1)[None].float() / 255.0
-        with torch.no_grad():
-            output = network(small).clamp(0, 1).mul(255.0).round()
-        error = output[0].permute(1, 2, 0) - torch.from_numpy(pair.large).float()
-        error = ((error / 255.0) @ luma)[border:-border, border:-border]
-        figures.append(10 * math.log10(255.0**2 / max(float(error.double().square().mean()), 1e-9)))
-    return sum(figures) / len(figures)
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor], recipe: Recipe) -> None:
     """Write safetensors, the network's arguments as JSON under ``nystra``; bytes reproducible."""
     from safetensors.torch import save
 
-    facts = {"architecture": "swinir", "license": "Apache-2.0", **recipe.hyper()}
-    tensors = {key: weights[key].contiguous() for key in sorted(weights)}
+    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **recipe.hyper()}
+    tensors = {key: weights[key].to(recipe.stored).contiguous() for key in sorted(weights)}
     content = save(tensors, metadata={"nystra": json.dumps(facts, sort_keys=True)})
     write_file(path, lambda file: file.write(content))
 
@@ -87,48 +73,45 @@ def _asked_to_stop() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _parser() -> argparse.ArgumentParser:
-    recipe = Recipe()
+def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
+    """Return the flags of a training: one for each setting of its recipe."""
     parser = argparse.ArgumentParser(
         prog="python -m nystra.models.training",
-        description="Train a small SwinIR on photographs; the same command goes on after a stop.",
+        description="Train a small network on photographs; the same command goes on after a stop.",
     )
+    _add_network(parser)
     parser.add_argument("--data", type=Path, required=True, help="folder with train/ and val/")
     parser.add_argument("--out", type=Path, required=True, help=".safetensors file to write")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
-    for name, kind, text in (
-        ("seed", int, "of the start weights and of the crops"),
-        ("steps", int, "optimiser steps"),
-        ("batch", int, "crops a step"),
-        ("patch", int, "side of a crop of the small picture, in pixels"),
-        ("rate", float, "highest learning rate"),
-        ("scale", int, "output side over input side"),
-        ("window", int, "side of the attention window"),
-        ("width", int, "channels of the map"),
-        ("heads", int, "attention heads of every block"),
-    ):
-        default = getattr(recipe, name)
-        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{text} ({default})")
-    parser.add_argument("--depths", type=int, nargs="+", default=[6], help="blocks a group (6)")
-    parser.add_argument("--no-position-bias", action="store_true", help="attention without bias")
-    parser.add_argument("--no-mask", action="store_true", help="shifted windows see across the cut")
+    for field in fields(recipe):
+        name, default, text = field.name.replace("_", "-"), field.default, field.metadata["help"]
+        if isinstance(default, bool):
+            parser.add_argument(f"--no-{name}", dest=field.name, action="store_false", help=text)
+        elif isinstance(default, tuple):
+            shown = f"{text} ({' '.join(map(str, default))})"
+            parser.add_argument(f"--{name}", type=int, nargs="+", default=default, help=shown)
+        else:
+            shown, kind = f"{text} ({default})", type(default)
+            parser.add_argument(f"--{name}", type=kind, default=default, help=shown)
     return parser
 
 
-def _recipe(options: Mapping[str, Any]) -> Recipe:
-    recipe = Recipe(
-        **{key: options[key] for key in ("seed", "steps", "batch", "patch", "rate", "scale")},
-        **{key: options[key] for key in ("window", "width", "heads")},
-        depths=tuple(options["depths"]),
-        position_bias=not options["no_position_bias"],
-        mask=not options["no_mask"],
-    )
-    for key in ("steps", "batch", "patch", "rate", "scale", "window", "width", "heads"):
-        if getattr(recipe, key) <= 0:
-            raise NystraError(f"--{key} {getattr(recipe, key)} must be above 0")
-    if recipe.width % recipe.heads:
-        raise NystraError(f"--width {recipe.width} must be a multiple of --heads {recipe.heads}")
-    return recipe
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    words = "what to train: swinir enlarges, uformer takes noise out (swinir)"
+    parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
+
+
+def _recipe(arguments: Sequence[str]) -> tuple[Recipe, argparse.Namespace]:
+    """Return what to train and the rest of the command line."""
+    first = argparse.ArgumentParser(add_help=False)
+    _add_network(first)
+    kind = RECIPES[first.parse_known_args(arguments)[0].network]
+    options = _parser(kind).parse_args(arguments)
+    settings: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(kind)}
+    lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
+    recipe = kind(**settings | lists)
+    recipe.check()
+    return recipe, options
 
 
 def run(recipe: Recipe, data: Path, out: Path) -> None:
@@ -149,8 +132,8 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
         raise NystraError(f"--out {out} must end in .safetensors")
     if not out.parent.is_dir():
         raise NystraError(f"--out {out}: there is no folder {out.parent}; create it first")
-    pairs = read_pairs(data / "train", recipe.scale, recipe.patch)
-    held_out = read_pairs(data / "val", recipe.scale, recipe.scale, most=_HELD_OUT)
+    pairs = recipe.read(data / "train", recipe.patch)
+    held_out = recipe.read(data / "val", _SMALLEST, most=_HELD_OUT)
     every = max(1, recipe.steps // _REPORTS)
     hidden = not sys.stderr.isatty()
     with _asked_to_stop() as asked, tqdm(total=recipe.steps, unit="step", disable=hidden) as bar:
@@ -160,20 +143,21 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
             if asked:
                 raise KeyboardInterrupt
             if done % every == 0:
-                figure = psnr(recipe, average, held_out)
+                figure = mean_psnr(recipe, average, held_out)
                 bar.write(f"step {done}: loss {loss:.4f}, held out {figure:.2f} dB", sys.stderr)
 
         weights = train(recipe, pairs, out.with_suffix(".state.pt"), on_step)
     write_weights(out, weights, recipe)
-    print(f"{out}: {psnr(recipe, weights, held_out):.2f} dB on held-out pictures")  # noqa: T201
+    weights = {key: value.to(recipe.stored) for key, value in weights.items()}
+    print(f"{out}: {mean_psnr(recipe, weights, held_out):.2f} dB on held-out pictures")  # noqa: T201
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train by command line; the result is the exit code."""
-    options = vars(_parser().parse_args(arguments))
-    torch.set_num_threads(options["threads"])
     try:
-        run(_recipe(options), options["data"], options["out"])
+        recipe, options = _recipe(sys.argv[1:] if arguments is None else arguments)
+        torch.set_num_threads(options.threads)
+        run(recipe, options.data, options.out)
     except NystraError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return error.exit_code
