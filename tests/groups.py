@@ -19,7 +19,6 @@ FIRST = (
     "test_patch_export.py",
     "test_export.py",
     "test_precision_export.py",
-    "test_types.py",
 )
 """The groups that take longest, so that none of them begins when the others are done."""
 

@@ -61,6 +61,7 @@ np.testing.assert_allclose(*outputs, atol=1e-6)
 """
 
 
+@pytest.mark.full
 def test_one_of_each_together(tmp_path: Path) -> None:
     """The toy network with the toy mechanism under the toy transform, run by the toy backend."""
     tree = planted(tmp_path, *(toy for toy in TOYS if toy.kind != "operator"))

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import toy_network
 import toy_transform
 from toy_tree import NYSTRA, planted, run_in
 
 
+@pytest.mark.full
 def test_a_wrong_transform_fails(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
     transform = tree / "export" / "graph" / "toy" / "stepping.py"
