@@ -23,11 +23,13 @@ from conformance_case import Case, Outputs
 from conformance_cases import CASES
 
 LIMITS = {
-    "default": (48 * 1024, 4, 512, 1),
-    "tight": (26 * 1024, 2, 3, 1),
-    "simt": (48 * 1024, 4, 512, 0),
+    "default": (48 * 1024, 4, 512, 1, 48 * 1024),
+    "tight": (26 * 1024, 2, 3, 1, 26 * 1024),
+    "simt": (48 * 1024, 4, 512, 0, 48 * 1024),
+    "large": (48 * 1024, 4, 512, 1, 227 * 1024),
 }
-"""Shared bytes, warps, blocks, tensor cores; tight ones send most rows through the workspace."""
+"""Shared bytes, warps, blocks, tensor cores, shared bytes of the device for kernels that ask. Tight
+ones send most rows through the workspace, a large device hardly any."""
 
 TENSOR = ("NystraWindowNystrom", "NystraWindowNystromformer")
 """What may run on tensor cores, in float16 and bfloat16."""
@@ -48,6 +50,14 @@ def entries(case: Case) -> int:
     return int(np.prod(case.output_shapes()[0])) * case.all_attributes()["iterations"]
 
 
+def wants_more_shared(case: Case) -> bool:
+    """Whether a row has so many landmarks, or so large a matrix, that 48 KiB may not hold it."""
+    attributes = case.all_attributes()
+    if case.operator == "NystraPinv":
+        return case.shape[-1] > 44
+    return attributes.get("landmark_rows", 0) * attributes.get("landmark_cols", 0) > 16
+
+
 def gpu_types(case: Case) -> tuple[str, ...]:
     """The types of a GPU's kernels: bfloat16 too, where the reference can judge it."""
     return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
@@ -56,7 +66,8 @@ def gpu_types(case: Case) -> tuple[str, ...]:
 def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
 
-    Tight limits are for what reads them, in one type for each way to multiply. Large searches run
+    Tight limits are for what reads them, in one type for each way to multiply; a large device for
+    what may want more of it (`wants_more_shared`). Large searches run
     in one type, the largest not in the slow builds: small ones reach every branch.
     """
     tensor = case.operator in TENSOR
@@ -65,6 +76,8 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     if limits == "tight":
         types = case.dtypes[: 1 + tensor]
         return () if case.operator == "NystraPatchMatch" else types
+    if limits == "large":
+        return case.dtypes[:1] if wants_more_shared(case) else ()
     if build == "plain":
         return gpu_types(case) if entries(case) <= FEW else case.dtypes[:1]
     if entries(case) > MANY:

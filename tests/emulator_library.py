@@ -155,6 +155,7 @@ def load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     library.emulator_error.restype = ctypes.c_char_p
     library.emulator_switches.restype = ctypes.c_long
+    library.emulator_most_shared.restype = ctypes.c_int64
     return library
 
 
@@ -176,7 +177,8 @@ def run(
         case: The row; its attributes are not checked.
         arrays: Its inputs; bfloat16 as their bits in uint16.
         dtype: Of TYPES.
-        limits: Shared bytes, warps and blocks a launch may use; 1 for tensor cores, else 0.
+        limits: Shared bytes, warps and blocks a launch may use; 1 for tensor cores, else 0; shared
+            bytes of the device, for kernels that ask.
 
     Returns:
         The outputs, of the types of the inputs.
@@ -184,6 +186,8 @@ def run(
     Raises:
         EmulatorError: The kernel refused, or the emulator found a fault.
     """
+    *launch, device = limits
+    library.emulator_device(ctypes.c_int64(device))
     arrays = [np.ascontiguousarray(array) for array in arrays]
     outputs = [np.empty(shape, arrays[0].dtype) for shape in case.output_shapes()]
     call = {
@@ -195,7 +199,7 @@ def run(
     }[case.operator]
     if case.operator == "NystraPatchMatch":
         outputs[0] = np.empty(outputs[0].shape, np.int32)
-    status = call(library, case, arrays, outputs, TYPES[dtype], _numbers(*limits))
+    status = call(library, case, arrays, outputs, TYPES[dtype], _numbers(*launch))
     if status:
         text = library.emulator_error().decode()
         raise EmulatorError(f"{case.operator}: {STATUS[status]}: {text}")

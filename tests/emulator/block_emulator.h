@@ -10,15 +10,17 @@
 
 namespace emu {
 
-constexpr size_t kSharedLimit = 48 * 1024;
-
-inline cudaError_t run(dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body) {
+inline cudaError_t run(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes,
+                       std::function<void()> body) {
   const size_t threads = size_t(block.x) * block.y * block.z;
   const bool fits = threads >= 1 && threads <= 1024 && threads % kWarp == 0 && grid.x >= 1 &&
                     grid.y >= 1 && grid.z >= 1 && grid.x <= 0x7fffffffu && grid.y <= 65535 &&
                     grid.z <= 65535;
   if (!fits) return state.last_error = cudaErrorInvalidConfiguration;
-  if (shared_bytes > kSharedLimit) return state.last_error = cudaErrorInvalidValue;
+  const auto allowed = state.allowed_shared.find(kernel);
+  if (shared_bytes > (allowed == state.allowed_shared.end() ? kSharedLimit : allowed->second))
+    return state.last_error = cudaErrorInvalidValue;
+  state.most_shared = std::max(state.most_shared, shared_bytes);
   state.shared_bytes = shared_bytes;
   state.memory_bytes = shared_bytes + kSharedArrays * kRedZone;
   std::vector<unsigned char> memory(state.memory_bytes + 32);
@@ -53,7 +55,28 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
                    cudaStream_t stream, A&&... arguments) {
   if (stream != emu::state.stream) return emu::refuse_stream();
   std::tuple<std::decay_t<P>...> values(static_cast<P>(arguments)...);
-  return emu::run(grid, block, shared_bytes, [&] { std::apply(kernel, values); });
+  return emu::run(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+                  [&] { std::apply(kernel, values); });
+}
+
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = int(emu::state.device_shared);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  if (size_t(value) > emu::state.device_shared)
+    return emu::state.last_error = cudaErrorInvalidValue;
+  emu::state.allowed_shared[kernel] = size_t(value);
+  return cudaSuccess;
+}
+inline cudaError_t cudaGetLastError() {
+  const cudaError_t error = emu::state.last_error;
+  emu::state.last_error = cudaSuccess;
+  return error;
 }
 
 // The emulator has the tensor cores of sm_80.

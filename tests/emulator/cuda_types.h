@@ -36,6 +36,8 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorLaunchFailure = 719
 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 using cudaStream_t = struct CUstream_st*;
 
 struct __half {

@@ -58,6 +58,16 @@ EMULATED const char* emulator_error() { return emu::state.error.c_str(); }
 
 EMULATED long emulator_switches() { return emu::state.switches; }
 
+// A device whose kernels may ask for so much shared memory a block; nobody asked yet.
+EMULATED void emulator_device(int64_t shared_bytes) {
+  emu::state.device_shared = size_t(shared_bytes);
+  emu::state.allowed_shared.clear();
+  emu::state.most_shared = 0;
+}
+
+// The most that a launch took since then.
+EMULATED int64_t emulator_most_shared() { return int64_t(emu::state.most_shared); }
+
 EMULATED int emulated_pinv(const int64_t* sizes, int batch_init, int type_number, const void* a,
                            void* z, const int64_t* limit_numbers) {
   const PinvParams params{sizes[0], sizes[1], sizes[2]};

@@ -100,7 +100,11 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
     const LandmarkPlan other(params, limits, true);
     if (other.in_shared) plan = other;  // it needs no more of the workspace
   }
-  if (plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
+  if (!plan.in_shared) {  // the workspace is for devices that have no more shared memory
+    const LandmarkPlan here(params, on_this_device(limits));
+    if (here.in_shared) plan = here;
+  }
+  if (!plan.in_shared && plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
   if (workspace == nullptr && plan.workspace(batch_init) > 0) return Status::kNoScratch;
   LandmarkJob job = plan.job;
   const auto queue = static_cast<cudaStream_t>(stream);
@@ -114,6 +118,7 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
                                  : Kernels::template run<T, Way::kWorkspace>();
     if constexpr (sizeof(T) == 2)
       if (job.tensor) kernel = Kernels::template run<T, Way::kTensor>();
+    if (allow_shared(kernel, plan.shared_bytes) != cudaSuccess) return false;
     return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)),
                   dim3(unsigned(plan.warps * kWarp)), size_t(plan.shared_bytes), queue, job,
                   static_cast<const T*>(qkv), static_cast<T*>(out)) == cudaSuccess;

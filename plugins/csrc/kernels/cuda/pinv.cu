@@ -1,7 +1,8 @@
 // NystraPinv: the iterative pseudoinverse of each matrix of a batch.
 //
 // To m = 16 a warp does a matrix, several a block; above, a block does one. Five m x m matrices
-// lie in shared memory, or beyond 48 KiB of it (m > 44) in a workspace, through the caches.
+// lie in shared memory, or where the device has too little for them (48 KiB: m > 44) in a
+// workspace, through the caches.
 //
 // Floor of `matrices` matrices: 2 m^2 elements moved each; iterations * 8 m^3 FLOPs. At m = 16 and
 // 6 iterations 196,608 FLOPs for 2 KiB of float: arithmetic, in chains of dependent products, sets
@@ -127,6 +128,8 @@ cudaError_t enqueue(const Plan& plan, const Job& job, const T* a, T* z, cudaStre
   const auto kernel = plan.by_warps    ? pinv_warp_kernel<T>
                       : plan.in_shared ? pinv_block_kernel<T, true>
                                        : pinv_block_kernel<T, false>;
+  const cudaError_t error = allow_shared(kernel, plan.shared_bytes);
+  if (error != cudaSuccess) return error;
   return launch(kernel, grid, block, size_t(plan.shared_bytes), stream, job, a, z);
 }
 
@@ -146,7 +149,11 @@ Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a,
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
   if (workspace == nullptr && pinv_workspace(params, batch_init, limits) > 0)
     return Status::kNoScratch;
-  const Plan plan(params, limits);
+  Plan plan(params, limits);
+  if (!plan.in_shared) {  // the workspace is for devices that have no more shared memory
+    const Plan here(params, on_this_device(limits));
+    if (here.in_shared) plan = here;
+  }
   if (plan.by_warps && plan.blocks * limits.warps < params.matrices) return Status::kUnsupported;
   const auto queue = static_cast<cudaStream_t>(stream);
   auto* const bytes = static_cast<unsigned char*>(workspace);

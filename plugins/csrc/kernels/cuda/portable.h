@@ -5,10 +5,13 @@
 // its arrays from; the host counts its bytes with Counter.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
+
+#include "kernels_cuda.h"
 
 #ifdef NYSTRA_BLOCK_EMULATOR
 #include "block_emulator.h"
@@ -58,6 +61,38 @@ int architecture_of(void (*kernel)(P...)) {
   return 0;
 }
 #endif
+
+constexpr int64_t kSharedEverywhere = 48 * 1024;  // bytes a block has without asking
+
+// Bytes of shared memory that a block may have on the current device, if its kernel asks for them.
+inline int64_t device_shared_bytes() {
+  int device = 0, bytes = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+          cudaSuccess)
+    return bytes;
+  cudaGetLastError();
+  return kSharedEverywhere;
+}
+
+// The limits with the shared memory of the current device, where that is more.
+inline Limits on_this_device(const Limits& limits) {
+  Limits here = limits;
+  here.shared_bytes = std::max(limits.shared_bytes, device_shared_bytes());
+  return here;
+}
+
+// To be called before a launch with so many bytes. Asks for all that a block may have, so that two
+// threads that launch one kernel do not take from each other.
+template <class... P>
+cudaError_t allow_shared(void (*kernel)(P...), int64_t bytes) {
+  if (bytes <= kSharedEverywhere) return cudaSuccess;
+  const cudaError_t error =
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, int(device_shared_bytes()));
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kWarp = 32;

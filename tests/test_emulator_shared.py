@@ -1,0 +1,70 @@
+"""Kernels take more than 48 KiB of shared memory where the device has it, and only there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import emulator_columns
+import emulator_library
+from conformance_case import Case
+from conformance_cases import CASES
+from conformance_tolerance import compare
+
+SCRIPT = """
+import json, sys
+import emulator_columns, emulator_library
+from conformance_cases import CASES
+library = emulator_library.load(sys.argv[1])
+case, seen = CASES[int(sys.argv[2])], []
+for asked, device in json.loads(sys.argv[3]):
+    limits = (1024 * asked, *emulator_columns.LIMITS["default"][1:4], 1024 * device)
+    try:
+        out, = emulator_library.run(library, case, case.inputs("float32"), "float32", limits)
+        seen.append([library.emulator_most_shared(), out.tolist()])
+    except emulator_library.EmulatorError as error:
+        seen.append([0, str(error)])
+print(json.dumps(seen))
+"""
+
+OPERATORS = ("NystraPinv", "NystraWindowNystrom", "NystraWindowNystromformer")
+
+
+def _smallest(operator: str) -> Case:
+    """The smallest row of an operator that 48 KiB do not hold."""
+    rows = [
+        case
+        for case in CASES
+        if case.operator == operator
+        and not case.refused_by
+        and emulator_columns.wants_more_shared(case)
+    ]
+    return min(rows, key=lambda case: int(np.prod(case.shape)))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_shared_memory_follows_the_device(operator: str) -> None:
+    if reason := emulator_library.missing():
+        pytest.skip(reason)
+    case = _smallest(operator)
+    kib = [(48, 48), (48, 64), (48, 227), (228, 48)]  # asked for, of the device
+    command = [sys.executable, "-c", SCRIPT, str(emulator_library.build())]
+    done = subprocess.run(
+        [*command, str(CASES.index(case)), json.dumps(kib)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    least, other, large, refused = json.loads(done.stdout)
+    for taken, out in (least, other, large):
+        compare(case, "float32", "emulator", np.array(out, np.float32))
+        assert taken > 0
+    assert least[0] <= 48 * 1024 < large[0] <= 227 * 1024
+    assert other[0] <= 64 * 1024
+    assert refused == [0, f"{operator}: launch: "]
