@@ -66,10 +66,22 @@ class Case:
         first = rng.standard_normal(self.shape)
         if self.operator == "NystraPinv":
             first = np.exp(first)
-        factors = {"tiny": 1e-4, "large": 6.0, "huge": 60.0, "zero": 0.0, "negative_zero": -0.0}
+        factors = {
+            "tiny": 1e-4,
+            "large": 6.0,
+            "sharp": 10.0,
+            "huge": 60.0,
+            "zero": 0.0,
+            "negative_zero": -0.0,
+        }
         first = first * factors.get(self.values, 1.0)
         if self.values == "negative_zero":
             first = np.full(self.shape, -0.0)
+        if self.values == "equal_keys":
+            start, end = (
+                int(self.attributes["heads"] * self.attributes["head_dim"]) * i for i in (1, 2)
+            )
+            first[..., start:end] = first[0, 0, 0, start:end]
         if self.values == "nan":
             self._poison(first)
         arrays = [first]

@@ -70,6 +70,8 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     what may want more of it (`wants_more_shared`). Large searches run
     in one type, the largest not in the slow builds: small ones reach every branch.
     """
+    if case.operator not in emulator_library.OPERATORS:
+        return ()  # it has no CUDA kernel yet
     tensor = case.operator in TENSOR
     if limits == "simt":  # without tensor cores; float32 has none anyway
         return ("float16", "bfloat16") if tensor and build == "plain" else ()

@@ -35,12 +35,14 @@ WINDOW: dict[str, Any] = {
     "scale": 0.4,
 }
 LANDMARKS: dict[str, Any] = {**WINDOW, "landmark_rows": 2, "landmark_cols": 2, "iterations": 3}
+CLUSTERS = {"cluster_rows": 2, "cluster_cols": 2, "rounds": 1, "block": 2, "bias_block": 2}
 
 NODES: dict[str, dict[str, Any]] = {
     "NystraPinv": {"iterations": 3, "batch_init": 1},
     "NystraWindowSoftmax": {**WINDOW, "bias": 1},
     "NystraWindowNystrom": LANDMARKS,
     "NystraWindowNystromformer": LANDMARKS,
+    "NystraWindowCluster": {**WINDOW, **CLUSTERS, "bias": 1},
     "NystraPatchMatch": {"patch_size": 3, "iterations": 2, "neighbors": 2},
 }
 """A good node of each operator."""
@@ -50,6 +52,7 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "NystraWindowSoftmax": [(2, 16, 8, 26), (15 * 7, 2)],
     "NystraWindowNystrom": [(2, 16, 8, 26)],
     "NystraWindowNystromformer": [(2, 16, 8, 26)],
+    "NystraWindowCluster": [(2, 16, 8, 26), (15 * 7, 2)],
     "NystraPatchMatch": [(2, 3, 6, 5), (2, 3, 4, 7), (1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)],
 }
 """Good input shapes of those nodes."""

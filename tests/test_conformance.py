@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conformance_case import Case
-from conformance_cases import CASES, KINDS, expected
+from conformance_cases import BIASED, CASES, KINDS, expected
 from conformance_columns import COLUMNS, Column
 from conformance_fields import compare as compare_fields
 from conformance_fields import true_scores
@@ -149,6 +149,7 @@ BASE: dict[str, int | float] = {
     "mask": 1,
     "scale": 0.7,
 }
+CLUSTERS = {"cluster_rows": 2, "cluster_cols": 4, "rounds": 0, "block": 2, "bias_block": 4}
 LANDMARKS = {"landmark_rows": 2, "landmark_cols": 4, "iterations": 2, "batch_init": 0}
 FIELDS = [case for case in GOOD if isinstance(case, PatchMatchCase)]
 
@@ -230,6 +231,11 @@ CHANGES: dict[str, dict[str, int | float]] = {
     "scale": {"scale": 0.71},
     "landmark_rows": {"landmark_rows": 4},
     "landmark_cols": {"landmark_cols": 2},
+    "cluster_rows": {"cluster_rows": 4},
+    "cluster_cols": {"cluster_cols": 2},
+    "rounds": {"rounds": 1},
+    "block": {"block": 4},
+    "bias_block": {"bias_block": 2},
     "iterations": {"iterations": 3},
     "batch_init": {"batch_init": 1},
     "threshold": {"threshold": 0.9},
@@ -244,6 +250,7 @@ OPERATOR_BASE: dict[str, dict[str, int | float]] = {
     "NystraWindowSoftmax": {**BASE, "bias": 1},
     "NystraWindowNystrom": {**BASE, **LANDMARKS, **KERNEL},
     "NystraWindowNystromformer": {**BASE, **LANDMARKS},
+    "NystraWindowCluster": {**BASE, **CLUSTERS, "bias": 1},
     "NystraPatchMatch": SEARCH,
 }
 
@@ -253,7 +260,7 @@ def base_case(name: str, **changes: int | float) -> Case:
     if name == "NystraPatchMatch":
         return PatchMatchCase(name, attributes, (1, 2, 20, 21), values="integer", key=(20, 22))
     shape = (2, 3, 6, 6) if name == "NystraPinv" else (2, 16, 16, 26)
-    table = (225, 2) if name == "NystraWindowSoftmax" else None
+    table = (225, 2) if name in BIASED else None
     return Case(name, attributes, shape, table, values="large")
 
 
@@ -263,12 +270,12 @@ def base_case(name: str, **changes: int | float) -> Case:
         (name, changed)
         for name, base in OPERATOR_BASE.items()
         for changed in CHANGES
-        if changed in base and not (name == "NystraWindowSoftmax" and changed.startswith("window"))
+        if changed in base and not (name in BIASED and changed.startswith("window"))
     ],
 )
 def test_body_reads_every_attribute(name: str, changed: str) -> None:
     """Another value changes the body's result, and to what the reference says."""
-    if name == "NystraWindowSoftmax" and changed == "heads":
+    if name in BIASED and changed == "heads":
         pytest.skip("the bias table has one column a head")
     base, other = base_case(name), base_case(name, **CHANGES[changed])
     arrays = base.inputs("float32")

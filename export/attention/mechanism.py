@@ -54,6 +54,10 @@ class Mechanism:
         """Return why the mechanism is undefined at a site of this geometry, or ""."""
         return ""
 
+    def at(self, geometry: Geometry) -> Mechanism:
+        """Return the mechanism with what a site of this geometry needs; it fits there."""
+        return self
+
     def cannot_pay(self, tokens: int) -> str:
         """Return why exact attention to so many tokens costs less, or ""."""
         return ""

@@ -12,6 +12,7 @@ MECHANISMS: dict[str, str] = {
     "full": "Full",
     "nystra": "Nystra",
     "nystromformer": "Nystromformer",
+    "cluster": "Cluster",
     "psal": "Psal",
     "as_trained": "AsTrained",
 }

@@ -84,7 +84,7 @@ def _resolved(planned: Mechanism, site: AnySite) -> Mechanism:
         return as_trained(site)
     reason = unserved(planned, site)
     if not reason:
-        return planned
+        return planned.at(getattr(site, "geometry", None))
     own = as_trained(site)
     return Full.instead_of(planned, reason) if isinstance(own, Full) else AsTrained(reason=reason)
 

@@ -2,10 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 _TINY = 1e-30  # the least count that a cluster is divided by
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A grid of tokens cut into blocks; those that are smaller than the largest are filled up.
+
+    Attributes:
+        sides: Rows and columns of the largest block.
+        tokens: The grid's token at each place of each block, row by row, (blocks, places).
+        real: Whether it is one, and no filling, (blocks, places).
+        back: Where each token of the grid is among all places, (N,).
+    """
+
+    sides: tuple[int, int]
+    tokens: Tensor
+    real: Tensor
+    back: Tensor
+
+    @classmethod
+    def of(cls, bounds: Sequence[Sequence[int]], device: torch.device) -> Blocks:
+        """Return the blocks between bounds: for rows and for columns from 0 to the grid's size."""
+        (y, real_y), (x, real_x) = (_cut(list(axis), device) for axis in bounds)
+        size = bounds[1][-1]
+        tokens = y[:, None, :, None] * size + x[None, :, None, :]
+        real = real_y[:, None, :, None] & real_x[None, :, None, :]
+        shape = len(y) * len(x), y.shape[1] * x.shape[1]
+        tokens, real = tokens.reshape(shape), real.reshape(shape)
+        back = torch.empty(bounds[0][-1] * size, dtype=torch.int64, device=device)
+        back[tokens[real]] = real.flatten().nonzero()[:, 0]
+        return cls((y.shape[1], x.shape[1]), tokens, real, back)
+
+    def cut(self, tokens: Tensor) -> Tensor:
+        """Return (..., blocks, places, c) of tokens (..., N, c)."""
+        taken = tokens.index_select(-2, self.tokens.flatten())
+        out: Tensor = taken.unflatten(-2, self.tokens.shape)
+        return out
+
+    def whole(self, blocks: Tensor) -> Tensor:
+        """Return (..., N, c) of (..., blocks, places, c)."""
+        return blocks.flatten(-3, -2).index_select(-2, self.back)
+
+
+def _cut(bounds: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the places (blocks, length) between bounds, and which are real and no filling."""
+    starts, ends = torch.tensor(bounds[:-1], device=device), torch.tensor(bounds[1:], device=device)
+    longest = max(1, *(b - a for a, b in pairwise(bounds)))
+    places = starts[:, None] + torch.arange(longest, device=device)
+    return places.clamp(max=bounds[-1] - 1), places < ends[:, None]
 
 
 def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]:

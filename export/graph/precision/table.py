@@ -14,7 +14,14 @@ from onnx import TensorProto
 WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 """Low where the input of that number is a weight; between two maps (attention) they are float32."""
 
-WINDOWS = frozenset({"NystraWindowSoftmax", "NystraWindowNystrom", "NystraWindowNystromformer"})
+WINDOWS = frozenset(
+    {
+        "NystraWindowSoftmax",
+        "NystraWindowNystrom",
+        "NystraWindowNystromformer",
+        "NystraWindowCluster",
+    }
+)
 """Low at their borders; kernels and bodies compute in float32 inside.
 
 ``NystraPinv`` and ``NystraPatchMatch`` are left out: the entries of a pseudoinverse and the scores

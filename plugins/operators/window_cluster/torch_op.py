@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ...errors import NystraError
-from ..cluster_torch import attend, key_clusters
+from ..cluster_torch import Blocks, attend, key_clusters
 from ..operator_torch import register
 from ..schema import Attributes
 from ..window_geometry import WindowGeometry
 from ..windows_torch import check_map, empty_map, merge, partition, regions_at
 from .schema import SCHEMA, cluster_seeds
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """A window cut into blocks; the last of a side may be smaller, and is then filled up.
-
-    Attributes:
-        sides: Rows and columns of a block.
-        tokens: The window's token at each place of each block, (blocks, places).
-        real: Whether it is one, and no filling, (blocks, places).
-        back: Where each token of the window is among all places, (N,).
-    """
-
-    sides: tuple[int, int]
-    tokens: Tensor
-    real: Tensor
-    back: Tensor
-
-    @classmethod
-    def of(cls, window: tuple[int, ...], block: int, device: torch.device) -> _Blocks:
-        sides = min(block, window[0]), min(block, window[1])
-        counts = [-(-size // side) for size, side in zip(window, sides, strict=True)]
-        rows, cols = (
-            torch.arange(count * side, device=device).reshape(count, side)
-            for count, side in zip(counts, sides, strict=True)
-        )
-        y, x = rows[:, None, :, None], cols[None, :, None, :]
-        tokens = y.clamp(max=window[0] - 1) * window[1] + x.clamp(max=window[1] - 1)
-        real = (y < window[0]) & (x < window[1])
-        places = counts[0] * counts[1], sides[0] * sides[1]
-        tokens, real = tokens.reshape(places), real.reshape(places)
-        back = torch.empty(window[0] * window[1], dtype=torch.int64, device=device)
-        back[tokens[real]] = real.flatten().nonzero()[:, 0]
-        return cls(sides, tokens, real, back)
-
-    def cut(self, tokens: Tensor) -> Tensor:
-        """Return (..., blocks, places, c) of tokens (..., N, c)."""
-        return tokens[..., self.tokens, :]
-
-    def whole(self, blocks: Tensor) -> Tensor:
-        """Return (..., N, c) of (..., blocks, places, c)."""
-        return blocks.flatten(-3, -2)[..., self.back, :]
 
 
 def _overlaps(size: int, side: int, like: Tensor) -> Tensor:
@@ -121,7 +77,7 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
     k = k - k.mean(-2, keepdim=True)
     members, centres = key_clusters(k, _seeds(checked, qkv), int(checked["rounds"]))
 
-    blocks = _Blocks.of(window, side, qkv.device)
+    blocks = Blocks.of([[*range(0, size, side), size] for size in window], qkv.device)
     own_q, own_k, own_v = blocks.cut(q * geometry.scale), blocks.cut(k), blocks.cut(v)
     own_members = blocks.cut(members) * blocks.real.unsqueeze(-1)
     ones = torch.ones_like(own_v[..., :1])

@@ -128,6 +128,19 @@ inline Vec exp2(Vec t) {
 #endif
 }
 
+// log2(x) of normal numbers, within 2 ulp: by the series of atanh((m - 1) / (m + 1)) of the
+// mantissa m between sqrt(1/2) and sqrt(2).
+inline Vec log2(Vec x) {
+  const IntVec bits = (IntVec)x, exponent = (bits - 0x3f3504f3) >> 23;
+  const Vec m = (Vec)(bits - (exponent << 23));
+  const Vec s = (m - 1.0f) / (m + 1.0f), square = s * s;
+  Vec p = fma(splat(1.0f / 9), square, splat(1.0f / 7));
+  p = fma(p, square, splat(1.0f / 5));
+  p = fma(p, square, splat(1.0f / 3));
+  p = fma(p, square, splat(1.0f));
+  return fma(2 * kLog2E * s, p, __builtin_convertvector(exponent, Vec));
+}
+
 // Transposes the block of kLanes x kLanes in place.
 #if defined(__AVX512F__)
 inline void transpose(Vec (&v)[kLanes]) {

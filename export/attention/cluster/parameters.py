@@ -1,0 +1,118 @@
+"""The parameters of ``cluster``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....models.geometry import WindowGeometry
+from ....plugins.operators.window_cluster.schema import (
+    MAX_BIAS_BLOCKS,
+    MAX_CLUSTERS,
+    SCHEMA,
+    blocks_fit,
+)
+from ..mechanism import Geometry, Windowed
+from ..parameter import Grid, Number, parameter
+
+_LARGEST = 1024  # side of a window, and of a block of the bias
+
+
+@dataclass(frozen=True)
+class Cluster(Windowed):
+    """Clustered keys, and the tokens of one's own block exactly, with their position bias."""
+
+    name = "cluster"
+    summary = "clustered keys and an exact own block: linear, no retraining, keeps the bias"
+    advice = "more --clusters, a larger --block"
+
+    clusters: tuple[int, int] = parameter(
+        Grid((4, 4), "seeds of the clusters of keys in a window", "clusters", MAX_CLUSTERS)
+    )
+    block: int = parameter(Number.of(SCHEMA, "block"))
+    rounds: int = parameter(Number.of(SCHEMA, "rounds"))
+    bias_block: int = parameter(
+        Number(
+            0,
+            "side of the blocks that the bias is averaged over outside of one's own, 0: chosen",
+            0,
+            _LARGEST,
+        )
+    )
+
+    def fits(self, geometry: Geometry) -> str:
+        """Return why no block fits: a region border cuts it, or bias blocks are too many."""
+        reason = super().fits(geometry)
+        if reason or not isinstance(geometry, WindowGeometry):
+            return reason
+        if not self._blocks(geometry):
+            sizes = " x ".join(map(str, geometry.window))
+            shifts = " x ".join(map(str, geometry.shift))
+            return (
+                f"a region border cuts every block of 2 to {self.block} (window {sizes}, shift "
+                f"{shifts}); mask 'none' ignores the regions"
+            )
+        if self.bias_block and not self._usable(self.bias_block, geometry):
+            return f"bias_block {self.bias_block} is no multiple of block, is cut, or too small"
+        return ""
+
+    def at(self, geometry: Geometry) -> Cluster:
+        """Return the mechanism with the largest block of at most ``block`` that no border cuts."""
+        if not isinstance(geometry, WindowGeometry):
+            return self
+        return replace(self, block=self._blocks(geometry)[0])
+
+    def cannot_pay(self, tokens: int) -> str:
+        """Return the counts where a query sees half as many keys as there are, or more."""
+        clusters, own = math.prod(self.clusters), self.block**2
+        few = tokens <= 2 * (clusters + own)
+        return f"{tokens} tokens, {clusters} clusters and blocks of {own}" if few else ""
+
+    def attributes(self, geometry: WindowGeometry, bias: bool) -> dict[str, Any]:
+        """Return the attributes of the window operator.
+
+        Args:
+            geometry: Of a site where the mechanism fits.
+            bias: The site has a position bias.
+        """
+        fitting = self.at(geometry)
+        return geometry.attributes() | {
+            "mask": self.masked(geometry),
+            "bias": int(bias),
+            "cluster_rows": self.clusters[0],
+            "cluster_cols": self.clusters[1],
+            "rounds": self.rounds,
+            "block": fitting.block,
+            "bias_block": self.bias_block or fitting._bias_block(geometry, bias),
+        }
+
+    def _blocks(self, geometry: WindowGeometry) -> list[int]:
+        """Return the blocks of at most ``block`` that fit, the largest first."""
+        return [
+            block
+            for block in range(self.block, 1, -1)
+            if replace(self, block=block)._bias_blocks(geometry)
+        ]
+
+    def _bias_blocks(self, geometry: WindowGeometry) -> list[int]:
+        """Return the blocks of the coarse bias that fit, the smallest first."""
+        largest = min(max(geometry.window) + self.block - 1, _LARGEST)
+        sides = range(self.block, largest + 1, self.block)
+        return [side for side in sides if self._usable(side, geometry)]
+
+    def _usable(self, side: int, geometry: WindowGeometry) -> bool:
+        """Tell whether the bias may be averaged over blocks of that side."""
+        axes = list(zip(geometry.window, geometry.shift, strict=True))
+        whole = not self.masked(geometry) or all(blocks_fit(*axis, side) for axis in axes)
+        count = math.prod(-(-size // side) for size in geometry.window)
+        return side % self.block == 0 and whole and count <= MAX_BIAS_BLOCKS
+
+    def _bias_block(self, geometry: WindowGeometry, bias: bool) -> int:
+        """Return the side that costs no more than the clusters: the window's root, or more.
+
+        Without a bias the mean is 1 everywhere, and the largest side costs least.
+        """
+        sides = self._bias_blocks(geometry)
+        enough = [side for side in sides if side**2 >= max(geometry.window)]
+        return enough[0] if bias and enough else sides[-1]

@@ -1,0 +1,46 @@
+"""Mechanism ``cluster``: clustered keys, and the tokens of one's own block exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ....models.geometry import TokenGeometry, WindowGeometry
+from ....plugins.operators.window_cluster import torch_op
+from ..computing import Form
+from .parameters import Cluster
+from .tokens import attend_tokens
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Clustered keys at a window site; called as ``models.sites.WindowSite`` says."""
+
+    parameters: Cluster
+    form: Form
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        """Return the attention of qkv."""
+        compute = (
+            torch.ops.nystra.window_cluster if self.form == "operator" else torch_op.window_cluster
+        )
+        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        attributes = self.parameters.attributes(geometry, bias_table is not None)
+        out: Tensor = compute(qkv, table, **attributes)
+        return out
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Clustered keys at a token site, from standard operators."""
+
+    parameters: Cluster
+    form: Form
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        return attend_tokens(q, k, v, bias, geometry, self.parameters)

@@ -1,0 +1,122 @@
+"""Clustered keys between lists of tokens, whatever their grids and their number."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ....models.geometry import TokenGeometry
+from ....plugins.operators.attention import softmax_attention
+from ....plugins.operators.cluster_torch import Blocks, attend, key_clusters
+from ....plugins.operators.window_cluster.schema import cluster_seeds
+from .parameters import Cluster
+
+
+def attend_tokens(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    geometry: TokenGeometry,
+    parameters: Cluster,
+) -> Tensor:
+    """Return the attention of tokens; shapes as ``models.sites.TokenSite`` says.
+
+    Tokens before those of the grid (a class token) see everything exactly, and are seen exactly.
+    Frames of a grid lie below each other. A block of queries has the block of keys in the same
+    part of their grid for its own.
+
+    A bias is read pair by pair: outside of the own block its exp is averaged over blocks.
+    """
+    query_grid, key_grid = _flat(geometry.query_grid), _flat(geometry.key_grid)
+    before, key_before = _before(q.shape[2], query_grid), _before(k.shape[2], key_grid)
+    if before is None or key_before is None:
+        query_grid, key_grid = (1, q.shape[2]), (1, k.shape[2])
+        before = key_before = 0
+    first = []
+    if before:
+        own_bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :before]
+        first = [softmax_attention(q[:, :, :before], k, v, geometry.scale, own_bias)]
+
+    k = k - k[:, :, key_before:].mean(-2, keepdim=True)
+    grid_k, grid_v = k[:, :, key_before:], v[:, :, key_before:]
+    seeds = [
+        row * key_grid[1] + column
+        for row in cluster_seeds(key_grid[0], parameters.clusters[0])
+        for column in cluster_seeds(key_grid[1], parameters.clusters[1])
+    ]
+    members, centres = key_clusters(grid_k, torch.tensor(seeds, device=k.device), parameters.rounds)
+    bounds = [[*range(0, size, parameters.block), size] for size in query_grid]
+    queries = Blocks.of(bounds, q.device)
+    keys = Blocks.of(
+        [
+            [bound * there // here for bound in axis]
+            for axis, here, there in zip(bounds, query_grid, key_grid, strict=True)
+        ],
+        q.device,
+    )
+    own_q, own_k = queries.cut(q[:, :, before:] * geometry.scale), keys.cut(grid_k)
+    own_v = keys.cut(grid_v)
+    counted = torch.cat([own_v, torch.ones_like(own_v[..., :1])], -1)
+    sums = (keys.cut(members) * keys.real.unsqueeze(-1)).mT @ counted
+    near = own_q @ own_k.mT
+    exact_k, exact_v = k[:, :, :key_before].unsqueeze(2), v[:, :, :key_before].unsqueeze(2)
+    exact = own_q @ exact_k.mT
+    if bias is None:
+        seen = sums.sum(2, keepdim=True) - sums
+    else:
+        pairs = bias.expand(*bias.shape[:2], q.shape[2], k.shape[2])[:, :, before:]
+        pairs = pairs - pairs.amax((2, 3), keepdim=True)
+        seen = _seen(pairs[..., key_before:], sums, queries, keys)
+        near = near + _own(pairs[..., key_before:], queries, keys)
+        exact = exact + queries.cut(pairs[..., :key_before])
+    near = near.masked_fill(~keys.real.unsqueeze(-2), -torch.inf)
+    near = torch.cat([exact, near], -1)
+    values = torch.cat([exact_v.expand(-1, -1, own_v.shape[2], -1, -1), own_v], -2)
+    out = attend(own_q, centres.unsqueeze(2), seen[..., -1], seen[..., :-1], near, values)
+    return torch.cat([*first, queries.whole(out)], 2)
+
+
+def _flat(grid: tuple[int, ...]) -> tuple[int, int]:
+    return math.prod(grid[:-1]), grid[-1]
+
+
+def _before(count: int, grid: tuple[int, int]) -> int | None:
+    """Return how many tokens come before those of the grid; None where they do not fill it."""
+    more = count - math.prod(grid)
+    return None if more < 0 else more
+
+
+def _own(bias: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
+    """Return the bias (B, h, blocks, places, places of keys) of each block with its own."""
+    rows = queries.cut(bias)  # (B, h, blocks, places, Nk)
+    used = keys.tokens.unsqueeze(1).expand(-1, rows.shape[3], -1)
+    return rows.gather(-1, used.expand(*rows.shape[:2], *used.shape))
+
+
+def _seen(bias: Tensor, sums: Tensor, queries: Blocks, keys: Blocks) -> Tensor:
+    """Return what each block of queries sees of every cluster in other blocks.
+
+    Args:
+        bias: Of each pair, at most 0, (B, h, N, Nk).
+        sums: Values of a cluster's members in each block, and their number,
+            (B, h, blocks, m, e + 1).
+        queries: Their blocks.
+        keys: Theirs, as many.
+    """
+    rows, columns = _averaging(queries, bias), _averaging(keys, bias)
+    mean = rows @ bias.exp() @ columns.mT
+    apart = mean * (1 - torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device))
+    seen: Tensor = (apart @ sums.flatten(-2)).unflatten(-1, sums.shape[-2:])
+    return seen
+
+
+def _averaging(blocks: Blocks, like: Tensor) -> Tensor:
+    """Return the matrix (blocks, N) that averages over the tokens of each block."""
+    inside = blocks.real.to(like.dtype)
+    matrix = like.new_zeros(len(inside), len(blocks.back))
+    matrix = matrix.scatter_add(1, blocks.tokens, inside)
+    out: Tensor = matrix / inside.sum(1, keepdim=True).clamp(min=1)
+    return out
