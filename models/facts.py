@@ -66,8 +66,10 @@ class Facts:
 
     @property
     def cell(self) -> int:
-        """Side that test sizes are made of: one multiple where windows tell it, else four."""
-        return 4 * max(self.size_multiple, 2) if self.window is None else self.size_multiple
+        """Side that test sizes are made of: a window where there are some, else four multiples."""
+        if self.window is None:
+            return 4 * max(self.size_multiple, 2)
+        return max(self.size_multiple, *self.window)
 
     def test_size(self, cells: int = 4) -> dict[str, int]:
         """Return a size of so many cells a side, or the only one the network takes."""

@@ -72,6 +72,17 @@ ARCHITECTURES = (
         ".uformer.checkpoint",
     ),
     Row(
+        "rvrt",
+        (
+            "spynet.mean",
+            "backbone.backward_1.main.1.weight",
+            "deform_align.backward_1.proj_q.1.weight",
+            "reconstruction.main.1.weight",
+            "upsampler.0.weight",
+        ),
+        ".rvrt.checkpoint",
+    ),
+    Row(
         "csnln",
         (
             "SEM.multi_source_projection.up_attention.conv_match_1.0.weight",

@@ -66,8 +66,8 @@ def retarget(
     hyper = told | dict(asked) | off | {"mask": asked.get("mask", False)}
     endings = (*_BUFFERS, *(part.key for part in parts))
     kept = {key: value for key, value in state.items() if not key.endswith(endings)}
-    (rows, columns), (old_rows, old_columns) = _sides(window), _sides(trained)
-    change = f"window {rows}x{columns} instead of the trained {old_rows}x{old_columns}"
+    here, there = ("x".join(map(str, _sides(sides))) for sides in (window, trained))
+    change = f"window {here} instead of the trained {there}"
     dropped = [words for part in parts if (words := part.dropped_from(state))]
     if not dropped:
         return hyper, kept, change
@@ -75,5 +75,5 @@ def retarget(
     return hyper, kept, f"{change}: {listed}"
 
 
-def _sides(window: Any) -> tuple[int, int]:
-    return (window, window) if isinstance(window, int) else (int(window[0]), int(window[1]))
+def _sides(window: Any) -> tuple[int, ...]:
+    return (window, window) if isinstance(window, int) else tuple(map(int, window))

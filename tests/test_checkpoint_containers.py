@@ -82,8 +82,6 @@ def test_several_networks_are_ambiguous(tmp_path: Path, content: Any) -> None:
     [
         ("hat_HAT_x2", "HAT"),
         ("hat_HAT-S_x4", "HAT"),
-        ("rvrt_001_videosr_bi_REDS_30frames", "RVRT"),
-        ("rvrt_006_denoise_DAVIS", "RVRT"),
     ],
 )
 def test_official_networks_of_elsewhere_are_named(file: str, name: str) -> None:

@@ -63,9 +63,9 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, each behind a LayerNorm and a skip: (B, H, W, dim) to the same."""
+    """Attention and MLP, each behind a LayerNorm and a skip: (B, *sides, dim) to the same."""
 
-    def __init__(self, dim: int, hidden: int, attention: WindowAttention) -> None:
+    def __init__(self, dim: int, hidden: int, attention: nn.Module) -> None:
         """Build the block around its attention."""
         super().__init__()
         self.norm1 = nn.LayerNorm(dim)

@@ -1,0 +1,1 @@
+"""RVRT: super-resolution, deblurring and denoising of video."""

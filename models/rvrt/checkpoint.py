@@ -1,0 +1,67 @@
+"""Loading RVRT, at the window it was trained with or another, for a number of frames."""
+
+from __future__ import annotations
+
+from ...plugins.errors import NystraError
+from ...plugins.ports.port import FRAMES_AXES, Port
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..building import construct, require
+from ..facts import Facts
+from ..hyper_types import check_types
+from ..retarget import POSITION_BIAS, retarget
+from .hyper import rvrt_hyper
+from .network import RVRT
+from .propagation import CLIP
+
+FRAMES = 6
+"""Of a film that a file takes, where nothing else is asked for."""
+
+_REBUILT = (".relative_position_index",)  # buffers that published files hold
+_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
+
+
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    stored, asked = dict(request.stored), dict(request.asked)
+    frames = _frames(asked.pop("frames", stored.pop("frames", FRAMES)), request.source)
+    trained = rvrt_hyper(state) | stored
+    check_types(RVRT, trained | asked, request.source)
+    trained, asked = _with_frames(trained), _with_frames(asked)
+    hyper, kept, warning = retarget(trained, asked, state, (POSITION_BIAS,))
+    require(hyper, request.source, _FLAGS)
+    network = construct(RVRT, hyper, kept, request.source, _REBUILT)
+    facts = rvrt_facts(network, hyper["in_chans"], frames, request.license)
+    hyper = hyper | {"frames": frames}
+    return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
+
+
+def _with_frames(hyper: Hyper) -> Hyper:
+    """Return hyper-parameters whose window, where it is one side, has all three."""
+    side = hyper.get("window_size")
+    return hyper | {"window_size": [CLIP, side, side]} if isinstance(side, int) else hyper
+
+
+def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> Facts:
+    """Return what a built network promises for films of so many frames."""
+    given, restored = ({"frames": frames, "channels": count} for count in (channels, 3))
+    return Facts(
+        architecture="rvrt",
+        task="video",
+        inputs=(Port("input", "frames", FRAMES_AXES, given, multiple=network.multiple),),
+        outputs=(Port("output", "frames", FRAMES_AXES, restored, multiple=network.upscale),),
+        tiling="supported",
+        license=license_name,
+        window=network.window,
+    )
+
+
+def _frames(count: object, source: str) -> int:
+    if isinstance(count, int) and not isinstance(count, bool) and count in range(CLIP, 1025, CLIP):
+        return count
+    raise NystraError(
+        f"{source}: frames is {count!r:.80}; RVRT takes clips of {CLIP} frames: give an even "
+        "number of at most 1024, such as --frames 6"
+    )
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy())
