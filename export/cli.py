@@ -89,8 +89,8 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
             f"error: this command needs {error.name}, which is not installed: pip install '{extra}'"
         )
         return 3
-    except KeyboardInterrupt:
-        complain("interrupted")
+    except KeyboardInterrupt as stop:
+        complain(f"interrupted. {stop}" if str(stop) else "interrupted")
         return 130
     except BrokenPipeError:
         _drop_output()

@@ -40,10 +40,16 @@ class Task:
     load: Callable[[], Runner]
 
 
-def _pictures() -> Runner:
-    from .restoring.job import run_pictures
+def _restoration() -> Runner:
+    from .video.either import run_restoration
 
-    return run_pictures
+    return run_restoration
+
+
+def _video() -> Runner:
+    from .video.job import run_video
+
+    return run_video
 
 
 TASKS = [
@@ -52,8 +58,9 @@ TASKS = [
         takes=("image",),
         may_take=("mask", "reference"),
         gives="picture",
-        load=_pictures,
+        load=_restoration,
     ),
+    Task(names=("video",), takes=("frames",), may_take=(), gives="frames", load=_video),
 ]
 
 

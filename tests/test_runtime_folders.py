@@ -189,7 +189,8 @@ def test_a_line_a_picture_and_a_line_every_so_many(
         write_picture(tmp_path / "in" / f"{index:02}.png", picture(2, 2))
     given = command(model, "-i", tmp_path / "in", "-o", tmp_path / "out")
     assert main(given) == 0
-    assert capsys.readouterr().err.splitlines() == ["10 of 25 pictures", "20 of 25 pictures"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["10 of 25 pictures, 0 s left", "20 of 25 pictures, 0 s left"]
     assert main([*given, "--overwrite", "-v"]) == 0
     printed = capsys.readouterr()
     assert printed.err.count(" -> ") == 25

@@ -116,7 +116,8 @@ def test_a_new_task_is_a_new_row(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nystra.task": "video"}, "the task 'video', which nystra run does not know"),
+        ({"nystra.task": "cooking"}, "the task 'cooking', which nystra run does not know"),
+        ({"nystra.task": "video"}, "does not take one frames and give one frames"),
         ({"nystra.io": '[{"name": "input", "role": "frames"}]'}, r"it takes input \(frames: "),
         ({"nystra.io": '[{"name": "output", "role": "logits"}]'}, r"gives output \(logits: "),
     ],

@@ -1,4 +1,4 @@
-"""``nystra run``: restore pictures with a model file."""
+"""``nystra run``: restore pictures and videos with a model file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from ...plugins.errors import NystraError
 from .common import add_output_arguments, add_session_arguments, print_json, print_table, warn
 from .saying import say
+from .video_flags import add_video_arguments, video_options
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
 
-SUMMARY = "Restore a picture or a folder of pictures with a model file."
+SUMMARY = "Restore a picture, a folder of pictures or a video with a model file."
 
 _LONG = 30.0
 """Seconds after which a run that nobody watches says where it is."""
@@ -33,9 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("model", type=Path, help=".onnx file")
     parser.add_argument(
-        "-i", "--input", type=Path, required=True, help="picture, folder, or - for stdin"
+        "-i", "--input", type=Path, required=True, help="picture, video, folder, or - for stdin"
     )
-    parser.add_argument("-o", "--output", required=True, help="picture, folder, or - for stdout")
+    parser.add_argument(
+        "-o", "--output", required=True, help="picture, video, folder, or - for stdout"
+    )
     parser.add_argument(
         "-t",
         "--tile",
@@ -86,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of JPEG (default: 95) and of WebP (default: lossless), 1 to 100",
     )
+    add_video_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
@@ -120,13 +124,14 @@ def run(args: argparse.Namespace) -> int:
         mask=args.mask,
         reference=args.reference,
         report=_reporter(quiet=args.quiet, verbose=args.verbose),
+        video=video_options(args),
     )
     if args.json:
         print_json({"library_reason": session.library_reason, "pictures": results})
     elif not args.quiet and args.output != "-":
         if not args.verbose:
             _print_pictures(results)
-        if args.input.is_dir():
+        if args.input.is_dir() and not any("frames" in result for result in results):
             say(_summary(results, time.perf_counter() - begin))
     for result in results:
         for text in result["warnings"]:
@@ -171,7 +176,7 @@ def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, i
     if quiet or (wants_bar() and not verbose):
         return None
     counts: Counter[str] = Counter()
-    last = time.perf_counter()
+    begin = last = time.perf_counter()
 
     def report(result: dict[str, Any], done: int, total: int) -> None:
         nonlocal last
@@ -182,10 +187,19 @@ def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, i
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
-            say(f"{done} of {total} pictures{failed}", file=sys.stderr, flush=True)
+            things = "frames" if "frames" in result else "pictures"
+            left = _duration((now - begin) / done * (total - done))
+            say(f"{done} of {total} {things}{failed}, {left} left", file=sys.stderr, flush=True)
             last = now
 
     return report
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in words, to two figures or so: ``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _line(result: dict[str, Any]) -> str:
@@ -199,12 +213,15 @@ def _line(result: dict[str, Any]) -> str:
 
 
 def _print_pictures(results: list[dict[str, Any]]) -> None:
-    rows = [("input", "output", "size", "seconds", "tiles")]
+    video = any("frames" in result for result in results)
+    rows = [("input", "output", "size", "seconds", "frames" if video else "tiles")]
     for result in results:
         if result["status"] == "done":
             width, height = result["output_size"]
-            seconds, tiles = f"{result['seconds']:.2f}", str(result["tiles"])
-            rows.append((result["input"], result["output"], f"{width}x{height}", seconds, tiles))
+            seconds, count = f"{result['seconds']:.2f}", str(result["tiles"])
+            if video:
+                count = f"{result['frames']}, {result['kept']} kept"
+            rows.append((result["input"], result["output"], f"{width}x{height}", seconds, count))
     if len(rows) > 1:
         print_table(rows)
 

@@ -6,12 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
-from ..checking.sanity import find_problems
 from ..files.writing import make_folder
 from ..pictures.images import (
     decode_picture,
@@ -20,10 +19,11 @@ from ..pictures.images import (
     read_picture,
     write_picture,
 )
-from ..pictures.picture import Picture, resize_plane
+from ..pictures.picture import Picture
 from ..progress import progress_bar
 from ..session import Session
 from .companions import Companions
+from .restored import restored
 from .restorer import Restorer
 from .session_restorer import restorer_for
 from .worklist import STREAM, Naming, check_pair, list_work
@@ -166,21 +166,17 @@ class _Job:
         before = _read(here) if picture is None else picture
         others, doubts = self.companions.read(here, before.size)
         model_begin = time.perf_counter()
-        pixels, tiles = self.restorer(before.pixels, progress=move, **self.tiling, **others)
+        after, tiles, findings = restored(
+            self.restorer, before, str(here), progress=move, **self.tiling, **others
+        )
         model_seconds = time.perf_counter() - model_begin
-        findings = find_problems(pixels, "the model's output", before.pixels)
-        if any(finding.kind != "flat" for finding in findings):
-            raise NystraError("; ".join(finding.message for finding in findings) + f" for {here}")
-        size = (pixels.shape[0], pixels.shape[1])
-        alpha = None if before.alpha is None else resize_plane(before.alpha, size)
-        icc = before.icc if before.grey == (pixels.shape[2] == 1) else None
-        self._write(there, replace(before, pixels=pixels, alpha=alpha, icc=icc))
+        self._write(there, after)
         return _result(
             here,
             output=str(there),
-            warnings=doubts + [finding.message for finding in findings],
+            warnings=doubts + findings,
             input_size=before.size[::-1],
-            output_size=size[::-1],
+            output_size=after.size[::-1],
             seconds=time.perf_counter() - begin,
             model_seconds=model_seconds,
             tiles=tiles,

@@ -29,7 +29,7 @@ def restorer_for(session: Session) -> Restorer:
         NystraError: The model does not take one image, with a mask or a reference where
             ``nystra.io`` names one, and give one picture.
     """
-    meter = _meter(session)
+    meter = memory_meter(session)
     facts = session.facts
     image, picture = facts.image, facts.picture
     mask, reference = facts.input("mask"), facts.input("reference")
@@ -74,7 +74,7 @@ def restorer_for(session: Session) -> Restorer:
     )
 
 
-def _meter(session: Session) -> MemoryMeter | None:
+def memory_meter(session: Session) -> MemoryMeter | None:
     """Return what measures a model in the memory of this process; None on other devices."""
     if session.backend != "ort-cpu":
         return None

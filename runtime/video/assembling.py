@@ -1,0 +1,110 @@
+"""Packets and sound into one file."""
+
+from __future__ import annotations
+
+import heapq
+import io
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .encoding import Encoding, Packet
+from .file_source import open_video
+from .library import av_errors, load_av
+
+_FORMATS = {".mkv": "matroska", ".mov": "mov"}
+
+
+def assemble(
+    place: Path,
+    encoding: Encoding,
+    packets: Callable[[bytes], Iterator[Packet]],
+    sound: Path | None,
+) -> None:
+    """Write a video; packets and sound go into it as they are.
+
+    Args:
+        place: The file; its suffix says which container.
+        encoding: Of the packets.
+        packets: Given what begins an encoder's output, the packets in the order of decoding.
+        sound: A video whose sound is copied, or None.
+
+    Raises:
+        NystraError: The container does not take the packets or the sound.
+        OSError: The file cannot be written, or the disk is full.
+    """
+    with place.open("wb") as file:
+        _write(file, place, encoding, packets, sound)
+
+
+def check_container(target: Path, encoding: Encoding, sound: Path | None) -> None:
+    """Begin a file in memory, to find out whether it takes the codec and the sound.
+
+    Raises:
+        NystraError: It does not.
+    """
+    _write(io.BytesIO(), target, encoding, lambda _: iter(()), sound)
+
+
+def _write(
+    file: BinaryIO,
+    target: Path,
+    encoding: Encoding,
+    packets: Callable[[bytes], Iterator[Packet]],
+    sound: Path | None,
+) -> None:
+    if sound is None:
+        _mux(file, target, encoding, packets, [], iter(()))
+        return
+    with open_video(sound) as (container, _):
+        streams = list(container.streams.audio)
+        _mux(file, target, encoding, packets, streams, _sound(container, streams))
+
+
+def _mux(
+    file: BinaryIO,
+    target: Path,
+    encoding: Encoding,
+    packets: Callable[[bytes], Iterator[Packet]],
+    streams: list[Any],
+    sound: Iterator[tuple[Fraction, Any]],
+) -> None:
+    av = load_av()
+    kind = _FORMATS.get(target.suffix.lower(), "mp4")
+    # The edit list counts in this unit: milliseconds by default, which would move the first frame.
+    options = {} if kind == "matroska" else {"movie_timescale": str(encoding.time_base.denominator)}
+    kinds = ", ".join(sorted({stream.codec_context.name for stream in streams})) or "none"
+    what = f"{target.name} cannot be written with {encoding.codec} and its sound ({kinds})"
+    with av_errors(what, "Choose .mkv, which takes all sound"):
+        container = av.open(file, "w", format=kind, options=options)
+        with container:
+            stream = encoding.add_to(container)
+            copies = {one.index: container.add_stream_from_template(one) for one in streams}
+            container.start_encoding()
+            video = _video(packets(bytes(stream.codec_context.extradata or b"")), encoding)
+            for _, packet in heapq.merge(video, sound, key=lambda timed: timed[0]):
+                packet.stream = stream if packet.stream is None else copies[packet.stream.index]
+                container.mux(packet)
+
+
+def _video(packets: Iterator[Packet], encoding: Encoding) -> Iterator[tuple[Fraction, Any]]:
+    """Yield packets with their times; at the seam of two parts decoding times keep ascending."""
+    av = load_av()
+    last: int | None = None
+    length = round(1 / (encoding.rate * encoding.time_base))
+    for one in packets:
+        packet = av.Packet(one.data)
+        last = one.dts if last is None else max(one.dts, last + 1)
+        packet.pts, packet.dts, packet.duration = one.pts, last, length
+        packet.time_base = encoding.time_base
+        packet.is_keyframe = one.key
+        yield last * encoding.time_base, packet
+
+
+def _sound(container: Any, streams: list[Any]) -> Iterator[tuple[Fraction, Any]]:
+    if not streams:
+        return
+    for packet in container.demux(streams):
+        if packet.dts is not None and packet.size:
+            yield packet.dts * packet.time_base, packet

@@ -1,0 +1,144 @@
+"""Between the pixels of a picture and the planes of a video.
+
+A video stores luma and two colour differences, Y'CbCr, in whole numbers; which numbers, four tags
+say: the matrix (weights of red and blue in the luma; ITU-R BT.601, BT.709, BT.2020), the range
+(full, or black at 16 and white at 235 of 255), the bits, and how much smaller the planes of the
+differences are. R', G', B' themselves are not touched: primaries and transfer are passed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from .chroma import enlarge, shrink
+
+Array = npt.NDArray[Any]
+
+MATRICES = {
+    1: ("BT.709", 0.2126, 0.0722),
+    4: ("FCC", 0.30, 0.11),
+    5: ("BT.470BG", 0.299, 0.114),
+    6: ("BT.601", 0.299, 0.114),
+    7: ("SMPTE 240M", 0.212, 0.087),
+    9: ("BT.2020", 0.2627, 0.0593),
+}
+"""Number of a matrix (ITU-T H.273, table 4) -> name, weights of red and blue in the luma."""
+
+UNSPECIFIED = 2
+"""The number of a matrix, of primaries and of a transfer that nothing says."""
+
+SUBSAMPLINGS = {"420": (2, 2), "422": (1, 2), "444": (1, 1)}
+"""Name -> by how much the planes of the colour differences are smaller, down and across."""
+
+_HIGH_DEFINITION = 720
+
+
+@dataclass(frozen=True)
+class Colour:
+    """How pixels are written in a video.
+
+    Attributes:
+        matrix: Number of `MATRICES`.
+        full: Black is 0 and white the largest number.
+        bits: Of a number: 8, 10 or 12.
+        subsampling: Name of `SUBSAMPLINGS`, or ``grey`` for luma alone.
+        primaries: Number of H.273, passed on.
+        transfer: Number of H.273, passed on.
+    """
+
+    matrix: int = 1
+    full: bool = False
+    bits: int = 8
+    subsampling: str = "420"
+    primaries: int = UNSPECIFIED
+    transfer: int = UNSPECIFIED
+
+    def __post_init__(self) -> None:
+        """Refuse a matrix that is no weighted sum."""
+        if self.matrix not in MATRICES:
+            names = ", ".join(name for name, _, _ in MATRICES.values())
+            raise NystraError(
+                f"the video's colour matrix has the number {self.matrix} (ITU-T H.273), expected "
+                f"one of {names}: convert the video to BT.709 first"
+            )
+
+    @property
+    def pixel_format(self) -> str:
+        """The name that FFmpeg has for planes like these."""
+        name = "gray" if self.subsampling == "grey" else f"yuv{self.subsampling}p"
+        return name if self.bits == 8 else f"{name}{self.bits}le"
+
+
+def usual_matrix(height: int) -> int:
+    """Return the matrix of a video that does not say: BT.709 from 720 lines on, else BT.601."""
+    return 1 if height >= _HIGH_DEFINITION else 6
+
+
+def to_rgb(planes: list[Array], colour: Colour) -> npt.NDArray[np.float32]:
+    """Return (H, W, 3) in 0..1, or (H, W, 1) of grey; what lies outside is clipped.
+
+    Args:
+        planes: Y (H, W), and Cb and Cr at the size the subsampling gives them.
+        colour: How they are written.
+    """
+    black, swing, zero, difference_swing = _scale(colour)
+    luma = (planes[0].astype(np.float32) - black) / swing
+    if colour.subsampling == "grey":
+        grey: npt.NDArray[np.float32] = np.clip(luma, 0.0, 1.0)[:, :, None]
+        return grey
+    factors = SUBSAMPLINGS[colour.subsampling]
+    blue, red = (
+        enlarge((plane.astype(np.float32) - zero) / difference_swing, luma.shape, factors)
+        for plane in planes[1:]
+    )
+    _, weight_r, weight_b = MATRICES[colour.matrix]
+    picture = np.empty((*luma.shape, 3), np.float32)
+    picture[:, :, 0] = luma + 2.0 * (1.0 - weight_r) * red
+    picture[:, :, 2] = luma + 2.0 * (1.0 - weight_b) * blue
+    rest = luma - weight_r * picture[:, :, 0] - weight_b * picture[:, :, 2]
+    picture[:, :, 1] = rest / (1.0 - weight_r - weight_b)
+    return np.clip(picture, 0.0, 1.0, out=picture)
+
+
+def from_rgb(pixels: Array, colour: Colour) -> list[Array]:
+    """Return the planes of a picture, rounded: the inverse of `to_rgb`.
+
+    Args:
+        pixels: (H, W, 3), or (H, W, 1) of grey; what lies outside 0..1 is clipped.
+        colour: How they are to be written.
+    """
+    black, swing, zero, difference_swing = _scale(colour)
+    values = np.clip(pixels, 0.0, 1.0).astype(np.float32)
+    if values.shape[2] == 1:
+        values = np.repeat(values, 3, axis=2)
+    _, weight_r, weight_b = MATRICES[colour.matrix]
+    red, green, blue = (values[:, :, channel] for channel in range(3))
+    luma = weight_r * red + (1.0 - weight_r - weight_b) * green + weight_b * blue
+    planes = [_rounded(luma * swing + black, colour.bits)]
+    if colour.subsampling == "grey":
+        return planes
+    for channel, weight in ((blue, weight_b), (red, weight_r)):
+        difference = (channel - luma) / np.float32(2.0 * (1.0 - weight))
+        small = shrink(difference, SUBSAMPLINGS[colour.subsampling])
+        planes.append(_rounded(small * difference_swing + zero, colour.bits))
+    return planes
+
+
+def _scale(colour: Colour) -> tuple[float, float, float, float]:
+    """Return the number of black, luma from black to white, no difference, difference swing."""
+    unit = float(1 << (colour.bits - 8))
+    zero = 128.0 * unit
+    if colour.full:
+        most = float((1 << colour.bits) - 1)
+        return 0.0, most, zero, most
+    return 16.0 * unit, 219.0 * unit, zero, 224.0 * unit
+
+
+def _rounded(plane: Array, bits: int) -> Array:
+    whole: Array = np.clip(np.rint(plane), 0, (1 << bits) - 1)
+    return whole.astype(np.uint8 if bits == 8 else np.uint16)

@@ -1,0 +1,48 @@
+"""Whether what is given is a video or pictures, for models that take single pictures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..restoring.job import run_pictures
+from ..session import Session
+from .job import run_video
+from .options import VideoOptions, is_video
+
+
+def run_restoration(
+    session: Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    video: VideoOptions | None = None,
+    **flags: Any,
+) -> list[dict[str, Any]]:
+    """Run a model on pictures, or on a video frame by frame.
+
+    It is a video where input or output has the suffix of one, or where a folder is said to hold
+    the frames of one; a folder of pictures otherwise.
+
+    Args:
+        session: The model.
+        input: As in `run_pictures` or `run_video`.
+        output: The same.
+        video: What is asked for of a video.
+        **flags: As both take them.
+
+    Raises:
+        NystraError: As they do; also where something is asked for that only a video has.
+    """
+    options = video or VideoOptions()
+    folder = Path(input).is_dir()
+    if is_video(input) or is_video(output) or (options.frames and folder):
+        return run_video(session, input, output, video=options, **flags)
+    if options.given:
+        raise NystraError(
+            f"{', '.join(options.given)}: does not apply to pictures. A video is a file such as "
+            "clip.mp4, or a folder with --frames"
+        )
+    return run_pictures(session, input, output, **flags)

@@ -1,0 +1,132 @@
+"""How restored frames become packets of H.264 or HEVC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy.typing as npt
+
+from ...plugins.errors import BackendUnavailableError
+from .colour import Colour, from_rgb
+from .file_source import plane_array
+from .library import load_av
+from .options import CODECS
+
+_TUNING = {
+    "h264": {"preset": "medium"},
+    "hevc": {"preset": "medium", "x265-params": "log-level=none"},
+}
+_TAGS = {"h264": "avc1", "hevc": "hvc1"}
+_LIMITED, _FULL = 1, 2
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Everything that the packets of a video depend on, but the frames.
+
+    Attributes:
+        codec: Name of `CODECS`.
+        crf: Its constant rate factor.
+        size: Height and width.
+        colour: How pixels are written.
+        time_base: Seconds a tick of the time stamps.
+        rate: Mean frames a second.
+        aspect: Width over height of a pixel.
+    """
+
+    codec: str
+    crf: int
+    size: tuple[int, int]
+    colour: Colour
+    time_base: Fraction
+    rate: Fraction
+    aspect: Fraction = Fraction(1)
+
+    def encoder(self) -> Any:
+        """Return PyAV's encoder, open.
+
+        Raises:
+            BackendUnavailableError: This PyAV has none for the codec.
+        """
+        av = load_av()
+        try:
+            context = av.CodecContext.create(CODECS[self.codec], "w")
+        except av.error.FFmpegError as error:
+            raise _missing(self.codec) from error
+        self._describe(context)
+        context.framerate = self.rate
+        context.options = self._options()
+        context.flags |= av.codec.context.Flags.global_header
+        context.open()
+        return context
+
+    def add_to(self, container: Any) -> Any:
+        """Return a new stream of a container for such packets."""
+        stream = container.add_stream(CODECS[self.codec], rate=self.rate, options=self._options())
+        stream.time_base = self.time_base
+        self._describe(stream.codec_context)
+        if container.format.name != "matroska":
+            stream.codec_context.codec_tag = _TAGS[self.codec]
+        return stream
+
+    def frame(self, pixels: npt.NDArray[Any], time: int) -> Any:
+        """Return PyAV's frame of a picture.
+
+        Args:
+            pixels: (H, W, 1 or 3) in 0..1.
+            time: In ticks.
+        """
+        frame = load_av().VideoFrame(self.size[1], self.size[0], self.colour.pixel_format)
+        planes = from_rgb(pixels, self.colour)
+        for plane, values in zip(frame.planes, planes, strict=True):
+            plane_array(plane, self.colour.bits)[:] = values
+        frame.pts, frame.time_base = time, self.time_base
+        frame.colorspace = self.colour.matrix
+        frame.color_range = _FULL if self.colour.full else _LIMITED
+        return frame
+
+    def _describe(self, context: Any) -> None:
+        context.height, context.width = self.size
+        context.pix_fmt = self.colour.pixel_format
+        context.time_base = self.time_base
+        context.sample_aspect_ratio = self.aspect
+        context.colorspace = self.colour.matrix
+        context.color_primaries = self.colour.primaries
+        context.color_trc = self.colour.transfer
+        context.color_range = _FULL if self.colour.full else _LIMITED
+
+    def _options(self) -> dict[str, str]:
+        return {"crf": str(self.crf), **_TUNING[self.codec]}
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One encoded frame.
+
+    Attributes:
+        pts: When it is shown, in ticks.
+        dts: When it is decoded, in ticks.
+        key: Decoding may begin here.
+        data: The bytes.
+    """
+
+    pts: int
+    dts: int
+    key: bool
+    data: bytes
+
+    @classmethod
+    def all_of(cls, made: Any) -> Iterator[Packet]:
+        """Yield PyAV's packets as these."""
+        for packet in made:
+            yield cls(packet.pts, packet.dts, bool(packet.is_keyframe), bytes(packet))
+
+
+def _missing(codec: str) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        f"this PyAV cannot write {codec} ({CODECS[codec]}): pip install --force-reinstall av, or "
+        "take the other --codec, or a folder as the output"
+    )

@@ -1,0 +1,164 @@
+"""A video file that grows part by part and takes its place when it is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..files.writing import atomic_path, make_folder
+from ..pictures.picture import Picture
+from ..restoring.worklist import check_can_make
+from .assembling import assemble, check_container
+from .clip import Clip, Frame, Source
+from .colour import Colour
+from .encoding import Encoding, Packet
+from .file_source import VideoFile
+from .library import av_errors, load_av
+from .options import VideoOptions
+from .parts import Parts
+
+PART = 60
+"""Frames of a part: as many are made again at most where a run was killed."""
+
+_CRF = 18
+
+
+class VideoSink:
+    """Encodes frames; see `Parts` for what is kept where a run ends early."""
+
+    def __init__(
+        self,
+        target: Path,
+        source: Source,
+        scale: int,
+        options: VideoOptions,
+        job: Mapping[str, str],
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Find out whether the video can be written; nothing is written yet.
+
+        Args:
+            target: An mp4, mov or mkv.
+            source: Where the frames come from, and the sound.
+            scale: By how much they become larger.
+            options: What was asked for.
+            job: What the frames depend on besides the source.
+            overwrite: Replace a file that is there, and parts of another run.
+
+        Raises:
+            NystraError: The file is there, its folder cannot be written, there are parts of
+                another run, or the sound does not go into it.
+            BackendUnavailableError: PyAV is missing, or its encoder.
+        """
+        _check_target(target, source, overwrite)
+        self.target = target
+        self.encoding = make_encoding(source.clip, scale, options)
+        self._sound = source.path if isinstance(source, VideoFile) else None
+        check_container(target, self.encoding, self._sound)
+        whole = {"video": source.identity(), "PyAV": load_av().__version__, **job}
+        whole["encoding"] = repr(self.encoding)
+        self.parts = Parts(target, whole, fresh=overwrite)
+        self._first = self.parts.done
+        self._encoder: Any = None
+        self._packets: list[Packet] = []
+        self._count = 0
+
+    def wants(self, index: int) -> bool:
+        """Whether a frame is in none of the parts."""
+        return index >= self._first
+
+    def write(self, frame: Frame, picture: Picture) -> None:
+        """Encode a frame; the next in order.
+
+        Raises:
+            NystraError: The encoder fails, or the disk is full.
+        """
+        with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other --codec"):
+            if self._encoder is None:
+                self._encoder = self.encoding.encoder()
+            made = self._encoder.encode(self.encoding.frame(picture.pixels, frame.time))
+            self._packets += Packet.all_of(made)
+        self._count += 1
+        if self._count == PART:
+            self._close()
+
+    def finish(self) -> None:
+        """Write the video of its parts and remove them.
+
+        Raises:
+            NystraError: The folder cannot be written, or the disk is full: the parts stay.
+        """
+        self._close()
+        with atomic_path(self.target) as temporary:
+            assemble(temporary, self.encoding, self.parts.packets, self._sound)
+        self.parts.remove()
+
+    def keep(self) -> str:
+        """Save what was encoded; return how to go on."""
+        try:
+            self._close()
+        except NystraError as error:
+            return f"{self._kept()} What came after them is lost: {error}"
+        return self._kept()
+
+    def _kept(self) -> str:
+        if not self.parts.done:
+            return ""
+        return (
+            f"{self.parts.done} finished frames are kept in {self.parts.folder}: the same command "
+            "goes on from there."
+        )
+
+    def _close(self) -> None:
+        """Save the frames since the last part as a part."""
+        if self._encoder is None:
+            return
+        encoder, self._encoder = self._encoder, None
+        with av_errors("the last frames cannot be encoded", "Try the other --codec"):
+            self._packets += Packet.all_of(encoder.encode(None))
+        packets, self._packets, self._count = self._packets, [], 0
+        self.parts.save(packets, bytes(encoder.extradata or b""))
+
+
+def make_encoding(clip: Clip, scale: int, options: VideoOptions) -> Encoding:
+    """Return how the frames of a clip are written after they became larger.
+
+    Raises:
+        NystraError: The clip has no times.
+    """
+    if clip.time_base is None or clip.rate is None:
+        raise NystraError("a folder of frames has no frame rate: give --fps, such as --fps 25")
+    height, width = (side * scale for side in clip.size)
+    codec = options.codec or ("hevc" if clip.colour.bits > 8 else "h264")
+    return Encoding(
+        codec,
+        _CRF if options.crf is None else options.crf,
+        (height, width),
+        _writable(clip.colour, height, width),
+        clip.time_base,
+        clip.rate,
+        clip.aspect,
+    )
+
+
+def _writable(colour: Colour, height: int, width: int) -> Colour:
+    """Return the nearest colour that both codecs and most players take."""
+    subsampling = "420" if colour.subsampling == "grey" else colour.subsampling
+    if (subsampling == "420" and height % 2) or (subsampling != "444" and width % 2):
+        subsampling = "444"
+    return replace(colour, subsampling=subsampling, bits=min(colour.bits, 10))
+
+
+def _check_target(target: Path, source: Source, overwrite: bool) -> None:
+    if target.is_dir():
+        raise NystraError(f"{target} is a folder, expected the name of a video")
+    if target.exists() and target.samefile(source.path):
+        raise NystraError(f"the output {target} is the input itself: choose another output")
+    if target.exists() and not overwrite:
+        raise NystraError(f"{target} exists: choose another output or add --overwrite")
+    check_can_make(target.parent)
+    make_folder(target.parent)

@@ -1,0 +1,238 @@
+"""The frames of a video file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from ...plugins.files import open_regular
+from ..pictures.picture import Picture
+from .clip import Clip, Frame
+from .colour import SUBSAMPLINGS, UNSPECIFIED, Colour, to_rgb, usual_matrix
+from .library import av_errors, load_av
+from .survey import survey
+
+Array = npt.NDArray[Any]
+
+MAX_PIXELS = 1 << 26
+"""Largest frame that is decoded, in pixels: 8192x8192."""
+
+_MOST_STREAMS = 64
+_FULL = 2
+_BITS = (8, 10, 12)
+_HDR = {16: "PQ", 18: "HLG"}
+_REPAIR = "Repair or convert it with another program first"
+
+
+class VideoFile:
+    """A file: mp4, mov or Matroska, which is told from its content.
+
+    Attributes:
+        path: The file.
+        clip: What is known of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Look through the file; see `survey`.
+
+        Raises:
+            NystraError: It is missing, no video, damaged, cut short or larger than is read.
+            BackendUnavailableError: PyAV is missing.
+        """
+        self.path = path
+        with open_video(path) as (container, stream):
+            times = survey(container, stream, path)
+        with open_video(path) as (container, stream):
+            first = next(self._decoded(container, stream), None)
+            if first is None:
+                raise NystraError(f"the video {path} holds no frame that can be decoded. {_REPAIR}")
+            self._size = (first.height, first.width)
+            self._format = first.format.name
+            self._turns = _turns(first)
+            colour = _colour(first, stream.codec_context, path)
+            turned = self._turns % 2 == 1
+            aspect = stream.codec_context.sample_aspect_ratio or Fraction(1)
+            self.clip = Clip(
+                len(times.stamps),
+                self._size[::-1] if turned else self._size,
+                colour,
+                stream.time_base,
+                times.rate,
+                times.even,
+                1 / aspect if turned else aspect,
+                tuple(_warnings(container, first, colour)),
+            )
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield all frames in the order in which they are shown.
+
+        Raises:
+            NystraError: One is damaged or of another size, or the last ones are missing.
+        """
+        index, last = 0, None
+        with open_video(self.path) as (container, stream):
+            for frame in self._decoded(container, stream):
+                self._check(frame, index, last)
+                yield Frame(index, frame.pts, partial(self._picture, frame))
+                index, last = index + 1, frame.pts
+        if index < self.clip.count:
+            raise NystraError(
+                f"{self.clip.count - index} of the {self.clip.count} frames of {self.path} cannot "
+                f"be decoded: {_REPAIR}"
+            )
+
+    def name(self, index: int) -> Path:
+        """Return a file name for a frame, counted from 1."""
+        return Path(f"frame_{index + 1:06d}.png")
+
+    def identity(self) -> str:
+        """Return name, size and date of the file."""
+        status = self.path.stat()
+        return f"{self.path.name} {status.st_size} {status.st_mtime_ns}"
+
+    def _decoded(self, container: Any, stream: Any) -> Iterator[Any]:
+        index = 0
+        while True:
+            what = f"frame {index + 1} of the video {self.path} is damaged"
+            with av_errors(what, _REPAIR):
+                if index == 0:
+                    frames = container.decode(stream)
+                frame = next(frames, None)
+            if frame is None:
+                return
+            if frame.is_corrupt:
+                raise NystraError(
+                    f"frame {index + 1} of the video {self.path} is damaged. {_REPAIR}"
+                )
+            index += 1
+            yield frame
+
+    def _check(self, frame: Any, index: int, last: int | None) -> None:
+        size = (frame.height, frame.width)
+        if size != self._size or frame.format.name != self._format:
+            raise NystraError(
+                f"frame {index + 1} of {self.path} is {size[1]}x{size[0]}, {frame.format.name}, "
+                f"the first one {self._size[1]}x{self._size[0]}, {self._format}: expected frames "
+                "of one kind; cut the video there first"
+            )
+        if frame.pts is None or (last is not None and frame.pts <= last):
+            raise NystraError(f"frame {index + 1} of {self.path} has no time stamp of its own")
+
+    def _picture(self, frame: Any) -> Picture:
+        bits = 8 if self.clip.colour.bits == 8 else 16
+        if frame.format.is_rgb:
+            whole = frame.to_ndarray(format="rgb48le")
+            pixels = whole.astype(np.float32) / np.float32(65535)
+        else:
+            colour = self.clip.colour
+            pixels = to_rgb([plane_array(plane, colour.bits) for plane in frame.planes], colour)
+        turned = np.ascontiguousarray(np.rot90(pixels, self._turns))
+        return Picture(turned, bits=bits)
+
+
+@contextmanager
+def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield a file as PyAV's container, and its first moving video stream.
+
+    Only the file itself is read: the container is told from its first bytes, so that no playlist
+    leads elsewhere, and what is too large is refused before it is decoded.
+
+    Raises:
+        NystraError: It is missing, no video, or larger than is read.
+        BackendUnavailableError: PyAV is missing.
+    """
+    av = load_av()
+    bounds = {"max_pixels": str(MAX_PIXELS), "max_streams": str(_MOST_STREAMS)}
+    with open_regular(path, "the video") as file:
+        kind = _kind(file.read(12), path)
+        file.seek(0)
+        with av_errors(f"the video {path} cannot be read: damaged or cut short", _REPAIR):
+            container = av.open(file, format=kind, options=bounds, metadata_errors="replace")
+        with container:
+            stream = _moving(container, path)
+            context = stream.codec_context
+            if context.width * context.height > MAX_PIXELS:
+                raise NystraError(
+                    f"the video {path} is {context.width}x{context.height}, expected at most "
+                    f"{MAX_PIXELS >> 20} million pixels"
+                )
+            context.options = {"err_detect": "explode", "max_pixels": bounds["max_pixels"]}
+            stream.thread_type = "AUTO"
+            yield container, stream
+
+
+def plane_array(plane: Any, bits: int) -> Array:
+    """Return a plane of a frame as (h, w), in its memory, without the padding of its lines."""
+    kind = np.dtype(np.uint8 if bits == 8 else "<u2")
+    lines = np.frombuffer(plane, kind).reshape(-1, plane.line_size // kind.itemsize)
+    return lines[: plane.height, : plane.width]
+
+
+def _kind(head: bytes, path: Path) -> str:
+    if head.startswith(b"\x1aE\xdf\xa3"):
+        return "matroska"
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
+        return "mov"
+    raise NystraError(f"{path} is no video that is read here: expected mp4, mov or mkv")
+
+
+def _moving(container: Any, path: Path) -> Any:
+    av = load_av()
+    still = av.stream.Disposition.attached_pic
+    for stream in container.streams.video:
+        if not stream.disposition & still:
+            return stream
+    raise NystraError(f"{path} holds no video stream, only {_kinds(container) or 'nothing'}")
+
+
+def _kinds(container: Any) -> str:
+    return ", ".join(sorted({stream.type for stream in container.streams}))
+
+
+def _turns(frame: Any) -> int:
+    """Return by how many quarters a frame is to be turned to the left to stand upright."""
+    return round(float(frame.rotation or 0) / 90) % 4
+
+
+def _colour(frame: Any, context: Any, path: Path) -> Colour:
+    name = frame.format.name
+    bits = frame.format.components[0].bits
+    primaries, transfer = int(context.color_primaries), int(context.color_trc)
+    if frame.format.is_rgb and bits in (*_BITS, 16):
+        matrix = usual_matrix(frame.height)
+        return Colour(matrix, False, min(bits, 12), "444", primaries, transfer)
+    base = name.removesuffix("le").rstrip("0123456789") if bits > 8 else name
+    subsampling = base.removeprefix("yuvj").removeprefix("yuv").removesuffix("p")
+    if base in ("gray", "grayp"):
+        subsampling = "grey"
+    if (subsampling != "grey" and subsampling not in SUBSAMPLINGS) or bits not in _BITS:
+        raise NystraError(
+            f"the video {path} has the pixel format {name}, expected yuv420p, yuv422p, yuv444p, "
+            "gray or RGB in 8, 10 or 12 bits: convert it first"
+        )
+    matrix = int(frame.colorspace)
+    if matrix in (UNSPECIFIED, 0):
+        matrix = usual_matrix(frame.height)
+    full = int(frame.color_range) == _FULL or name.startswith("yuvj")
+    return Colour(matrix, full, bits, subsampling, primaries, transfer)
+
+
+def _warnings(container: Any, frame: Any, colour: Colour) -> Iterator[str]:
+    if frame.interlaced_frame:
+        yield "the video says it is interlaced: deinterlace it first, its lines are mixed up here"
+    if colour.transfer in _HDR:
+        yield (
+            f"the video is HDR ({_HDR[colour.transfer]}): its tags are kept, but most networks "
+            "were trained on pictures that are not"
+        )
+    others = [one.type for one in container.streams if one.type not in ("video", "audio")]
+    if others:
+        yield f"not copied: streams of {', '.join(sorted(set(others)))}"

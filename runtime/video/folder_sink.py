@@ -1,0 +1,81 @@
+"""A folder that restored frames are written to, each by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+from ..files.writing import make_folder
+from ..pictures.images import write_picture
+from ..pictures.picture import Picture
+from ..restoring.worklist import Naming, check_can_make
+from .clip import Frame, Source
+
+
+class FolderSink:
+    """Writes pictures; what is written stays, whatever happens to the others."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: Source,
+        naming: Naming,
+        *,
+        overwrite: bool = False,
+        skip_existing: bool = False,
+        quality: int | None = None,
+    ) -> None:
+        """Find out which frames are there; nothing is written yet.
+
+        Args:
+            folder: Where to; created.
+            source: Where the frames come from.
+            naming: How they are called.
+            overwrite: Replace frames that are there.
+            skip_existing: Leave out frames that are there.
+            quality: As in `write_picture`.
+
+        Raises:
+            NystraError: The folder cannot be written or is the input itself, two frames have one
+                name, or frames are there and neither is set.
+        """
+        if folder.exists() and not folder.is_dir():
+            raise NystraError(f"{folder} is a file, expected a folder for the frames")
+        if folder.exists() and folder.samefile(source.path):
+            raise NystraError(f"the output {folder} is the input itself: choose another folder")
+        check_can_make(folder)
+        names = [naming.name(source.name(index)) for index in range(source.clip.count)]
+        if len(set(names)) < len(names):
+            raise NystraError(f"several frames of {source.path} would get one name in {folder}")
+        self._places = [folder / name for name in names]
+        there = {index for index, place in enumerate(self._places) if place.exists()}
+        if there and not overwrite and not skip_existing:
+            raise NystraError(
+                f"{len(there)} of {len(names)} frames exist, the first is "
+                f"{self._places[min(there)]}: add --skip-existing to make the others, or "
+                "--overwrite to make all of them again"
+            )
+        self._skipped = there if skip_existing else set()
+        self._overwrite = overwrite
+        self._quality = quality
+
+    def wants(self, index: int) -> bool:
+        """Whether a frame is not there yet."""
+        return index not in self._skipped
+
+    def write(self, frame: Frame, picture: Picture) -> None:
+        """Write a frame.
+
+        Raises:
+            NystraError: The folder cannot be written, or the disk is full.
+        """
+        place = self._places[frame.index]
+        make_folder(place.parent)
+        write_picture(place, picture, overwrite=self._overwrite, quality=self._quality)
+
+    def finish(self) -> None:
+        """Do nothing: every frame is in its place."""
+
+    def keep(self) -> str:
+        """Return how to go on."""
+        return "Finished frames are kept: add --skip-existing to go on from there."

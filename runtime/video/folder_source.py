@@ -1,0 +1,103 @@
+"""The frames of a folder, in the order of the numbers in their names."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+from ...plugins.errors import NystraError
+from ..pictures.header import picture_size
+from ..pictures.images import READ_SUFFIXES, read_picture
+from ..pictures.picture import Picture
+from .clip import Clip, Frame
+from .colour import Colour, usual_matrix
+
+
+class FrameFolder:
+    """Pictures of one size.
+
+    Attributes:
+        path: The folder.
+        files: The pictures.
+        clip: What is known of them as a video.
+    """
+
+    def __init__(self, path: Path, fps: Fraction | None = None) -> None:
+        """List the pictures and look at the header of each.
+
+        Args:
+            path: The folder.
+            fps: Frames a second, or None where nobody asks.
+
+        Raises:
+            NystraError: There are none, they have several sizes, or one cannot be read.
+        """
+        self.path = path
+        self.files = list_frames(path)
+        size = picture_size(self.files[0])
+        for file in self.files[1:]:
+            _check_size(file, picture_size(file), self.files[0], size)
+        deep = read_picture(self.files[0]).bits > 8
+        matrix = usual_matrix(size[0])
+        colour = Colour(matrix, bits=10 if deep else 8, primaries=matrix, transfer=matrix)
+        base = None if fps is None else 1 / fps
+        self.clip = Clip(len(self.files), size, colour, base, fps)
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield all frames; a picture is read where it is loaded."""
+        for index, file in enumerate(self.files):
+            yield Frame(index, index, partial(self._read, file))
+
+    def name(self, index: int) -> Path:
+        """Return the file name of a frame."""
+        return Path(self.files[index].name)
+
+    def identity(self) -> str:
+        """Return a hash of names, sizes and dates of the pictures."""
+        digest = hashlib.sha256()
+        for file in self.files:
+            status = file.stat()
+            digest.update(f"{file.name}\0{status.st_size} {status.st_mtime_ns}\n".encode())
+        return f"{self.path.name} {len(self.files)} {digest.hexdigest()}"
+
+    def _read(self, file: Path) -> Picture:
+        picture = read_picture(file)
+        _check_size(file, picture.size, self.files[0], self.clip.size)
+        return picture
+
+
+def list_frames(folder: Path) -> list[Path]:
+    """Return the pictures of a folder; ``frame2`` is before ``frame10``.
+
+    Raises:
+        NystraError: There is no such folder, or no picture in it.
+    """
+    if not folder.is_dir():
+        raise NystraError(f"there is no folder {folder}, expected a folder of frames")
+    files = [
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in READ_SUFFIXES and not file.name.startswith(".") and file.is_file()
+    ]
+    if not files:
+        raise NystraError(f"the folder {folder} holds no pictures: {', '.join(READ_SUFFIXES)}")
+    return sorted(files, key=lambda file: frame_order(file.name))
+
+
+def frame_order(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names by the numbers in them, and by their letters between."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part[:4000]), "") if place % 2 else (-1, part) for place, part in enumerate(parts)]
+
+
+def _check_size(file: Path, size: tuple[int, int], first: Path, expected: tuple[int, int]) -> None:
+    if size != expected:
+        raise NystraError(
+            f"the frame {file} is {size[1]}x{size[0]}, the first one, {first.name}, "
+            f"{expected[1]}x{expected[0]}: the frames of a video have one size. If they are "
+            "pictures that have nothing in common, leave --frames out"
+        )

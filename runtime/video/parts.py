@@ -1,0 +1,148 @@
+"""The finished parts of a video that is being made, kept beside it until it is whole.
+
+``clip.mp4.parts`` holds ``job.json``, which says of what they are parts, and a file for each run of
+frames, named after the first one and how many there are. Each is written at once or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ...plugins.errors import NystraError
+from ...plugins.strict_json import read_json
+from ..files.json_text import stable_json
+from ..files.writing import atomic_write_bytes, make_folder
+from .encoding import Packet
+
+_NAME = re.compile(r"([0-9]{9})_([0-9]{4})\.npz")
+_JOB = "job.json"
+
+
+class Parts:
+    """A folder of parts.
+
+    Attributes:
+        folder: Where they are.
+        done: How many frames from the first one on are there.
+    """
+
+    def __init__(self, target: Path, job: Mapping[str, str], *, fresh: bool = False) -> None:
+        """Look for parts of a video; nothing is written before the first one is saved.
+
+        Args:
+            target: The video that is to be made.
+            job: What the packets depend on.
+            fresh: Make all frames anew, whatever is there.
+
+        Raises:
+            NystraError: There are parts of another job.
+        """
+        self.folder = target.with_name(f"{target.name}.parts")
+        self._job = dict(job)
+        self._fresh = fresh
+        if self.folder.exists() and not fresh:
+            self._check()
+        self._files = [] if fresh else _chain(self.folder)
+        self.done = sum(count for _, count in self._files)
+
+    def save(self, packets: list[Packet], extradata: bytes) -> None:
+        """Keep the packets of the next frames, one for each.
+
+        Raises:
+            NystraError: The folder cannot be written, or the disk is full.
+        """
+        if not self.folder.exists() or self._fresh:
+            self._begin()
+        place = self.folder / f"{self.done:09d}_{len(packets):04d}.npz"
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            pts=np.array([packet.pts for packet in packets], np.int64),
+            dts=np.array([packet.dts for packet in packets], np.int64),
+            key=np.array([packet.key for packet in packets], np.bool_),
+            size=np.array([len(packet.data) for packet in packets], np.int64),
+            data=np.frombuffer(b"".join(packet.data for packet in packets), np.uint8),
+            extradata=np.frombuffer(extradata, np.uint8),
+        )
+        atomic_write_bytes(place, buffer.getvalue())
+        self._files.append((place, len(packets)))
+        self.done += len(packets)
+
+    def packets(self, extradata: bytes) -> Iterator[Packet]:
+        """Yield the packets of all parts, in the order of decoding.
+
+        Raises:
+            NystraError: A part is damaged, or another encoder made it.
+        """
+        for place, count in self._files:
+            yield from _read(place, count, extradata)
+
+    def remove(self) -> None:
+        """Remove the parts and the folder; what else lies in it stays, and the folder with it."""
+        if not self.folder.is_dir():
+            return
+        for place in self.folder.iterdir():
+            if place.name == _JOB or _NAME.fullmatch(place.name):
+                place.unlink()
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+    def _begin(self) -> None:
+        self.remove()
+        make_folder(self.folder)
+        atomic_write_bytes(self.folder / _JOB, stable_json(self._job))
+        self._fresh = False
+
+    def _check(self) -> None:
+        found = read_json(self.folder / _JOB, f"the job of {self.folder}")
+        if found == self._job:
+            return
+        known = found if isinstance(found, dict) else {}
+        changed = [key for key, value in self._job.items() if known.get(key) != value]
+        raise NystraError(
+            f"{self.folder} holds parts of a run with another {', '.join(changed) or 'job'}: give "
+            "the same again to go on, or --overwrite to begin anew"
+        )
+
+
+def _chain(folder: Path) -> list[tuple[Path, int]]:
+    """Return the parts from frame 0 on that follow each other, with their counts of frames."""
+    found: dict[int, tuple[Path, int]] = {}
+    for place in sorted(folder.glob("*.npz")):
+        match = _NAME.fullmatch(place.name)
+        if match:
+            found[int(match[1])] = (place, int(match[2]))
+    files: list[tuple[Path, int]] = []
+    done = 0
+    while done in found and found[done][1] > 0:
+        files.append(found[done])
+        done += found[done][1]
+    return files
+
+
+def _read(place: Path, count: int, extradata: bytes) -> Iterator[Packet]:
+    try:
+        with np.load(place, allow_pickle=False) as part:
+            arrays = {name: part[name] for name in part.files}
+        ends = np.cumsum(arrays["size"])
+        if len(ends) != count or ends[-1] != len(arrays["data"]) or arrays["size"].min() < 0:
+            raise ValueError("its lengths contradict each other")
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise NystraError(f"{place} is damaged ({error}): remove it and run again") from error
+    if arrays["extradata"].tobytes() != extradata:
+        raise NystraError(
+            f"{place} was made by another version of the encoder: remove {place.parent} and run "
+            "again, or go on with that version of PyAV"
+        )
+    data = arrays["data"].tobytes()
+    for index, end in enumerate(ends):
+        begin = int(end - arrays["size"][index])
+        pts, dts = int(arrays["pts"][index]), int(arrays["dts"][index])
+        yield Packet(pts, dts, bool(arrays["key"][index]), data[begin : int(end)])

@@ -1,0 +1,102 @@
+"""Looking through a video file, without decoding it, before anything is made of it.
+
+What is wrong with a file is said here, before hours are spent on its first frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+
+_MOST_FRAMES = 10_000_000
+_SHORT = 0.25
+"""Seconds by which streams may end before the file says they do."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the frames of a video are shown.
+
+    Attributes:
+        stamps: In ticks, ascending.
+        even: All frames are shown for as long, up to two ticks of rounding.
+        rate: Mean frames a second, as the file says it or by the stamps.
+    """
+
+    stamps: npt.NDArray[np.int64]
+    even: bool
+    rate: Fraction
+
+
+def survey(container: Any, stream: Any, path: Path) -> Times:
+    """Read all packets of a file and return when the frames of its video are shown.
+
+    Args:
+        container: Of PyAV, open for reading.
+        stream: Its video stream.
+        path: For the messages.
+
+    Raises:
+        NystraError: The file is cut short, or its frames have no time stamps or the same ones.
+    """
+    stamps: list[int] = []
+    end = 0.0
+    for packet in _packets(container):
+        if packet.pts is None:
+            if packet.stream.index == stream.index:
+                raise _untimed(path, len(stamps))
+            continue
+        last = float((packet.pts + (packet.duration or 0)) * packet.time_base)
+        end = max(end, last)
+        if packet.stream.index == stream.index:
+            if packet.is_corrupt:
+                raise _cut(path, len(stamps), stream.frames)
+            stamps.append(packet.pts)
+            if len(stamps) > _MOST_FRAMES:
+                raise NystraError(f"the video {path} has over {_MOST_FRAMES} frames: cut it first")
+    if not stamps:
+        raise NystraError(f"the video {path} holds no frames: expected one at least")
+    stated = ((container.start_time or 0) + (container.duration or 0)) / 1e6
+    if len(stamps) < stream.frames or end < stated - _SHORT:
+        raise _cut(path, len(stamps), stream.frames)
+    return _times(np.sort(np.array(stamps, np.int64)), stream, path)
+
+
+def _packets(container: Any) -> Iterator[Any]:
+    for packet in container.demux():
+        if packet.size and not packet.is_discard:
+            yield packet
+
+
+def _times(stamps: npt.NDArray[np.int64], stream: Any, path: Path) -> Times:
+    steps = np.diff(stamps)
+    if steps.size and int(steps.min()) <= 0:
+        raise _untimed(path, int(np.argmin(steps)) + 1)
+    even = not steps.size or int(steps.max() - steps.min()) <= 2
+    rate = stream.average_rate
+    if steps.size and (not rate or not even or not 0 < rate <= 1000):
+        rate = Fraction(int(steps.size), int(stamps[-1] - stamps[0])) / stream.time_base
+    return Times(stamps, even, Fraction(rate or 25).limit_denominator(100_000))
+
+
+def _untimed(path: Path, index: int) -> NystraError:
+    return NystraError(
+        f"frame {index + 1} of the video {path} has no time stamp of its own: write the file anew "
+        "with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
+    )
+
+
+def _cut(path: Path, found: int, stated: int) -> NystraError:
+    of = f" of {stated}" if stated > found else ""
+    return NystraError(
+        f"the video {path} is cut short: it ends after frame {found}{of}. Copy it again, or save "
+        "what there is with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
+    )
