@@ -16,7 +16,7 @@ from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, read_picture, run_pictures, write_picture
 from nystra.runtime.pictures.images import decode_picture, encode_picture
-from nystra.runtime.restoring import job
+from nystra.runtime.restoring import restored
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 
@@ -162,14 +162,14 @@ def test_whatever_one_picture_raises_the_others_are_made(
     model: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Also after the model ran: when it is looked at, and when it is written."""
-    real = job.find_problems
+    real = restored.find_problems
 
     def fail(output: Any, name: str, expected: Any) -> Any:
         if output.shape[0] == 20:
             raise error
         return real(output, name, expected)
 
-    monkeypatch.setattr(job, "find_problems", fail)
+    monkeypatch.setattr(restored, "find_problems", fail)
     write_picture(folder / "b.png", picture(10, 9), overwrite=True)
     results = run_pictures(model, folder, tmp_path / "out", threads=1)
     assert statuses(results)["b.png"] == "failed"

@@ -136,7 +136,7 @@ def run_pictures(
                 result = job.restore(here, there, only, _share(move, index, len(pairs)))
                 written.add(there)
             except Exception as error:  # one bad picture, however bad, never stops the others
-                problem = _in_one_line(error, here)
+                problem = in_one_line(error, here)
                 if not work.folder:
                     raise problem from error
                 result = _result(here, status="failed", error=str(problem))
@@ -211,7 +211,8 @@ def _read(path: Path) -> Picture:
     return decode_picture(data, "the standard input")
 
 
-def _in_one_line(error: Exception, here: Path) -> NystraError:
+def in_one_line(error: Exception, here: Path) -> NystraError:
+    """Return whatever was raised over a picture or a video as an error of one line."""
     if isinstance(error, NystraError):
         return error
     if isinstance(error, MemoryError):

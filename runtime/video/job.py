@@ -14,6 +14,7 @@ from ..files.writing import file_sha256
 from ..pictures.images import SUFFIXES
 from ..progress import progress_bar
 from ..restoring.companions import Companions
+from ..restoring.job import in_one_line
 from ..restoring.session_restorer import restorer_for
 from ..restoring.worklist import STREAM, Naming
 from ..session import Session
@@ -189,8 +190,9 @@ class _Work:
                     if report is not None:
                         report(result, done, todo)
             self._sink.finish()
-        except (NystraError, KeyboardInterrupt) as error:
-            raise _with_words(error, self._sink.keep()) from error
+        except (Exception, KeyboardInterrupt) as error:  # whatever it is, frames are kept
+            plain = in_one_line(error, self._here) if isinstance(error, Exception) else error
+            raise _with_words(plain, self._sink.keep()) from error
         height, width = (side * self._maker.scale for side in self._source.clip.size)
         return _result(
             self._here,
