@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
-from ..files.writing import file_sha256
+from ...plugins.files import file_sha256
 from ..pictures.images import SUFFIXES
 from ..progress import progress_bar
 from ..restoring.companions import Companions
