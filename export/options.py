@@ -5,16 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..models.loading import LoadedModel
 from .attention.plan import Plan
-from .pictures import Feeds
+from .pictures import Pictures
+
+if TYPE_CHECKING:
+    from .stages.preparing import Prepared
 
 OPSETS = (18, 19, 20)
 Functions = Literal["attached", "none", "inline"]
-Planner: TypeAlias = Callable[[LoadedModel, Mapping[str, Feeds]], Plan]
-"""Makes a plan from the loaded network and the pictures to judge it on."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a planner found.
+
+    Attributes:
+        plan: The plan.
+        summary: What it is, in one line.
+        figures: The same as JSON takes it.
+        warnings: One sentence each.
+    """
+
+    plan: Plan
+    summary: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class Planner(Protocol):
+    """Makes a plan once the network is loaded."""
+
+    def pictures(self, loaded: LoadedModel, folder: Path | None) -> Pictures:
+        """Return what the plan is made and judged on; the folder is ``calibrate``."""
+
+    def __call__(
+        self, prepared: Prepared, folder: Path, progress: Callable[[str], None]
+    ) -> Proposal:
+        """Return the plan; the folder is where the model file goes."""
 
 
 @dataclass(frozen=True)

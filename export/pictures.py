@@ -7,6 +7,7 @@ in the middle as mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,6 +25,28 @@ Feeds: TypeAlias = dict[str, Pixels]
 
 _LARGEST_CALIBRATION_SIDE = 256
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What a plan is judged on, and made on where a planner makes it.
+
+    Attributes:
+        samples: Inputs of the network by name of the picture, or of what is cut out of it.
+        held: Names of those that a planner does not choose by, only verifies on.
+        held_out: The pictures that these are from.
+        coarse: The network leaves no time for all that a planner could try.
+    """
+
+    samples: dict[str, Feeds]
+    held: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    coarse: bool = False
+
+    @property
+    def seen(self) -> dict[str, Feeds]:
+        """The samples that are not held out."""
+        return {name: feeds for name, feeds in self.samples.items() if name not in self.held}
 
 
 def photographs() -> dict[str, Path]:
@@ -55,7 +78,7 @@ def validation_feeds(facts: Facts) -> list[Feeds]:
     """
     sources = list(photographs().values())
     return [
-        _feeds(facts, sources[index % len(sources)], size)
+        feeds_of(facts, read_picture(sources[index % len(sources)]).pixels, size)
         for index, size in enumerate(validation_sizes(facts))
     ]
 
@@ -70,50 +93,63 @@ def calibration_feeds(facts: Facts, folder: Path | None) -> dict[str, Feeds]:
     Raises:
         NystraError: The folder is missing or holds no pictures.
     """
-    if folder is None:
-        paths = list(photographs().values())
-        side = max(64, 2 * facts.cell)
-    else:
-        if not folder.is_dir():
-            raise NystraError(f"--calibrate {folder} is not a folder")
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
-        if not paths:
-            raise NystraError(f"--calibrate {folder} holds no pictures ({', '.join(_SUFFIXES)})")
-        side = _LARGEST_CALIBRATION_SIDE
+    side = sample_side(facts) if folder is None else _LARGEST_CALIBRATION_SIDE
     samples = {}
-    for path in paths:
-        height, width = read_picture(path).size
+    for path in calibration_pictures(folder):
+        pixels = read_picture(path).pixels
+        height, width = pixels.shape[:2]
         size = facts.sides or picture_size(min(side, height), min(side, width))
-        samples[path.stem] = _feeds(facts, path, size)
+        samples[path.stem] = feeds_of(facts, pixels, size)
     return samples
 
 
-def _feeds(facts: Facts, path: Path, size: Size) -> Feeds:
-    """Return the inputs for the middle of a photograph."""
+def calibration_pictures(folder: Path | None) -> list[Path]:
+    """Return the user's pictures, or the shipped photographs where no folder is given.
+
+    Raises:
+        NystraError: The folder is missing or holds no pictures.
+    """
+    if folder is None:
+        return list(photographs().values())
+    if not folder.is_dir():
+        raise NystraError(f"--calibrate {folder} is not a folder")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+    if not paths:
+        raise NystraError(f"--calibrate {folder} holds no pictures ({', '.join(_SUFFIXES)})")
+    return paths
+
+
+def sample_side(facts: Facts) -> int:
+    """Return the side of what is cut out of a photograph: two cells or more."""
+    return max(64, 2 * facts.cell)
+
+
+def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
+    """Return the inputs by name for the middle of a picture (H, W, C) in 0..1."""
     whole = own_sizes(facts.inputs, size)
-    return {port.name: _MAKERS[port.role](port, path, whole) for port in facts.inputs}
+    return {port.name: _MAKERS[port.role](port, pixels, whole) for port in facts.inputs}
 
 
-def _photograph(port: Port, path: Path, size: Size) -> Pixels:
-    return _shaped(_load(path, port.channels or 3), port.shape(size))
+def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
+    return _shaped(_planes(pixels, port.channels or 3), port.shape(size))
 
 
-def _mirrored(port: Port, path: Path, size: Size) -> Pixels:
-    return _shaped(_load(path, port.channels or 3)[:, :, :, ::-1], port.shape(size))
+def _mirrored(port: Port, pixels: Pixels, size: Size) -> Pixels:
+    return _shaped(_planes(pixels, port.channels or 3)[:, :, :, ::-1], port.shape(size))
 
 
-def _mask(port: Port, _path: Path, size: Size) -> Pixels:
+def _mask(port: Port, _pixels: Pixels, size: Size) -> Pixels:
     return example_array(port, size)
 
 
-def _frames(port: Port, path: Path, size: Size) -> Pixels:
+def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
     """Return a still that moves by a pixel a frame."""
     batch, frames, *shape = port.shape(size)
-    still = _shaped(_load(path, port.channels or 3), (batch, *shape))
+    still = _shaped(_planes(pixels, port.channels or 3), (batch, *shape))
     return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)
 
 
-_MAKERS: dict[str, Callable[[Port, Path, Size], Pixels]] = {
+_MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
     "image": _photograph,
     "mask": _mask,
     "reference": _mirrored,
@@ -127,8 +163,8 @@ def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
     return np.repeat(_crop(image, height, width), batch, axis=0)
 
 
-def _load(path: Path, channels: int) -> Pixels:
-    pixels = read_picture(path).pixels
+def _planes(pixels: Pixels, channels: int) -> Pixels:
+    """Return a picture as (1, channels, H, W), in steps of 1/255."""
     if channels == 1 and pixels.shape[2] != 1:
         pixels = pixels.mean(axis=2, keepdims=True)
     elif pixels.shape[2] != channels:

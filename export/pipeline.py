@@ -9,7 +9,7 @@ from pathlib import Path
 from .attention.mechanism import Mechanism
 from .fidelity import Fidelity
 from .judge import Judgement
-from .options import ExportOptions
+from .options import ExportOptions, Proposal
 from .speed import Speed
 from .stages.building import build
 from .stages.judging import judge_all
@@ -32,6 +32,7 @@ class ExportResult:
         judgement: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
+        proposal: What a planner said of its plan.
         warnings: One sentence each.
     """
 
@@ -43,6 +44,7 @@ class ExportResult:
     judgement: Judgement
     fidelity: Fidelity
     speed: Speed | None
+    proposal: Proposal
     warnings: tuple[str, ...]
 
 
@@ -72,7 +74,7 @@ def export_model(
     """
     steps = Steps(progress)
     prepared = prepare(Path(checkpoint), options or ExportOptions(), steps)
-    planned = make_plan(prepared, Path(output))
+    planned = make_plan(prepared, Path(output), steps.within)
     steps.expect(prepared, planned)
     built = build(prepared, planned, steps)
     judged = judge_all(prepared, planned, built, steps)
@@ -87,5 +89,6 @@ def export_model(
         judged.judgement,
         judged.fidelity,
         judged.speed,
+        planned.proposal,
         (*planned.warnings, *judged.warnings),
     )

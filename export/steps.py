@@ -28,6 +28,10 @@ class Steps:
         self.done += 1
         self._say(f"{self.done}/{self.total} {text}" if self.total else text)
 
+    def within(self, text: str) -> None:
+        """Say how far a step has come whose own parts are counted: ``3/100 measure ...``."""
+        self._say(text)
+
     def expect(self, prepared: Prepared, planned: Planned) -> None:
         """Count the steps of all stages."""
         timed, transform = is_timed(prepared, planned), prepared.transform

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from nystra.export import Plan
 from nystra.export.cli import export_main
 from nystra.export.fidelity import Fidelity
+from nystra.export.options import Proposal
 from nystra.export.stages.judging import _below
 from nystra.export.stages.planning import Planned
 from nystra.runtime.model.manifest import Manifest
@@ -22,7 +23,8 @@ from test_checkpoint import state_of
 def test_a_window_that_ruins_the_picture_fails_though_the_plan_is_exact() -> None:
     exact = {"a": float("inf")}
     fidelity = Fidelity(plan=exact, as_trained={"a": 10.0, "b": 11.8})
-    network, planned = torch.nn.Identity(), Planned(Plan(), {}, Path("m.onnx"), ())
+    network = torch.nn.Identity()
+    planned = Planned(Plan(), {}, Path("m.onnx"), (), Proposal(Plan()))
     (warning,) = _below(fidelity, None, network, planned)
     assert "10.9 dB against the network at its trained window, below 35.0 dB" in warning
     assert "--window" in warning
@@ -121,7 +123,7 @@ def test_default_names_say_what_differs(checkpoint: Path, tmp_path: Path) -> Non
 
     def name(**options: Any) -> str:
         prepared = pipeline.prepare(checkpoint, ExportOptions(**options), lambda _: None)
-        return make_plan(prepared, tmp_path).target.name
+        return make_plan(prepared, tmp_path, lambda _: None).target.name
 
     plain = "tiny_2x_dynamic_fp32_op20_full"
     assert name() == f"{plain}.onnx"

@@ -23,7 +23,7 @@ def plan_warnings(plan: Plan, loaded: LoadedModel, resolved: Mapping[str, Mechan
         *_another_checkpoint(plan, loaded.checkpoint.sha256),
         *_dropped_biases(sites, resolved),
         *_cannot_pay(sites, resolved),
-        *_kept(resolved),
+        *_kept(plan, resolved),
     ]
 
 
@@ -56,11 +56,12 @@ def _cannot_pay(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
     return [f"{text}; --attn full is exact and faster there"]
 
 
-def _kept(resolved: Mapping[str, Mechanism]) -> list[str]:
+def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
     """Return which sites do not get what was planned, and why."""
+    others = [site for path, site in resolved.items() if site != plan.at(path)]
     warnings = []
-    for reason in sorted({site.reason for site in resolved.values() if site.reason}):
-        kept = [site for site in resolved.values() if site.reason == reason]
+    for reason in sorted({site.reason for site in others if site.reason}):
+        kept = [site for site in others if site.reason == reason]
         own = "the attention they were trained with"
         what = own if any(isinstance(site, AsTrained) for site in kept) else "full attention"
         warnings.append(f"{len(kept)} sites keep {what}: {reason}")

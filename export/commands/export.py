@@ -28,6 +28,7 @@ SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from .auto_flags import add_auto_arguments
     from .plan_flags import add_plan_arguments
 
     parser.add_argument("checkpoint", type=Path, help=".safetensors, .pth or .pt file")
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".onnx file or existing folder (default: the current folder)",
     )
     add_plan_arguments(parser)
+    add_auto_arguments(parser)
     add_checkpoint_arguments(parser)
     parser.add_argument("--opset", type=int, default=20, help="18, 19 or 20 (default: 20)")
     parser.add_argument(
@@ -70,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-psnr",
         type=float,
         metavar="DB",
-        help="fail below this PSNR against full attention, or against the trained window",
+        help="fail below this PSNR against full attention, or against the trained window; with "
+        "--attn auto what the plan has to keep",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the files of another export"
@@ -91,10 +94,10 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.pictures.images import picture_format
     from ..options import ExportOptions
     from ..pipeline import export_model
-    from .plan_flags import plan_from
+    from .auto_flags import plan_or_planner
 
     options = ExportOptions(
-        plan=plan_from(args),
+        plan=plan_or_planner(args),
         hyper=hyper_from(args),
         opset=args.opset,
         static=_static(args.static),
@@ -161,6 +164,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "sites": {path: site.as_dict() for path, site in result.resolved.items()},
         "against_torch": result.judgement.as_dict(),
         "fidelity": result.fidelity.as_dict(),
+        "planning": result.proposal.figures or None,
         "speed": None if result.speed is None else result.speed.as_dict(),
         "warnings": list(result.warnings),
     }
@@ -174,6 +178,7 @@ def _print(result: ExportResult) -> None:
     rows = [
         ("model", str(result.model)),
         ("attention", attention),
+        *([("auto", result.proposal.summary)] if result.proposal.summary else []),
         ("graph", f"{result.nodes} nodes, {result.model.stat().st_size / 1e6:.2f} MB"),
         ("precision", _precision(result)),
         (

@@ -11,6 +11,9 @@ from ..attention.parameter import Choice, Grid, Number, Parameter, Switch
 from ..attention.plan import Plan, read_plan
 from ..attention.registry import MECHANISMS, mechanism, mechanism_class, refuse_foreign
 
+AUTO = "auto"
+"""The word in the place of a mechanism that lets `export.auto` choose."""
+
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how attention is computed: the mechanism, and a flag for each parameter of any."""
@@ -66,28 +69,38 @@ def plan_from(args: argparse.Namespace) -> Plan:
         NystraError: An unknown mechanism, a flag that does not apply to it or a value out of
             range, or --plan together with the flags it excludes.
     """
-    given = {name: getattr(args, name) for name in _users() if getattr(args, name) is not None}
+    given = given_parameters(args)
     if args.plan is not None:
         _refuse_beside_a_plan(args, given)
         return read_plan(args.plan).keep_full(args.keep_full)
     name = args.attn or "full"
+    if name == AUTO:
+        raise NystraError(
+            "--attn auto is for nystra-export, which writes the plan that it finds beside the "
+            "model file: give that one with --plan"
+        )
     if name not in MECHANISMS:
         raise NystraError(f"--attn {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
     kind = mechanism_class(name)
     values = {}
     for key, text in given.items():
-        refuse_foreign(key, _spelled(key), kind, f"--attn {name}")
+        refuse_foreign(key, spelled(key), kind, f"--attn {name}")
         parameter = kind.parameters()[key]
         values[key] = parameter.read(_flag(key, parameter), text)
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 
 
+def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the texts of the parameters that are on the command line, by name."""
+    return {name: getattr(args, name) for name in _users() if getattr(args, name) is not None}
+
+
 def _refuse_beside_a_plan(args: argparse.Namespace, given: dict[str, Any]) -> None:
-    flags = [*(["--attn"] if args.attn is not None else []), *(_spelled(name) for name in given)]
+    flags = [*(["--attn"] if args.attn is not None else []), *(spelled(name) for name in given)]
     if flags:
         raise NystraError(f"--plan and {flags[0]} contradict each other: the plan says it all")
 
 
-def _spelled(name: str) -> str:
+def spelled(name: str) -> str:
     """Return the flag of a parameter, whichever mechanism has it."""
     return _flag(name, mechanism_class(_users()[name][0]).parameters()[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, resolve
 from ..naming import output_path
+from ..options import Proposal
 from .preparing import Prepared
 from .replacing import export_form, refuse_to_replace
 
@@ -25,12 +27,14 @@ class Planned:
         neutral: What every site came with, which the plan is compared with.
         target: The model file.
         warnings: One sentence each.
+        proposal: What a planner said of its plan; a plan that was given says nothing.
     """
 
     plan: Plan
     neutral: dict[str, Mechanism]
     target: Path
     warnings: tuple[str, ...]
+    proposal: Proposal
 
     @property
     def resolved(self) -> dict[str, Mechanism]:
@@ -43,47 +47,68 @@ class Planned:
         return self.resolved == self.neutral
 
 
-def make_plan(prepared: Prepared, output: Path) -> Planned:
+def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Planned:
     """Resolve the plan that was asked for, or let the planner make one.
 
     Args:
         prepared: From `prepare`.
         output: A ``.onnx`` file or an existing folder.
+        progress: Is called with what a planner does.
 
     Raises:
         NystraError: The plan does not fit the network, the output cannot be written, or it
             would replace something else.
     """
     loaded, options = prepared.loaded, prepared.options
-    asked = options.plan
-    if not isinstance(asked, Plan):
-        asked = asked(loaded, prepared.samples)
-        if asked.window not in (None, loaded.facts.window):
-            raise NystraError(
-                f"the planner made a plan for window {asked.window}, the network is loaded at "
-                f"{loaded.facts.window}"
-            )
+    proposal = _proposed(prepared, output, progress)
+    asked = proposal.plan
     resolved = resolve(asked, loaded.network)
-    target = output_path(
-        output,
-        loaded.checkpoint.path,
-        loaded.facts,
-        resolved,
-        options.opset,
-        prepared.transform.label,
-        _marks(prepared),
-    )
-    check_writable_folder(target.parent)
+    target = _target(prepared, output, resolved)
     written = replace(
         asked,
         sites=resolved,
         window=loaded.facts.window,
         source_sha256=loaded.checkpoint.sha256,
     )
-    warnings = (*loaded.warnings, *plan_warnings(asked, loaded, resolved))
+    warnings = (
+        *loaded.warnings,
+        *proposal.warnings,
+        *plan_warnings(asked, loaded, resolved),
+    )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
-    return Planned(written, neutral(loaded.network), target, warnings)
+    return Planned(written, neutral(loaded.network), target, warnings, proposal)
+
+
+def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
+    """Return the plan that was given, or what the planner proposes."""
+    loaded, asked = prepared.loaded, prepared.options.plan
+    if isinstance(asked, Plan):
+        return Proposal(asked)
+    folder = _target(prepared, output, neutral(loaded.network)).parent  # refused before it is made
+    proposal = asked(prepared, folder, progress)
+    if proposal.plan.window not in (None, loaded.facts.window):
+        raise NystraError(
+            f"the planner made a plan for window {proposal.plan.window}, the network is loaded at "
+            f"{loaded.facts.window}"
+        )
+    return proposal
+
+
+def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism]) -> Path:
+    """Return the model file, in a folder that can be written."""
+    loaded = prepared.loaded
+    target = output_path(
+        output,
+        loaded.checkpoint.path,
+        loaded.facts,
+        resolved,
+        prepared.options.opset,
+        prepared.transform.label,
+        _marks(prepared),
+    )
+    check_writable_folder(target.parent)
+    return target
 
 
 def _marks(prepared: Prepared) -> list[str]:

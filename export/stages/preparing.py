@@ -16,7 +16,7 @@ from ...plugins.ports.port import size_text
 from ...runtime.checking.measures import measure_for
 from ..attention.plan import Plan
 from ..options import OPSETS, ExportOptions
-from ..pictures import Feeds, calibration_feeds, validation_feeds
+from ..pictures import Feeds, Pictures, calibration_feeds, validation_feeds
 from ..transforms import Transform, find_transform
 
 
@@ -30,7 +30,7 @@ class Prepared:
         trained: The network at its trained window, or None where that is the same.
         transform: What changes the arithmetic of the graph.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
-        samples: Inputs that the plan is judged on, by name of the picture.
+        pictures: What the plan is judged on.
     """
 
     options: ExportOptions
@@ -38,7 +38,12 @@ class Prepared:
     trained: nn.Module | None
     transform: Transform
     feeds: list[Feeds]
-    samples: dict[str, Feeds]
+    pictures: Pictures
+
+    @property
+    def samples(self) -> dict[str, Feeds]:
+        """Inputs that the plan is judged on, by name of the picture."""
+        return self.pictures.samples
 
 
 def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], None]) -> Prepared:
@@ -62,13 +67,17 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
             f"--min-psnr is for pictures and frames: outputs of this network ({facts.task}) are "
             f"compared by {headline}; omit it"
         )
+    if isinstance(options.plan, Plan):
+        pictures = Pictures(calibration_feeds(facts, options.calibrate))
+    else:
+        pictures = options.plan.pictures(loaded, options.calibrate)
     return Prepared(
         options,
         loaded,
         _trained(loaded, options.hyper),
         transform,
         validation_feeds(facts),
-        calibration_feeds(facts, options.calibrate),
+        pictures,
     )
 
 

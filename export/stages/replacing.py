@@ -68,7 +68,7 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
     wanted, former = plan.as_dict(), manifest.plan
     if former.get("window") != wanted.get("window"):
         changes.append(f"at window {former.get('window')}, now {wanted.get('window')}")
-    elif former.get("sites") != wanted["sites"]:
+    elif _without_reasons(former.get("sites")) != _without_reasons(wanted["sites"]):
         changes.append("with another plan")
     changes += [
         f"with {key} {manifest.form[key]}, now {value}"
@@ -76,3 +76,13 @@ def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
         if key in manifest.form and manifest.form[key] != value
     ]
     return changes
+
+
+def _without_reasons(sites: Any) -> Any:
+    """Return the sites of a plan without the words that stand beside them."""
+    if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
+        return sites
+    return {
+        path: {key: value for key, value in site.items() if key != "reason"}
+        for path, site in sites.items()
+    }

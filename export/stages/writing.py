@@ -74,6 +74,8 @@ def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged
         "against_torch": judged.judgement.as_dict(),
         "fidelity": judged.fidelity.as_dict(),
     }
+    if planned.proposal.figures:
+        validation["planning"] = planned.proposal.figures
     if built.outcome is not None:
         validation["precision"] = {"name": label} | built.outcome.as_dict()
     return Manifest(

@@ -1,0 +1,109 @@
+"""What one site does to the output: its mean-square change with a candidate in the site's place."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ...models.facts import Facts
+from ..attention.mechanism import Mechanism
+from ..attention.site import neutral
+from ..pictures import Feeds
+from .record import Record
+from .replay import Replay
+
+
+class Difference:
+    """Mean-square difference of outputs, as the PSNR takes it: clipped, the range taken as 1."""
+
+    def __init__(self, facts: Facts) -> None:
+        """Take the range that the network's output promises."""
+        self._low, self._high = facts.outputs[0].range or (0.0, 1.0)
+
+    def __call__(self, got: Tensor, expected: Tensor) -> float:
+        """Return the mean over all values; 1, the largest there is, where one is no number."""
+        first, second = (one.clamp(self._low, self._high).double() for one in (got, expected))
+        mean = float(torch.mean((first - second) ** 2)) / (self._high - self._low) ** 2
+        return mean if math.isfinite(mean) else 1.0
+
+
+class Left:
+    """Says how much is done, and for how long it will go on."""
+
+    def __init__(self, progress: Callable[[str], None], total: float) -> None:
+        """Begin now; ``total`` is in any unit of work."""
+        self._progress, self._total, self._done = progress, total, 0.0
+        self._start = time.monotonic()
+
+    def __call__(self, work: float, text: str) -> None:
+        """Say what comes next, and that so much work was done since the last time."""
+        self._done += work
+        spent = time.monotonic() - self._start
+        left = ""
+        if self._done > 0:
+            left = f", {_duration(spent * (self._total / self._done - 1))} left"
+        percent = min(100, 1 + int(100 * self._done / max(self._total, 1e-9)))
+        self._progress(f"{percent}/100 {text}{left}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(max(seconds, 0)), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def measure_changes(
+    network: nn.Module,
+    facts: Facts,
+    samples: Mapping[str, Feeds],
+    options: Mapping[str, Sequence[Mechanism]],
+    record: Record,
+    progress: Callable[[str], None],
+) -> dict[str, dict[str, float]]:
+    """Return the mean change by path of the site and text of the candidate; as trained it is 0.
+
+    Args:
+        network: The loaded network.
+        facts: Of the network.
+        samples: Pictures that the choice sees.
+        options: Candidates of every site, as trained first.
+        record: What was measured before is taken from it, what is measured is added.
+        progress: Is called with what is going on and how much is left.
+    """
+    difference, trained = Difference(facts), neutral(network)
+    missing = {
+        crop: [
+            (path, one)
+            for path, several in options.items()
+            for one in several[1:]
+            if str(one) not in record.changes.get(crop, {}).get(path, {})
+        ]
+        for crop in samples
+    }
+    paths = list(options)
+    work = {path: len(paths) - place for place, path in enumerate(paths)}  # what runs again
+    left = Left(progress, sum(work[path] for row in missing.values() for path, _ in row))
+    try:
+        for crop, row in missing.items():
+            if row:
+                replay, done = Replay(network, trained, samples[crop]), 0
+                for path, one in row:
+                    left(done, f"measure {path.removesuffix('.attn')} on {crop}")
+                    change = difference(replay.replaced(path, one), replay.output)
+                    record.note(crop, path, str(one), change)
+                    done = work[path]
+                left(done, f"measured {crop}")
+    finally:
+        record.write()
+    return {
+        path: {
+            str(one): sum(record.changes[crop][path][str(one)] for crop in samples) / len(samples)
+            if place
+            else 0.0
+            for place, one in enumerate(several)
+        }
+        for path, several in options.items()
+    }

@@ -1,0 +1,120 @@
+"""The fastest choice of one option a site whose changes add up to no more than a budget.
+
+A multiple-choice knapsack: each site takes the option of the least ``change + price x seconds``,
+the price is bisected to the budget, and what is left of it is spent greedily. Ties go to the
+order in which options are given, so that the same numbers give the same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_BISECTIONS = 100
+_PRICES = (-60.0, 60.0)
+"""Powers of two around the ratio of all changes to all seconds."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a site may have.
+
+    Attributes:
+        name: Text of the candidate.
+        seconds: What it takes.
+        change: What it does to the output, mean square.
+    """
+
+    name: str
+    seconds: float
+    change: float
+
+
+Options = Mapping[str, Sequence[Option]]
+Choice = dict[str, Option]
+
+
+def seconds(choice: Choice) -> float:
+    """Return what the options of a choice take together."""
+    return sum(option.seconds for option in choice.values())
+
+
+def change(choice: Choice) -> float:
+    """Return what the options of a choice change together, if changes add up."""
+    return sum(option.change for option in choice.values())
+
+
+def fastest(options: Options, budget: float) -> Choice:
+    """Return a fast choice within the budget.
+
+    Args:
+        options: Of every site; one of them changes nothing.
+        budget: What the changes may add up to.
+    """
+    scale = max((one.change for row in options.values() for one in row), default=0.0)
+    scale /= max((one.seconds for row in options.values() for one in row), default=1.0) or 1.0
+    low, high = _PRICES
+    best = _at_price(options, (scale or 1.0) * 2.0**low)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        found = _at_price(options, (scale or 1.0) * 2.0**middle)
+        if change(found) <= budget:
+            best, low = found, middle
+        else:
+            high = middle
+    if change(best) > budget:
+        best = {path: min(row, key=lambda one: one.change) for path, row in options.items()}
+    return _spend(options, best, budget)
+
+
+def _at_price(options: Options, price: float) -> Choice:
+    return {
+        path: min(row, key=lambda one: one.change + price * one.seconds)
+        for path, row in options.items()
+    }
+
+
+def _spend(options: Options, choice: Choice, budget: float) -> Choice:
+    """Return the choice with faster options for what is left of the budget, the best first."""
+    choice = dict(choice)
+    while swaps := [
+        (path, one)
+        for path, one in faster_swaps(options, choice)
+        if change(choice) - choice[path].change + one.change <= budget
+    ]:
+        path, one = swaps[0]
+        choice[path] = one
+    return choice
+
+
+def faster_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
+    """Return every faster option of every site, by the change that a second saved costs."""
+    swaps = [
+        (path, one)
+        for path, row in options.items()
+        for one in row
+        if one.seconds < choice[path].seconds
+    ]
+
+    def price(swap: tuple[str, Option]) -> float:
+        path, one = swap
+        return (one.change - choice[path].change) / (choice[path].seconds - one.seconds)
+
+    return sorted(swaps, key=price)
+
+
+def safer_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
+    """Return every option that changes less, by the change that a second more undoes."""
+    swaps = [
+        (path, one)
+        for path, row in options.items()
+        for one in row
+        if one.change < choice[path].change
+    ]
+
+    def gain(swap: tuple[str, Option]) -> float:
+        path, one = swap
+        slower = max(one.seconds - choice[path].seconds, 1e-12)
+        return (choice[path].change - one.change) / slower
+
+    return sorted(swaps, key=gain, reverse=True)

@@ -1,0 +1,117 @@
+"""The table of costs: seconds of each candidate for each distinct call, on one machine; JSON.
+
+A call is what a site asks of its mechanism: the kind of site, the shapes and the geometry. Sites
+that ask the same cost the same, whatever network they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import __version__
+from ...plugins.errors import NystraError
+from ...plugins.library import isa
+from ...plugins.native import available
+from ...plugins.strict_json import read_json
+from ...runtime.files.json_text import stable_json
+from ...runtime.files.writing import atomic_write_bytes
+from ...runtime.timing.rows import describe_machine
+from ..attention.mechanism import Mechanism
+
+SCHEMA_VERSION = 1
+_KEYS = {"schema_version", "machine", "rest", "seconds"}
+_EXPECTED = "expected one that --attn auto --costs wrote"
+
+
+def this_machine() -> dict[str, Any]:
+    """Return what the times depend on."""
+    threads = torch.get_num_threads()
+    known = describe_machine(threads)
+    kernels = isa() if available() else "none"
+    return {"cpu": known["cpu"], "threads": threads, "kernels": kernels, "nystra": __version__}
+
+
+@dataclass
+class CostTable:
+    """What was timed.
+
+    Attributes:
+        machine: Where, as `this_machine` says it.
+        seconds: Call -> text of the candidate -> seconds.
+        rest: SHA-256 of a checkpoint -> seconds of the network without its attention.
+    """
+
+    machine: dict[str, Any] = field(default_factory=this_machine)
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    rest: dict[str, float] = field(default_factory=dict)
+
+    def lacks(self, calls: Sequence[str], candidates: Iterable[Mechanism]) -> list[str]:
+        """Return the calls of a site for which a candidate was not timed."""
+        names = {str(candidate) for candidate in candidates}
+        return [call for call in calls if not names <= set(self.seconds.get(call, ()))]
+
+    def cost(self, calls: Sequence[str], candidate: Mechanism) -> float:
+        """Return the seconds of a candidate at a site that makes these calls."""
+        return sum(self.seconds[call][str(candidate)] for call in calls)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "machine": self.machine,
+            "rest": self.rest,
+            "seconds": self.seconds,
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the table.
+
+        Raises:
+            NystraError: It cannot be written.
+        """
+        atomic_write_bytes(path, stable_json(self.as_dict()))
+
+
+def read_costs(path: Path) -> CostTable:
+    """Read a table.
+
+    Raises:
+        NystraError: It is no table of costs.
+    """
+    return parse_costs(read_json(path, "the costs"), f"the costs {path}")
+
+
+def parse_costs(document: Any, where: str) -> CostTable:
+    """Return the table of a decoded JSON document.
+
+    Args:
+        document: The JSON.
+        where: How errors call it.
+
+    Raises:
+        NystraError: Unknown or missing keys, another version, or something else than seconds.
+    """
+    if not isinstance(document, dict) or set(document) != _KEYS:
+        raise NystraError(f"{where}: not an object of {', '.join(sorted(_KEYS))}; {_EXPECTED}")
+    if document["schema_version"] != SCHEMA_VERSION:
+        raise NystraError(
+            f"{where}: schema_version {document['schema_version']!r:.40}; this nystra reads "
+            f"{SCHEMA_VERSION}"
+        )
+    machine, rest, seconds = (document[key] for key in ("machine", "rest", "seconds"))
+    rows = list(seconds.values()) if isinstance(seconds, dict) else [None]
+    if not isinstance(machine, dict) or not all(map(_are_seconds, [rest, *rows])):
+        raise NystraError(f"{where}: something else than seconds above 0; {_EXPECTED}")
+    return CostTable(machine, seconds, rest)
+
+
+def _are_seconds(row: Any) -> bool:
+    return isinstance(row, Mapping) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+        for value in row.values()
+    )

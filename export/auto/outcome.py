@@ -1,0 +1,114 @@
+"""What a planner found, in words, as JSON, and for whoever draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...models.loading import LoadedModel
+from ...runtime.checking.measures import decibels
+from ...runtime.files.json_text import json_number
+from ..attention.mechanism import Mechanism
+from ..pictures import Pictures
+from .choosing import Choice, Options, seconds
+from .verifying import Verified
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The plan that was chosen, and what it was chosen among.
+
+    Attributes:
+        loaded: The network.
+        pictures: What it was chosen and verified on.
+        budget: What was wanted, dB against the network as trained.
+        options: Of every site, the one as trained first, each with what it changes alone.
+        choice: The plan.
+        plan: The same as mechanisms with their reasons.
+        verified: The whole plan on the pictures.
+        uniform: Candidate -> it at every site that it serves, and that plan on the pictures.
+        tried: Every plan that was verified.
+        rest: Seconds of the network without attention, or None where that is not known.
+    """
+
+    loaded: LoadedModel
+    pictures: Pictures
+    budget: float
+    options: Options
+    choice: Choice
+    plan: Mapping[str, Mechanism]
+    verified: Verified
+    uniform: Mapping[str, tuple[Choice, Verified]]
+    tried: tuple[tuple[Choice, Verified], ...]
+    rest: float | None
+
+    @property
+    def trained(self) -> Choice:
+        """The plan that changes nothing."""
+        return {path: row[0] for path, row in self.options.items()}
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every site stays as trained."""
+        return seconds(self.choice) == seconds(self.trained)
+
+    def summary(self) -> str:
+        """Return the plan's figures in one line."""
+        if self.changes_nothing:
+            return f"nothing faster keeps {self.budget:g} dB"
+        text = (
+            f"{_db(self.verified.seen)} on the pictures of the choice, {_db(self.verified.held)} "
+            f"on {', '.join(self.pictures.held_out)}, held out (wanted {self.budget:g}); attention "
+            f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained"
+        )
+        if self.rest is not None:
+            whole = (seconds(self.trained) + self.rest) / (seconds(self.choice) + self.rest)
+            text += f", the network about {whole:.2f}x (in PyTorch)"
+        return text
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what the user should know: one sentence each."""
+        words = []
+        if self.changes_nothing:
+            words.append(self._why_nothing())
+        if self.pictures.coarse:
+            words.append(
+                "the network is large: --attn auto tried a part of the candidates on one crop of "
+                "each picture"
+            )
+        return tuple(words)
+
+    def _why_nothing(self) -> str:
+        keep = f"--attn auto keeps the attention the network came with: {self.budget:g} dB"
+        if not self.uniform:
+            return f"{keep} or not, no candidate is faster at any site on this machine"
+        name, (_, verified) = max(self.uniform.items(), key=lambda entry: entry[1][1].psnr)
+        return (
+            f"{keep} is kept by no plan that was tried; {name} everywhere gives "
+            f"{_db(verified.worst)}. A lower --min-psnr allows more"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        plans = {"chosen": (self.choice, self.verified)}
+        plans |= {f"{name} everywhere": plan for name, plan in self.uniform.items()}
+        return {
+            "min_psnr": self.budget,
+            "held_out": list(self.pictures.held_out),
+            "attention_seconds_as_trained": seconds(self.trained),
+            "rest_seconds": self.rest,
+            "verified": len(self.tried),
+            "plans": {
+                name: {
+                    "attention_seconds": seconds(choice),
+                    "psnr_seen": json_number(decibels(verified.seen)),
+                    "psnr_held_out": json_number(decibels(verified.held)),
+                }
+                for name, (choice, verified) in plans.items()
+            },
+        }
+
+
+def _db(change: float) -> str:
+    return f"{decibels(change):.1f} dB" if change > 0.0 else "no change"

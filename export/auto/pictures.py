@@ -1,0 +1,103 @@
+"""The pictures that a plan is chosen and verified on, and how many a network leaves time for.
+
+Counted in operations and never timed, so that the same network has the same pictures everywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...models.facts import Facts
+from ...models.loading import LoadedModel
+from ...plugins.errors import NystraError
+from ...plugins.ports.port import picture_size
+from ...runtime.pictures.images import read_picture
+from ..attention.site import find_sites
+from ..inspection import network_flops
+from ..pictures import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
+from .candidates import candidates
+
+MOST_OPERATIONS = 30e12
+"""Of all measurements: some five minutes of two cores."""
+
+MOST_CROPS = 24
+CROPS = 4
+"""Of a picture: its corners, or the middle alone where time is short."""
+
+_HELD = 3
+"""Every third picture is held out."""
+
+
+def choose_pictures(loaded: LoadedModel, folder: Path | None) -> Pictures:
+    """Cut samples out of the pictures, and hold every third picture out.
+
+    Of a single picture the last crop is held out.
+
+    Args:
+        loaded: The network.
+        folder: The user's pictures, or None for the shipped photographs.
+
+    Raises:
+        NystraError: The folder is missing or holds no pictures, or one smaller than a window.
+    """
+    facts, paths = loaded.facts, calibration_pictures(folder)
+    side = sample_side(facts)
+    crops, kept, coarse = _effort(loaded, side, len(paths))
+    paths = [paths[len(paths) * index // kept] for index in range(kept)]
+    samples: dict[str, Feeds] = {}
+    held: list[str] = []
+    out = [path for place, path in enumerate(paths) if place % _HELD == min(len(paths), _HELD) - 1]
+    for path in paths:
+        cut = _cut(facts, path, side, max(crops, 2) if len(paths) == 1 else crops)
+        names = [f"{path.name} {place}/{len(cut)}" for place in range(1, len(cut) + 1)]
+        samples |= dict(zip(names, cut, strict=True))
+        if path in out:
+            held += names[-1:] if len(paths) == 1 else names
+    if len(samples) == len(held):
+        raise NystraError(
+            f"--calibrate {folder} holds one picture, too small to cut two crops of {side}x{side} "
+            "out of it: give more pictures, some of them are held out to verify the plan"
+        )
+    return Pictures(samples, tuple(held), tuple(path.name for path in out), coarse)
+
+
+def _effort(loaded: LoadedModel, side: int, pictures: int) -> tuple[int, int, bool]:
+    """Return crops of a picture, pictures, and whether a part of the candidates has to do."""
+    size = loaded.facts.test_size()
+    operations = network_flops(loaded.network, loaded.facts)[0]
+    crop = operations * side * side / (size["height"] * size["width"])
+    sites = find_sites(loaded.network)
+    most = min(pictures, MOST_CROPS)
+    least = min(pictures, _HELD)
+    levels = [(max(1, min(CROPS, MOST_CROPS // most)), most, False), (1, least, False)]
+    for crops, kept, coarse in levels:
+        runs = sum(len(candidates(site)) - 1 for site in sites)
+        if runs * crop / 2 * crops * kept <= MOST_OPERATIONS:  # half of the network runs again
+            return crops, kept, coarse
+    return 1, least, True
+
+
+def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
+    """Return the corners of a picture, those that differ, or its middle."""
+    pixels = read_picture(path).pixels
+    height, width = pixels.shape[:2]
+    smallest = max(facts.window[-2:]) if facts.window is not None else 1
+    if facts.sides is None and min(height, width) < smallest:
+        raise NystraError(
+            f"{path.name} is {height}x{width}, smaller than a window of the network: a plan is "
+            f"chosen on pictures of {smallest}x{smallest} or more"
+        )
+    if facts.sides is not None:
+        return [feeds_of(facts, pixels, facts.sides)]
+    size = picture_size(min(side, height), min(side, width))
+    if crops == 1:
+        return [feeds_of(facts, pixels, size)]
+    corners = [(rows, columns) for rows in _ends(height, side) for columns in _ends(width, side)]
+    cut = [np.ascontiguousarray(pixels[corner]) for corner in corners[:crops]]
+    return [feeds_of(facts, corner, size) for corner in cut]
+
+
+def _ends(length: int, side: int) -> list[slice]:
+    return [slice(0, side), slice(length - side, length)] if length > side else [slice(0, length)]

@@ -1,0 +1,235 @@
+"""``--attn auto``: candidates, their times, their changes, and the choice that was verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...models.loading import LoadedModel
+from ...plugins.errors import NystraError
+from ...runtime.checking.measures import measure_for
+from ..attention.full.parameters import Full
+from ..attention.mechanism import Mechanism
+from ..attention.plan import Plan
+from ..attention.site import find_sites
+from ..options import Proposal
+from ..pictures import Pictures
+from ..stages.preparing import Prepared
+from .candidates import candidates, uniform_plans
+from .changes import measure_changes
+from .choosing import Choice, Option
+from .costs import CostTable, read_costs, this_machine
+from .outcome import Outcome
+from .pictures import choose_pictures
+from .reasons import with_reasons
+from .record import Record
+from .search import Search
+from .timing import Calls, measure_costs, measure_rest, record_calls
+from .verifying import Verified, Verifier
+
+DEFAULT_BUDGET = 50.0
+"""dB against the network as trained."""
+
+Progress = Callable[[str], None]
+Candidates = Mapping[str, Sequence[Mechanism]]
+
+
+@dataclass(frozen=True)
+class AutoPlanner:
+    """Chooses the fastest plan within the budget of ``min_psnr``; a `Planner` of ``options``.
+
+    Attributes:
+        costs: File of the costs: read where it is there, else written; None keeps none.
+        keep_full: Sites that stay as trained.
+        report: Is called with the outcome and draws it; None draws nothing.
+    """
+
+    costs: Path | None = None
+    keep_full: tuple[str, ...] = ()
+    report: Callable[[Outcome], None] | None = None
+
+    def pictures(self, loaded: LoadedModel, folder: Path | None) -> Pictures:
+        """Return the pictures that the plan is chosen and verified on.
+
+        Args:
+            loaded: The network.
+            folder: The user's pictures, or None for the shipped photographs.
+
+        Raises:
+            NystraError: Bad pictures, a site that is not there, or an output that is no picture.
+        """
+        headline = measure_for(loaded.facts.outputs[0]).headline
+        if headline != "psnr":
+            raise NystraError(
+                "--attn auto is for pictures and frames: outputs of this network "
+                f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
+            )
+        kept = Plan(sites=dict.fromkeys(self.keep_full, Full()))
+        kept.refuse_unknown_sites([site.path for site in find_sites(loaded.network)])
+        return choose_pictures(loaded, folder)
+
+    def __call__(self, prepared: Prepared, folder: Path, progress: Progress) -> Proposal:
+        """Return the fastest plan that was found to keep the budget.
+
+        Args:
+            prepared: The network and its pictures.
+            folder: Where what was measured is kept.
+            progress: Is called with what is going on.
+
+        Raises:
+            NystraError: A bad table of costs, or a record of another checkpoint.
+        """
+        loaded, pictures = prepared.loaded, prepared.pictures
+        record = _record(prepared, folder)
+        every = self._candidates(loaded, coarse=pictures.coarse)
+        progress("1/100 time attention")
+        calls = record_calls(loaded.network, loaded.facts)
+        costs = self._costs(loaded, every, calls, record, progress)
+        useful = _useful(every, costs, calls)
+        measured = measure_changes(
+            loaded.network, loaded.facts, pictures.seen, useful, record, progress
+        )
+        options = {
+            path: [
+                Option(str(one), costs.cost(calls.of[path], one), measured[path][str(one)])
+                for one in row
+            ]
+            for path, row in useful.items()
+        }
+        mechanisms = {str(one): one for row in useful.values() for one in row}
+        uniform = {
+            name: {path: _option(options[path], str(one)) for path, one in sites.items()}
+            for name, sites in uniform_plans(useful).items()
+        }
+        budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
+        verifier = Verifier(loaded.network, loaded.facts, pictures)
+        search = _search(options, budget, verifier, mechanisms, progress)
+        choice = search.run(uniform.values())
+        sites = with_reasons(options, choice, mechanisms)
+        outcome = Outcome(
+            loaded=loaded,
+            pictures=pictures,
+            budget=budget,
+            options=options,
+            choice=choice,
+            plan=sites,
+            verified=search.verify(choice),
+            uniform={name: (one, search.verify(one)) for name, one in uniform.items()},
+            tried=tuple(search.tried),
+            rest=costs.rest.get(loaded.checkpoint.sha256),
+        )
+        if self.report is not None:
+            progress("100/100 draw the report")
+            self.report(outcome)
+        warnings = (*_foreign(costs, self.costs), *outcome.warnings())
+        return Proposal(Plan(sites=dict(sites)), outcome.summary(), outcome.as_dict(), warnings)
+
+    def _candidates(self, loaded: LoadedModel, *, coarse: bool) -> Candidates:
+        found = {site.path: candidates(site, coarse=coarse) for site in find_sites(loaded.network)}
+        return found | {path: found[path][:1] for path in self.keep_full}
+
+    def _costs(
+        self,
+        loaded: LoadedModel,
+        every: Candidates,
+        calls: Calls,
+        record: Record,
+        progress: Progress,
+    ) -> CostTable:
+        """Return the table that is given, or what the record has and is measured now."""
+        sha256 = loaded.checkpoint.sha256
+        if self.costs is not None and self.costs.exists():
+            table = read_costs(self.costs)
+            _refuse_incomplete(table, every, calls, self.costs)
+            here = table.machine == this_machine()
+        else:
+            known, here = record.costs, True
+            same = known is not None and known.machine == this_machine()
+            table = known if known is not None and same else CostTable()
+            measure_costs(calls, every, table, progress)
+        if here and sha256 not in table.rest:
+            measure_rest(loaded.network, loaded.facts, calls, table, sha256)
+        record.costs = table
+        if self.costs is not None and not self.costs.exists():
+            table.write(self.costs)
+        return table
+
+
+def _record(prepared: Prepared, folder: Path) -> Record:
+    """Open what was measured before, or begin anew."""
+    checkpoint = prepared.loaded.checkpoint
+    path = folder / f"{checkpoint.path.stem}.auto.json"
+    return Record.open(
+        path, prepared.loaded, prepared.pictures.seen, replace=prepared.options.overwrite
+    )
+
+
+def _refuse_incomplete(table: CostTable, every: Candidates, calls: Calls, path: Path) -> None:
+    lacking = [
+        (site, call) for site, row in every.items() for call in table.lacks(calls.of[site], row)
+    ]
+    if lacking:
+        site, call = lacking[0]
+        raise NystraError(
+            f"the costs {path} lack the geometry of {len(lacking)} sites of this network, or "
+            f"candidates there, first of {site} ({call:.120}): they are of another network or "
+            "another nystra; give a name that is not there yet, and it is measured and written"
+        )
+
+
+def _foreign(table: CostTable, path: Path | None) -> tuple[str, ...]:
+    """Return a word where the times are of another machine."""
+    changed = [
+        f"{key} {table.machine.get(key)}, here {value}"
+        for key, value in this_machine().items()
+        if table.machine.get(key) != value
+    ]
+    if path is None or not changed:
+        return ()
+    text = f"the costs {path} were measured elsewhere ({'; '.join(changed)})"
+    return (f"{text}: the plan is the fastest there, not here",)
+
+
+def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:
+    """Return the candidates without those that are no faster than what a site came with."""
+    return {
+        path: [
+            row[0],
+            *(
+                one
+                for one in row[1:]
+                if costs.cost(calls.of[path], one) < costs.cost(calls.of[path], row[0])
+            ),
+        ]
+        for path, row in every.items()
+    }
+
+
+def _option(row: Sequence[Option], name: str) -> Option:
+    return next(one for one in row if one.name == name)
+
+
+def _search(
+    options: Mapping[str, Sequence[Option]],
+    budget: float,
+    verifier: Verifier,
+    mechanisms: Mapping[str, Mechanism],
+    progress: Progress,
+) -> Search:
+    def plan(choice: Choice) -> dict[str, Mechanism]:
+        return {path: mechanisms[one.name] for path, one in choice.items()}
+
+    verified = 0
+
+    def verify(choice: Choice) -> Verified:
+        nonlocal verified
+        verified += 1
+        progress(f"100/100 verify plan {verified}")
+        return verifier(plan(choice))
+
+    def shares(choice: Choice) -> Mapping[str, float]:
+        progress("100/100 second pass")
+        return verifier.shares(plan(choice))
+
+    return Search(options, 10.0 ** (-budget / 10.0), verify, shares)

@@ -1,0 +1,54 @@
+"""Why a site has what it has: what it changes, what it costs, what would have been next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...runtime.checking.measures import decibels
+from ..attention.mechanism import Mechanism
+from .choosing import Choice, Option, Options
+
+
+def with_reasons(
+    options: Options, choice: Choice, mechanisms: Mapping[str, Mechanism]
+) -> dict[str, Mechanism]:
+    """Return the mechanisms of a choice, each with its reason.
+
+    Args:
+        options: Of every site, the one as trained first, with what each changes alone.
+        choice: The choice.
+        mechanisms: Text of a candidate -> the candidate.
+    """
+    return {
+        path: replace(mechanisms[one.name], reason=_reason(options[path], one.name))
+        for path, one in choice.items()
+    }
+
+
+def _reason(row: Sequence[Option], name: str) -> str:
+    taken = next(one for one in row if one.name == name)
+    own = row[0]
+    cost = f"{_ms(taken.seconds)} of {_ms(own.seconds)} ms"
+    what = "as trained" if taken is own else f"changes the output by {_db(taken.change)} alone"
+    if len(row) == 1:
+        return f"{what}, {cost}; nothing else serves the site in less time"
+    return f"{what}, {cost}; {_next(row, taken)}"
+
+
+def _next(row: Sequence[Option], taken: Option) -> str:
+    """Return the faster option that would change least more for the time it saves."""
+    faster = [one for one in row if one.seconds < taken.seconds]
+    if not faster:
+        return "none is faster"
+    step = min(faster, key=lambda one: (one.change - taken.change) / (taken.seconds - one.seconds))
+    return f"next faster: {step.name}, {_db(step.change)}, {_ms(step.seconds)} ms"
+
+
+def _db(change: float) -> str:
+    return f"{decibels(change):.1f} dB" if change > 0 else "nothing"
+
+
+def _ms(seconds: float) -> str:
+    value = 1e3 * seconds
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"

@@ -1,0 +1,129 @@
+"""What was measured, kept in a file as it is found: an interrupted choice goes on where it stopped.
+
+``<checkpoint>.auto.json`` beside the model file. It stays there: a choice for another budget takes
+everything from it. It belongs to one checkpoint; within it, to pictures, window and version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...models.loading import LoadedModel
+from ...plugins.errors import NystraError
+from ...plugins.strict_json import read_json
+from ...runtime.files.json_text import stable_json
+from ...runtime.files.writing import atomic_write_bytes
+from ..pictures import Feeds
+from .costs import CostTable, parse_costs
+
+SCHEMA_VERSION = 1
+_KEYS = {"schema_version", "source_sha256", "costs", "changes"}
+_ADVICE = "give --overwrite to measure anew in its place, or choose another -o"
+_SECONDS_BETWEEN_WRITES = 5.0
+
+Changes = dict[str, dict[str, dict[str, float]]]
+"""Crop -> path of a site -> text of a candidate -> mean-square change of the output."""
+
+
+class Record:
+    """The file and what it holds.
+
+    Attributes:
+        path: Of the file.
+        costs: As last measured, or None.
+        changes: For the present pictures, window and version.
+    """
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        """Begin with nothing measured for the checkpoint of that SHA-256."""
+        self.path, self.costs = path, None
+        self.changes: Changes = {}
+        self._sha256, self._all = sha256, {}
+        self._written = time.monotonic()
+
+    costs: CostTable | None
+    _all: dict[str, Changes]
+
+    @classmethod
+    def open(
+        cls, path: Path, loaded: LoadedModel, samples: Mapping[str, Feeds], *, replace: bool
+    ) -> Record:
+        """Read what was measured before, if the file is there.
+
+        Args:
+            path: The file.
+            loaded: The network.
+            samples: The pictures that changes are measured on.
+            replace: Begin anew where the file is of something else.
+
+        Raises:
+            NystraError: The file is of another checkpoint, or nothing that was written here.
+        """
+        record = cls(path, loaded.checkpoint.sha256)
+        if path.exists():
+            try:
+                record._read(read_json(path, "what was measured"))
+            except NystraError as error:
+                if not replace:
+                    raise NystraError(f"{error}: {_ADVICE}") from error
+        record.changes = record._all.setdefault(_fingerprint(loaded, samples), {})
+        return record
+
+    def _read(self, document: Any) -> None:
+        where = f"what was measured, {self.path}"
+        if not isinstance(document, dict) or set(document) != _KEYS:
+            raise NystraError(f"{where}: it has not the keys {', '.join(sorted(_KEYS))}")
+        if document["schema_version"] != SCHEMA_VERSION:
+            raise NystraError(
+                f"{where}: schema_version {document['schema_version']!r:.40}; this nystra reads "
+                f"{SCHEMA_VERSION}"
+            )
+        if document["source_sha256"] != self._sha256:
+            raise NystraError(
+                f"{where} is of another checkpoint ({document['source_sha256']!r:.14}..., this one "
+                f"is {self._sha256[:12]}...)"
+            )
+        if not _are_changes(document["changes"], depth=4):
+            raise NystraError(f"{where}: 'changes' holds something else than numbers")
+        if document["costs"] is not None:
+            self.costs = parse_costs(document["costs"], where)
+        self._all = document["changes"]
+
+    def note(self, crop: str, path: str, candidate: str, change: float) -> None:
+        """Add a change; the file is written every few seconds."""
+        self.changes.setdefault(crop, {}).setdefault(path, {})[candidate] = change
+        if time.monotonic() - self._written > _SECONDS_BETWEEN_WRITES:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file."""
+        document = {
+            "schema_version": SCHEMA_VERSION,
+            "source_sha256": self._sha256,
+            "costs": None if self.costs is None else self.costs.as_dict(),
+            "changes": self._all,
+        }
+        atomic_write_bytes(self.path, stable_json(document))
+        self._written = time.monotonic()
+
+
+def _fingerprint(loaded: LoadedModel, samples: Mapping[str, Feeds]) -> str:
+    """Return a name for what changes depend on besides the checkpoint."""
+    digest = hashlib.sha256(stable_json([__version__, loaded.facts.window, loaded.hyper]))
+    for name, feeds in samples.items():
+        digest.update(name.encode())
+        for array in feeds.values():
+            digest.update(str(array.shape).encode())
+            digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _are_changes(value: Any, depth: int) -> bool:
+    if depth == 0:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, dict) and all(_are_changes(one, depth - 1) for one in value.values())

@@ -1,0 +1,125 @@
+"""One picture through a network again and again, each time only from the changed site on.
+
+What a network computes before a site does not know what that site is. So the outputs of the
+modules on the way (blocks, groups of blocks, layers beside them) are kept once, and a run in which
+one site is replaced takes those that were done before the site began.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..attention.computing import computing
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, swap
+from ..pictures import Feeds
+
+_Place = tuple[str, int]
+"""A module, and which of its calls in a run."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    end: int
+    output: Tensor
+    calls: Counter[str]
+
+
+class Replay:
+    """A picture and a network with a plan.
+
+    Attributes:
+        output: Of the network with that plan.
+    """
+
+    def __init__(self, network: nn.Module, base: Mapping[str, Mechanism], feeds: Feeds) -> None:
+        """Run once and keep what is on the way.
+
+        Args:
+            network: The loaded network; it is left as it is.
+            base: Mechanism of every site.
+            feeds: Inputs of the network, in the order of its arguments.
+        """
+        self._twin = swap(network, base, "operator")
+        self._inputs = [torch.from_numpy(array) for array in feeds.values()]
+        self._sites = {site.path: site.module for site in find_sites(self._twin)}
+        self._kept: dict[_Place, _Kept] = {}
+        self._begun: dict[str, int] = {}
+        self._calls: Counter[str] = Counter()
+        self._time, self._from = 0, -1
+        self._recording = True
+        for name in _on_the_way(self._twin, list(self._sites)):
+            module: Any = self._twin.get_submodule(name)
+            module.forward = self._around(name, module.forward)
+        own: dict[str, Any] = {path: site.mechanism for path, site in self._sites.items()}
+        for path, mechanism in own.items():
+            self._set(path, self._noting(path, mechanism))
+        self.output = self._run()
+        for path, mechanism in own.items():
+            self._set(path, mechanism)
+        self._recording = False
+
+    def replaced(self, path: str, mechanism: Mechanism) -> Tensor:
+        """Return the output with another mechanism at one site."""
+        site = self._sites[path]
+        own = site.mechanism
+        self._from = self._begun[path]
+        self._set(path, computing(mechanism, site, "operator"))
+        try:
+            return self._run()
+        finally:
+            self._set(path, own)
+
+    def _run(self) -> Tensor:
+        self._calls.clear()
+        with torch.inference_mode():
+            given = self._twin(*self._inputs)
+        output: Tensor = given[0] if isinstance(given, tuple) else given
+        return output
+
+    def _set(self, path: str, mechanism: Any) -> None:
+        self._sites[path].mechanism = mechanism
+
+    def _noting(self, path: str, mechanism: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*arguments: Any) -> Tensor:
+            self._begun.setdefault(path, self._time)
+            return mechanism(*arguments)
+
+        return call
+
+    def _around(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            place = (name, self._calls[name])
+            kept = self._kept.get(place)
+            if not self._recording and kept is not None and kept.end <= self._from:
+                self._calls = kept.calls.copy()
+                return kept.output.clone()  # of its own: a network may write into what it gets
+            self._calls[name] += 1
+            output = forward(*arguments, **named)
+            if self._recording and isinstance(output, Tensor):
+                self._time += 1
+                self._kept[place] = _Kept(self._time, output.clone(), self._calls.copy())
+            return output
+
+        return call
+
+
+def _on_the_way(network: nn.Module, sites: list[str]) -> list[str]:
+    """Return the modules beside sites: the parts of the network and of what holds several sites."""
+    held: Counter[str] = Counter()
+    for path in sites:
+        parts = path.split(".")
+        held.update(".".join(parts[:depth]) for depth in range(1, len(parts)))
+    holders = ["", *(name for name, count in held.items() if count > 1)]
+    return [
+        f"{holder}.{name}".lstrip(".")
+        for holder in holders
+        for name, module in network.get_submodule(holder).named_children()
+        if f"{holder}.{name}".lstrip(".") not in sites
+    ]

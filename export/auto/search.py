@@ -1,0 +1,128 @@
+"""From options to a plan that was verified: choose, correct, choose again, repair, improve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .choosing import Choice, Options, change, faster_swaps, fastest, safer_swaps, seconds
+from .verifying import Verified
+
+ROUNDS = 6
+"""Choices whose budget is corrected by what the one before turned out to change."""
+
+_TRIES = 8
+"""Improvements in vain, after which there is no more."""
+
+_RATIOS = (0.1, 10.0)
+"""How far the second pass may correct what a site was measured to change alone."""
+
+
+def names(choice: Choice) -> dict[str, str]:
+    """Return the text of the candidate of every site."""
+    return {path: one.name for path, one in choice.items()}
+
+
+@dataclass
+class Search:
+    """The state of a search.
+
+    Attributes:
+        options: Of every site, the one as trained first.
+        budget: Mean-square change that a plan may make.
+        verify: Runs a whole plan.
+        shares: Choice -> what each site adds to its change; for the second pass.
+        tried: Every choice that was verified, in order.
+        best: The fastest that keeps the budget.
+    """
+
+    options: Options
+    budget: float
+    verify: Callable[[Choice], Verified]
+    shares: Callable[[Choice], Mapping[str, float]]
+    tried: list[tuple[Choice, Verified]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Begin with the plan that changes nothing."""
+        self.best: Choice = {path: row[0] for path, row in self.options.items()}
+        self.try_out(self.best)
+
+    def run(self, starts: Iterable[Choice] = ()) -> Choice:
+        """Return the fastest choice found that keeps the budget.
+
+        Args:
+            starts: Choices to try out first: the answer is at least as fast as those that keep it.
+        """
+        for start in starts:
+            self.try_out(start)
+        choice = fastest(self.options, self.budget)
+        verified = self.try_out(choice)
+        self._correct(choice, verified)
+        wanted = self.budget
+        for _ in range(ROUNDS):
+            choice = fastest(self.options, wanted)
+            known = any(names(choice) == names(former) for former, _ in self.tried)
+            verified = self.try_out(choice)
+            if known or verified.worst == 0.0:
+                break
+            wanted = change(choice) * self.budget / verified.worst
+        self._repair(choice, verified)
+        self._improve()
+        return self.best
+
+    def try_out(self, choice: Choice) -> Verified:
+        """Verify a choice; it is the best if it keeps the budget and is faster than the last."""
+        verified = self.verify(choice)
+        self.tried.append((choice, verified))
+        if verified.worst <= self.budget and seconds(choice) < seconds(self.best):
+            self.best = choice
+        return verified
+
+    def _correct(self, choice: Choice, verified: Verified) -> None:
+        """Scale the changes of each site, and of all, to what they are in a whole plan."""
+        ratios = {
+            path: min(max(share / choice[path].change, _RATIOS[0]), _RATIOS[1])
+            for path, share in self.shares(choice).items()
+            if choice[path].change > 0.0
+        }
+        together = sum(one.change * ratios.get(path, 1.0) for path, one in choice.items())
+        if together <= 0.0 or verified.worst <= 0.0:
+            return
+        scale = verified.worst / together
+        self.options = {
+            path: [replace(one, change=one.change * ratios.get(path, 1.0) * scale) for one in row]
+            for path, row in self.options.items()
+        }
+        kept = names(self.best)
+        self.best = {
+            path: next(one for one in row if one.name == kept[path])
+            for path, row in self.options.items()
+        }
+
+    def _repair(self, choice: Choice, verified: Verified) -> None:
+        """Undo what changes most for its seconds until the budget is kept."""
+        while verified.worst > self.budget:
+            path, one = safer_swaps(self.options, choice)[0]
+            choice = choice | {path: one}
+            if seconds(choice) >= seconds(self.best):
+                return
+            verified = self.try_out(choice)
+
+    def _improve(self) -> None:
+        """Take faster options while the whole plan keeps the budget."""
+        vain: set[tuple[str, str]] = set()
+        while len(vain) < _TRIES:
+            slack = self.budget - self.verify(self.best).worst
+            swap = next(
+                (
+                    (path, one)
+                    for path, one in faster_swaps(self.options, self.best)
+                    if (path, one.name) not in vain and one.change - self.best[path].change <= slack
+                ),
+                None,
+            )
+            if swap is None:
+                return
+            path, one = swap
+            if self.try_out(self.best | {path: one}).worst > self.budget:
+                vain.add((path, one.name))

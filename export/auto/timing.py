@@ -1,0 +1,150 @@
+"""Measures the table of costs: each candidate, in turns, on what a network asks of its sites."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...models.facts import Facts
+from ...plugins.ports.port import Size, picture_size
+from ...runtime.pictures.images import read_picture
+from ..attention.computing import AnySite, computing
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, neutral, swap
+from ..pictures import feeds_of, photographs
+from .costs import CostTable
+
+ROUNDS, MOST_ROUNDS, SECONDS = 3, 50, 2.0
+"""The least of so many is taken: whatever else the machine does only ever adds to a time."""
+
+_SIDE = 128
+
+
+@dataclass
+class Calls:
+    """What the sites of a network ask of their mechanisms at the timed size.
+
+    Attributes:
+        of: Path of a site -> its calls.
+        arguments: Call -> a site that makes it, and its arguments.
+        size: Of the picture.
+    """
+
+    of: dict[str, list[str]] = field(default_factory=dict)
+    arguments: dict[str, tuple[AnySite, tuple[Any, ...]]] = field(default_factory=dict)
+    size: Size = field(default_factory=dict)
+
+
+def record_calls(network: nn.Module, facts: Facts) -> Calls:
+    """Run a photograph through the network as trained and note what its sites ask."""
+    calls = Calls(size=timed_size(facts))
+    twin = swap(network, neutral(network), "operator")
+    for site, own in zip(find_sites(twin), find_sites(network), strict=True):
+        calls.of[site.path] = []
+        inner: Any = site.module.mechanism
+        noting: Any = _noting(inner, site.path, own.module, calls)
+        site.module.mechanism = noting
+    with torch.inference_mode():
+        twin(*_inputs(facts, calls.size))
+    return calls
+
+
+def timed_size(facts: Facts) -> Size:
+    """Return the size that attention is timed at: 128x128, in whole windows, or the only one."""
+    if facts.sides is not None:
+        return facts.sides
+    if facts.window is None:  # attention to all places: its time is not that of more pixels
+        return facts.test_size()
+    side = -(-_SIDE // facts.cell) * facts.cell
+    return picture_size(side, side)
+
+
+def _inputs(facts: Facts, size: Size) -> list[Tensor]:
+    pixels = read_picture(next(iter(photographs().values()))).pixels
+    return [torch.from_numpy(array) for array in feeds_of(facts, pixels, size).values()]
+
+
+def _noting(
+    inner: Callable[..., Tensor], path: str, module: AnySite, calls: Calls
+) -> Callable[..., Tensor]:
+    def call(*arguments: Any) -> Tensor:
+        text = "; ".join(map(_described, arguments))
+        calls.of[path].append(text)
+        if text not in calls.arguments:
+            calls.arguments[text] = (module, arguments)
+        return inner(*arguments)
+
+    return call
+
+
+def _described(argument: Any) -> str:
+    if isinstance(argument, Tensor):
+        return "x".join(map(str, argument.shape))
+    return repr(argument)
+
+
+def measure_costs(
+    calls: Calls,
+    options: Mapping[str, Sequence[Mechanism]],
+    table: CostTable,
+    progress: Callable[[str], None],
+) -> None:
+    """Time every candidate for every call that the table lacks, in place.
+
+    Args:
+        calls: What the sites of the network ask.
+        options: Candidates of every site.
+        table: Is completed.
+        progress: Is called with what is timed.
+    """
+    wanted: dict[str, dict[str, Mechanism]] = {}
+    for path, asked in calls.of.items():
+        for call in asked:
+            wanted.setdefault(call, {}).update({str(one): one for one in options[path]})
+    missing = {call: row for call, row in wanted.items() if table.lacks([call], row.values())}
+    for place, (call, row) in enumerate(missing.items(), 1):
+        progress(f"{place}/{len(missing)} time attention: {len(row)} candidates")
+        module, arguments = calls.arguments[call]
+        several = {
+            key: partial(computing(one, module, "operator"), *arguments) for key, one in row.items()
+        }
+        table.seconds[call] = _least_seconds(several)
+
+
+def measure_rest(
+    network: nn.Module, facts: Facts, calls: Calls, table: CostTable, sha256: str
+) -> None:
+    """Time the network as trained, and note in the table what is not its attention."""
+    trained = neutral(network)
+    twin = swap(network, trained, "operator")
+    inputs = _inputs(facts, calls.size)
+    whole = _least_seconds({"": partial(twin, *inputs)})[""]
+    attention = sum(table.cost(asked, trained[path]) for path, asked in calls.of.items())
+    table.rest[sha256] = max(whole - attention, 1e-9)
+
+
+def _least_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Run each in turns and return the least seconds of each.
+
+    What is slower than the first one drops out after a few rounds: nothing is chosen that is.
+    """
+    least = dict.fromkeys(several, float("inf"))
+    running = list(several)
+    begin = time.perf_counter()
+    with torch.inference_mode():
+        for done in range(MOST_ROUNDS):
+            if done >= ROUNDS and time.perf_counter() - begin > SECONDS:
+                break
+            for key in running:
+                start = time.perf_counter()
+                several[key]()
+                least[key] = min(least[key], time.perf_counter() - start)
+            if done + 1 == ROUNDS:
+                running = [key for key in running if least[key] <= 2 * least[running[0]]]
+    return least

@@ -1,0 +1,92 @@
+"""A whole plan on all pictures, those of the choice and those held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...models.facts import Facts
+from ...runtime.checking.measures import decibels
+from ..attention.mechanism import Mechanism
+from ..attention.site import neutral, swap
+from ..pictures import Feeds, Pictures
+from .changes import Difference
+from .replay import Replay
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Mean-square change of the output.
+
+    Attributes:
+        seen: Mean over the pictures of the choice.
+        held: Mean over those held out.
+    """
+
+    seen: float
+    held: float
+
+    @property
+    def worst(self) -> float:
+        """The larger one, which has to keep the budget."""
+        return max(self.seen, self.held)
+
+    @property
+    def psnr(self) -> float:
+        """The worst in dB."""
+        return decibels(self.worst)
+
+
+class Verifier:
+    """Runs plans against the network as trained."""
+
+    def __init__(self, network: nn.Module, facts: Facts, pictures: Pictures) -> None:
+        """Run the network as trained on every picture."""
+        self._network, self._pictures = network, pictures
+        self._difference = Difference(facts)
+        self._exact = self._outputs(neutral(network))
+        self._known: dict[tuple[str, ...], Verified] = {}
+
+    def __call__(self, plan: Mapping[str, Mechanism]) -> Verified:
+        """Return what a plan changes; what is asked again is not run again."""
+        key = tuple(map(str, plan.values()))
+        if key not in self._known:
+            changes = {
+                name: self._difference(output, self._exact[name])
+                for name, output in self._outputs(plan).items()
+            }
+            held = [changes[name] for name in self._pictures.held]
+            seen = [changes[name] for name in self._pictures.seen]
+            self._known[key] = Verified(sum(seen) / len(seen), sum(held) / len(held))
+        return self._known[key]
+
+    def shares(self, plan: Mapping[str, Mechanism]) -> dict[str, float]:
+        """Return by how much less a plan changes the seen pictures with a site as trained again.
+
+        Sites that are as trained are left out.
+        """
+        trained = neutral(self._network)
+        paths = [path for path, one in plan.items() if one != trained[path]]
+        totals = dict.fromkeys(paths, 0.0)
+        seen = self._pictures.seen
+        for name, feeds in seen.items():
+            replay = Replay(self._network, plan, feeds)
+            whole = self._difference(replay.output, self._exact[name])
+            for path in paths:
+                without = replay.replaced(path, trained[path])
+                totals[path] += whole - self._difference(without, self._exact[name])
+        return {path: total / len(seen) for path, total in totals.items()}
+
+    def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Tensor]:
+        network = swap(self._network, plan, "operator")
+        return {name: _run(network, feeds) for name, feeds in self._pictures.samples.items()}
+
+
+def _run(network: nn.Module, feeds: Feeds) -> Tensor:
+    with torch.inference_mode():
+        given = network(*(torch.from_numpy(array) for array in feeds.values()))
+    output: Tensor = given[0] if isinstance(given, tuple) else given
+    return output

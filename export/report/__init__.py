@@ -1,0 +1,1 @@
+"""One HTML page with everything in it: text, tables, figures and pictures; no network access."""
