@@ -1,0 +1,127 @@
+"""Uformer as a model file: every size, every mechanism, other windows, low precision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
+from nystra.export.cli import main
+from nystra.models import load
+from nystra.models.uformer.network import Uformer
+from nystra.runtime import Picture, Session, read_picture, write_picture
+
+HYPER: dict[str, Any] = {
+    "embed_dim": 4,
+    "depths": (1, 1, 2, 1, 1, 1, 2, 1, 1),
+    "num_heads": (1, 1, 2, 2, 2, 2, 2, 1, 1),
+    "window_size": 4,
+    "img_size": 32,
+    "mlp_ratio": 2.0,
+    "modulator": True,
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    network = Uformer(**HYPER)
+    for name, parameter in network.named_parameters():
+        if "norm" not in name:
+            fan = parameter[0].numel() if parameter.dim() > 1 else 25
+            torch.nn.init.normal_(parameter, std=0.5 * fan**-0.5)
+    path = tmp_path_factory.mktemp("uformer") / "u.safetensors"
+    save_file(network.state_dict(), path, {"nystra": json.dumps({"img_size": 32})})
+    return path
+
+
+def exported(checkpoint: Path, folder: Path, attention: str, **more: Any) -> ExportResult:
+    parameters = {"landmarks": (2, 2)} if attention.startswith("nystr") else {}
+    plan = Plan(default=mechanism(attention, **parameters))
+    return export_model(
+        checkpoint, folder / "m.onnx", ExportOptions(plan=plan, speed=False, **more)
+    )
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = exported(checkpoint, tmp_path_factory.mktemp("full"), "full")
+    assert result.judgement.passed
+    return result.model
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 3, 33, 31), (1, 3, 32, 96)])
+def test_the_file_is_the_network_at_every_size(
+    shape: tuple[int, ...], model: Path, checkpoint: Path
+) -> None:
+    image = np.random.default_rng(0).random(shape, dtype=np.float32)
+    with torch.no_grad():
+        expected = load(checkpoint).network(torch.from_numpy(image)).numpy()
+    assert np.abs(expected - image).max() > 0.01
+    np.testing.assert_allclose(Session(model)(image), expected, atol=2e-5, rtol=0)
+
+
+def test_the_facts_of_the_file(model: Path) -> None:
+    facts = Session(model).facts
+    assert (facts.architecture, facts.task, facts.scale) == ("uformer", "restoration", 1)
+    assert facts.window == (4, 4)
+    nodes = json.loads(model.with_suffix(".plan.json").read_text())["sites"]
+    assert len(nodes) == sum(HYPER["depths"])
+
+
+def test_pictures_are_restored(model: Path, checkpoint: Path, tmp_path: Path) -> None:
+    noisy = np.random.default_rng(0).integers(0, 256, (37, 50, 3)) / np.float32(255)
+    write_picture(tmp_path / "noisy.png", Picture(noisy))
+    command = ["run", str(model), "-i", str(tmp_path / "noisy.png"), "-o", str(tmp_path / "o.png")]
+    assert main(command) == 0
+    with torch.no_grad():
+        given = torch.from_numpy(noisy).permute(2, 0, 1)[None].float()
+        expected = load(checkpoint).network(given).clamp(0, 1)[0].permute(1, 2, 0).numpy()
+    restored = read_picture(tmp_path / "o.png").pixels
+    np.testing.assert_allclose(restored, expected, atol=0.51 / 255 + 2e-5)
+
+
+def test_inspect_counts_sites_and_operations(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(checkpoint), "--attn", "full"]) == 0
+    text = capsys.readouterr().out
+    assert "uformer, 1x, 3 channels, window 4x4" in text
+    assert text.count(".attn ") == sum(HYPER["depths"])
+    assert "of the network's operations" in text
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("attention", "more"),
+    [
+        ("nystra", {}),
+        ("nystromformer", {"precision": "fp16"}),
+        ("full", {"precision": "bf16"}),
+        ("full", {"precision": "fp16"}),
+        ("nystra", {"hyper": {"window_size": 16}}),
+        ("nystromformer", {"hyper": {"window_size": 8}, "opset": 18}),
+    ],
+)
+def test_mechanisms_windows_and_precisions(
+    attention: str, more: dict[str, Any], checkpoint: Path, tmp_path: Path
+) -> None:
+    result = exported(checkpoint, tmp_path, attention, **more)
+    assert result.judgement.passed
+    if "hyper" in more:
+        side = more["hyper"]["window_size"]
+        assert (
+            json.loads(result.model.with_suffix(".plan.json").read_text())["window"] == [side] * 2
+        )
+
+
+@pytest.mark.full
+def test_two_exports_are_the_same_bytes(model: Path, checkpoint: Path, tmp_path: Path) -> None:
+    again = exported(checkpoint, tmp_path, "full")
+    assert again.model.read_bytes() == model.read_bytes()
