@@ -56,6 +56,7 @@ def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result.model
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 3, 33, 31), (1, 3, 32, 96)])
 def test_the_file_is_the_network_at_every_size(
     shape: tuple[int, ...], model: Path, checkpoint: Path
@@ -67,6 +68,7 @@ def test_the_file_is_the_network_at_every_size(
     np.testing.assert_allclose(Session(model)(image), expected, atol=2e-5, rtol=0)
 
 
+@pytest.mark.full
 def test_the_facts_of_the_file(model: Path) -> None:
     facts = Session(model).facts
     assert (facts.architecture, facts.task, facts.scale) == ("uformer", "restoration", 1)
@@ -75,6 +77,7 @@ def test_the_facts_of_the_file(model: Path) -> None:
     assert len(nodes) == sum(HYPER["depths"])
 
 
+@pytest.mark.full
 def test_pictures_are_restored(model: Path, checkpoint: Path, tmp_path: Path) -> None:
     noisy = np.random.default_rng(0).integers(0, 256, (37, 50, 3)) / np.float32(255)
     write_picture(tmp_path / "noisy.png", Picture(noisy))
