@@ -330,7 +330,7 @@ def restore(name: str, pixels: np.ndarray) -> np.ndarray:
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name.startswith("uformer_denoise")])
 def test_the_shipped_denoisers_reach_the_figure_of_their_card(name: str) -> None:
-    """Set5 with noise of sigma 25, RGB: the figure in the card, and far above the noisy pictures."""
+    """Set5 with noise of sigma 25, RGB: the figure in the card, far above the noisy pictures."""
     figures, before = [], []
     for number, file in enumerate(sorted(shared_path("data", "set5", "HR").glob("*.png"))):
         truth = rgb(file).astype(np.float32)
