@@ -196,6 +196,7 @@ def run(
         "NystraWindowNystrom": _landmark_windows,
         "NystraWindowNystromformer": _landmark_windows,
         "NystraPatchMatch": _patch_match,
+        "NystraWindowCluster": _window_cluster,
     }[case.operator]
     if case.operator == "NystraPatchMatch":
         outputs[0] = np.empty(outputs[0].shape, np.int32)
@@ -227,6 +228,16 @@ def _window_softmax(library, case, arrays, outputs, kind, limits):  # type: igno
     table = _pointer(arrays[1]) if case.all_attributes()["bias"] else None
     qkv, out = _pointer(arrays[0]), _pointer(outputs[0])
     return library.emulated_window_softmax(*_window_sizes(case), kind, qkv, table, out, limits)
+
+
+def _window_cluster(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
+    attributes = case.all_attributes()
+    names = ["cluster_rows", "cluster_cols", "rounds", "block", "bias_block"]
+    clusters = _numbers(*(attributes[name] for name in names))
+    table = _pointer(arrays[1]) if attributes["bias"] else None
+    qkv, out = _pointer(arrays[0]), _pointer(outputs[0])
+    sizes = _window_sizes(case)
+    return library.emulated_window_cluster(*sizes, clusters, kind, qkv, table, out, limits)
 
 
 def _landmark_windows(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]

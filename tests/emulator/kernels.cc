@@ -10,6 +10,7 @@
 
 namespace {
 
+using nystra::ClusterParams;
 using nystra::LandmarkParams;
 using nystra::PatchMatchParams;
 using nystra::PinvParams;
@@ -96,6 +97,28 @@ EMULATED int emulated_window_softmax(const int64_t* sizes, float scale, int type
   const Memory workspace(1, nystra::cuda::window_softmax_workspace(shape, limits));
   const Memory table(-1, bias_table, bias_table == nullptr ? 0 : entries * element);
   const Status status = nystra::cuda::window_softmax(shape, type, in.get(), table.get(), out.get(),
+                                                     workspace.get(), nullptr, limits);
+  out.copy_to(result);
+  return int(status);
+}
+
+EMULATED int emulated_window_cluster(const int64_t* sizes, float scale, const int64_t* clusters,
+                                     int type_number, const void* qkv, const void* bias_table,
+                                     void* result, const int64_t* limit_numbers) {
+  const ClusterParams params{
+      shape_of(sizes, scale), clusters[0], clusters[1], clusters[2], clusters[3], clusters[4]};
+  const Type type{type_number};
+  const Limits limits = limits_of(limit_numbers);
+  const WindowShape& shape = params.shape;
+  const size_t pixels = size_t(shape.batch * shape.height * shape.width),
+               element = element_bytes(type);
+  const Memory in(-1, qkv, pixels * size_t(shape.channels()) * element);
+  const Memory out(0, pixels * size_t(shape.heads * shape.value_dim) * element);
+  const bool biased = bias_table != nullptr;
+  const size_t entries = size_t((2 * shape.window_h - 1) * (2 * shape.window_w - 1) * shape.heads);
+  const Memory table(-1, bias_table, biased ? entries * element : 0);
+  const Memory workspace(1, nystra::cuda::window_cluster_workspace(params, biased, limits));
+  const Status status = nystra::cuda::window_cluster(params, type, in.get(), table.get(), out.get(),
                                                      workspace.get(), nullptr, limits);
   out.copy_to(result);
   return int(status);

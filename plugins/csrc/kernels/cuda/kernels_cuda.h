@@ -52,7 +52,8 @@ Status window_nystromformer(const LandmarkParams& params, bool batch_init, Type 
                             const Limits& limits = {});
 
 // Attention with clustered keys. bias_table ((2wh-1)(2ww-1), h), or null: none.
-size_t window_cluster_workspace(const ClusterParams& params, const Limits& limits = {});
+size_t window_cluster_workspace(const ClusterParams& params, bool biased,
+                                const Limits& limits = {});
 Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
                       const void* bias_table, void* out, void* workspace, Stream stream,
                       const Limits& limits = {});

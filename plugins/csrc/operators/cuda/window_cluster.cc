@@ -2,9 +2,8 @@
 
 namespace nystra::cuda {
 
-// There is no CUDA kernel yet: the node is refused before anything is launched.
-size_t workspace(const WindowCluster&, const Shape*) {
-  throw Refusal("has no CUDA kernel in this version; run the file without the nystra library");
+size_t workspace(const WindowCluster& op, const Shape* in) {
+  return window_cluster_workspace(op.params(in), op.bias());
 }
 
 Status launch(const WindowCluster& op, const Tensors& t, void* workspace, Stream stream) {

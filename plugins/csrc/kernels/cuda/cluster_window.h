@@ -1,0 +1,239 @@
+// Attention with clustered keys: the parts of a window, and where a block of threads keeps what it
+// knows of them.
+//
+// A window is cut into groups, and each group into exact blocks; the last of a side may be smaller.
+// Tokens are taken in the order of groups (positions), so that a warp sees a group as a whole.
+#pragma once
+
+#include "products.h"
+#include "windows.h"
+
+namespace nystra::cuda {
+namespace {
+
+constexpr int kMostWarps = 4;
+constexpr int kQueries = 16;   // that a warp attends for at a time
+constexpr int kSpan = 32;      // channels of a tile
+constexpr int kTileStep = 36;  // row_step(kSpan)
+constexpr int kPairs = 1024;   // of groups, whose bias a block averages
+
+struct ClusterJob {
+  Windows shape;
+  int64_t tasks;              // heads of windows
+  int rows, cols, m, rounds;  // of clusters
+  int block, side;            // of exact blocks, of groups
+  int down, across, groups;   // of a window
+  int regions;                // that a window may have
+  bool biased;
+  int width;                      // of vector accesses
+  float scale;                    // times log2(e)
+  const float *weights, *maxima;  // what window_cluster_bias_kernel made
+  int far;  // 0: all in shared memory; 1: groups, 2: sums too in the workspace
+  unsigned char* workspace;
+  int64_t block_bytes;  // of the workspace
+};
+
+struct ClusterBuffers {
+  int m4, d_step, e_step, m_step, l_step;
+  int slots, group_size, sums_size;
+  float* groups;      // (slots, m4, e_step) sums of values by cluster; column e: counts
+  uint16_t* members;  // (tokens) the cluster of each token
+  float* centres;     // (m4, d_step) of the clusters, less `origin`
+  float* sums;        // (warps, sums_size): of keys, of values, then what a group sees
+  float* origin;      // (d_step) a key
+  float* halves;      // (m4) half the squares of the centres
+  float* own_bias;    // (2 block - 1)^2, times log2(e)
+  float* tiles;       // (warps, rows, kTileStep) keys or values
+  float* scores;      // (warps, score_size): of keys with clusters; or queries and their logits
+  float* small;       // (warps, 2 m4 + kQueries)
+  int* tokens;        // (warps, 3, kMaxOwn) pixels, members, slots
+  int tile_size, score_size;
+
+  static constexpr int kMaxOwn = 64;  // tokens of an exact block
+
+  template <class Far, class Near>
+  __host__ __device__ ClusterBuffers(const ClusterJob& job, int warps, Far& far, Near& near)
+      : m4(round_up(job.m, 4)),
+        d_step(row_step(job.shape.head_dim + 1)),
+        e_step(row_step(job.shape.value_dim + 1)),
+        m_step(row_step(job.m)),
+        l_step(row_step(m4 + round_up(job.block * job.block, 4))),
+        slots(job.biased ? job.groups : warps * job.regions),
+        group_size(m4 * e_step),
+        sums_size(m4 * (d_step > e_step ? d_step : e_step)) {
+    const auto take = [&](auto* element, int level, int64_t count) {
+      using T = std::remove_pointer_t<decltype(element)>;
+      return job.far >= level ? far.template take<T>(count) : near.template take<T>(count);
+    };
+    float* const number = nullptr;
+    groups = take(number, 1, int64_t(slots) * group_size);
+    members = take(static_cast<uint16_t*>(nullptr), 1, job.shape.tokens);
+    centres = take(number, 2, m4 * d_step);
+    sums = take(number, 2, warps * sums_size);
+    origin = take(number, 2, d_step);
+    halves = near.template take<float>(m4);
+    own_bias =
+        near.template take<float>(job.biased ? (2 * job.block - 1) * (2 * job.block - 1) : 0);
+    const int own4 = round_up(job.block * job.block, 4);
+    tile_size = (own4 > kTokens ? own4 : kTokens) * kTileStep;
+    tiles = near.template take<float>(warps * tile_size);
+    score_size = kQueries * (kTileStep + l_step);
+    if (score_size < kTokens * m_step) score_size = kTokens * m_step;
+    scores = near.template take<float>(warps * score_size);
+    small = near.template take<float>(warps * (2 * m4 + kQueries));
+    tokens = near.template take<int>(warps * 3 * kMaxOwn);
+  }
+};
+
+// A warp's own part of the buffers, and the positions of the tokens that it clusters.
+struct ClusterWarp {
+  int lane, warp, warps, first, last;
+  float *sums, *tile, *scores, *queries, *logits;
+  float *others, *seen;  // (m4) counts of members: in other groups; without the own block
+  float* factors;        // (kQueries)
+  int *pixels, *members, *slots;
+
+  __device__ ClusterWarp(const ClusterJob& job, const ClusterBuffers& b)
+      : lane(int(threadIdx.x) % kWarp),
+        warp(int(threadIdx.x) / kWarp),
+        warps(int(blockDim.x) / kWarp),
+        sums(b.sums + warp * b.sums_size),
+        tile(b.tiles + warp * b.tile_size),
+        scores(b.scores + warp * b.score_size),
+        queries(scores),
+        logits(queries + kQueries * kTileStep),
+        others(b.small + warp * (2 * b.m4 + kQueries)),
+        seen(others + b.m4),
+        factors(seen + b.m4),
+        pixels(b.tokens + warp * 3 * ClusterBuffers::kMaxOwn),
+        members(pixels + ClusterBuffers::kMaxOwn),
+        slots(members + ClusterBuffers::kMaxOwn) {
+    first = start(job, warp);
+    last = start(job, warp + 1);
+  }
+
+  // How many of members[from ... to - 1] are `cluster`.
+  __device__ int count_of(int cluster, int from, int to) const {
+    int count = 0;
+    for (int i = from; i < to; ++i) count += members[i] == cluster;
+    return count;
+  }
+
+ private:
+  // With a bias whole groups: their sums are one warp's.
+  __device__ int start(const ClusterJob& job, int i) const {
+    if (!job.biased) return int(int64_t(job.shape.tokens) * i / warps);
+    const int group = job.groups * i / warps;
+    if (group == job.groups) return job.shape.tokens;
+    const int row = group / job.across * job.side, column = group % job.across * job.side;
+    return row * job.shape.window_w + column * min(job.side, job.shape.window_h - row);
+  }
+};
+
+// A part of a window.
+struct Rectangle {
+  int top, left, bottom, right;
+  __device__ int tokens() const { return (bottom - top) * (right - left); }
+};
+
+__device__ __forceinline__ Rectangle group_at(const ClusterJob& job, int group) {
+  const int top = group / job.across * job.side, left = group % job.across * job.side;
+  return {top, left, min(top + job.side, job.shape.window_h),
+          min(left + job.side, job.shape.window_w)};
+}
+
+// A group is in one region.
+__device__ __forceinline__ int group_region(const ClusterJob& job, const Place& place, int group) {
+  return place.cut ? place.region(group / job.across * job.side, group % job.across * job.side) : 0;
+}
+
+// The token at a position.
+struct Spot {
+  int y, x, group;
+
+  __device__ Spot(const ClusterJob& job, int position) {
+    const int band = job.side * job.shape.window_w, row = position / band;
+    const int high = min(job.side, job.shape.window_h - row * job.side);
+    const int within = position - row * band, column = within / (high * job.side);
+    const int wide = min(job.side, job.shape.window_w - column * job.side);
+    const int i = within - column * high * job.side;
+    y = row * job.side + i / wide;
+    x = column * job.side + i % wide;
+    group = row * job.across + column;
+  }
+};
+
+// Calls f(first, count) for each 32 positions of the warp.
+template <class F>
+__device__ __forceinline__ void for_positions(const ClusterWarp& w, const F& f) {
+  for (int first = w.first; first < w.last; first += kTokens) {
+    __syncwarp();  // the tile before is done
+    f(first, min(kTokens, w.last - first));
+  }
+}
+
+// An exact block.
+struct OwnBlock {
+  int top, left, wide, tokens, side;
+
+  // Where the bias of two of its tokens is among those of a block.
+  __device__ int offset(int query, int key) const {
+    const int dy = query / wide - key / wide, dx = query % wide - key % wide;
+    return (dy + side - 1) * (2 * side - 1) + dx + side - 1;
+  }
+};
+
+// Calls f(block) for each exact block of a group.
+template <class F>
+__device__ __forceinline__ void for_blocks(const ClusterJob& job, const Rectangle& group,
+                                           const F& f) {
+  for (int top = group.top; top < group.bottom; top += job.block)
+    for (int left = group.left; left < group.right; left += job.block) {
+      const int high = min(job.block, group.bottom - top),
+                wide = min(job.block, group.right - left);
+      f(OwnBlock{top, left, wide, high * wide, job.block});
+    }
+}
+
+// own_bias of a head, less its largest bias. A barrier comes before it is read.
+template <class T>
+__device__ __forceinline__ void fill_own_bias(const ClusterJob& job, const T* table, int head,
+                                              const ClusterBuffers& b) {
+  const Windows& s = job.shape;
+  const int across = 2 * job.block - 1;
+  for (int i = int(threadIdx.x); i < across * across; i += int(blockDim.x)) {
+    const int dy = i / across - job.block + 1, dx = i % across - job.block + 1;
+    const bool inside = dy > -s.window_h && dy < s.window_h && dx > -s.window_w && dx < s.window_w;
+    const int64_t entry = (dy + s.window_h - 1) * (2 * s.window_w - 1) + dx + s.window_w - 1;
+    b.own_bias[i] =
+        inside ? (to_float(table[entry * s.heads + head]) - job.maxima[head]) * kLog2E : 0.0f;
+  }
+}
+
+// Rows of a tile: channels of tokens of the warp.
+template <class T>
+__device__ __forceinline__ void stage_rows(const ClusterJob& job, const T* map, const int* pixels,
+                                           int rows, int count, int channels, float* tile,
+                                           const ClusterWarp& w) {
+  with_width(job.width, [&](auto width) {
+    stage<decltype(width)::value, kAhead>(map, job.shape.channels, pixels, rows, count, channels,
+                                          tile, kTileStep, w.lane, kWarp);
+  });
+}
+
+// tile[i] -= origin, for all rows. Begins and ends with a barrier of the warp.
+__device__ __forceinline__ void shift_rows(float* tile, int rows, int channels, const float* origin,
+                                           const ClusterWarp& w) {
+  __syncwarp();
+  const int across = round_up(channels, 4) / 4;
+  for (int i = w.lane; i < rows * across; i += kWarp) {
+    float* const at = tile + i / across * kTileStep + i % across * 4;
+    const float4 v = load4(at), o = load4(origin + i % across * 4);
+    const float shifted[4] = {v.x - o.x, v.y - o.y, v.z - o.z, v.w - o.w};
+    store4(at, shifted);
+  }
+  __syncwarp();
+}
+
+}  // namespace
+}  // namespace nystra::cuda
