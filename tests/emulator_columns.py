@@ -51,10 +51,12 @@ def entries(case: Case) -> int:
 
 
 def wants_more_shared(case: Case) -> bool:
-    """Whether a row has so many landmarks, or so large a matrix, that 48 KiB may not hold it."""
+    """Whether a row has so many landmarks, so large a matrix or window that 48 KiB may not do."""
     attributes = case.all_attributes()
     if case.operator == "NystraPinv":
         return case.shape[-1] > 44
+    if case.operator == "NystraWindowCluster":
+        return attributes["window_h"] * attributes["window_w"] >= 256
     return attributes.get("landmark_rows", 0) * attributes.get("landmark_cols", 0) > 16
 
 
@@ -70,8 +72,6 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     what may want more of it (`wants_more_shared`). Large searches run
     in one type, the largest not in the slow builds: small ones reach every branch.
     """
-    if case.operator not in emulator_library.OPERATORS:
-        return ()  # it has no CUDA kernel yet
     tensor = case.operator in TENSOR
     if limits == "simt":  # without tensor cores; float32 has none anyway
         return ("float16", "bfloat16") if tensor and build == "plain" else ()

@@ -52,6 +52,7 @@ OPERATORS = (
     "NystraWindowSoftmax",
     "NystraWindowNystrom",
     "NystraWindowNystromformer",
+    "NystraWindowCluster",
     "NystraPatchMatch",
 )
 TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}

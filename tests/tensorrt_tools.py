@@ -72,6 +72,7 @@ OPEN: dict[str, Node] = {
     "NystraWindowSoftmax": Node(NODES["NystraWindowSoftmax"], [_QKV, (105, 2)], [_OUT], _WINDOWS),
     "NystraWindowNystrom": Node(NODES["NystraWindowNystrom"], [_QKV], [_OUT], _WINDOWS),
     "NystraWindowNystromformer": Node(NODES["NystraWindowNystromformer"], [_QKV], [_OUT], _WINDOWS),
+    "NystraWindowCluster": Node(NODES["NystraWindowCluster"], [_QKV, (105, 2)], [_OUT], _WINDOWS),
     "NystraPatchMatch": Node(
         {"patch_size": 3, "iterations": 1, "neighbors": 3},
         [

@@ -1,5 +1,6 @@
 #include "examples.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
@@ -12,10 +13,12 @@ namespace nystra::host {
 namespace {
 
 const std::vector<std::string> kWindowed = {"NystraWindowSoftmax", "NystraWindowNystrom",
-                                            "NystraWindowNystromformer"};
+                                            "NystraWindowNystromformer", "NystraWindowCluster"};
+const std::vector<std::string> kBiased = {"NystraWindowSoftmax", "NystraWindowCluster"};
 const std::vector<std::string> kLandmarks = {"NystraWindowNystrom", "NystraWindowNystromformer"};
-const std::vector<std::string> kAll = {"NystraPinv", "NystraWindowSoftmax", "NystraWindowNystrom",
-                                       "NystraWindowNystromformer", "NystraPatchMatch"};
+const std::vector<std::string> kAll = {"NystraPinv",          "NystraWindowSoftmax",
+                                       "NystraWindowNystrom", "NystraWindowNystromformer",
+                                       "NystraWindowCluster", "NystraPatchMatch"};
 
 Fields with(Fields fields, const Fields& more) {
   for (const auto& [name, value] : more) fields[name] = value;
@@ -64,6 +67,18 @@ std::vector<Example> make_examples() {
        {open},
        {out}},
       {"NystraWindowNystromformer", "T", "T", landmarks, {qkv}, {open}, {out}},
+      {"NystraWindowCluster",
+       "TT",
+       "T",
+       with(window, {{"bias", 1},
+                     {"cluster_rows", 2},
+                     {"cluster_cols", 2},
+                     {"rounds", 1},
+                     {"block", 2},
+                     {"bias_block", 2}}),
+       {qkv, {105, 2}},
+       {open, {false, false}},
+       {out}},
       patch_match,
   };
 }
@@ -115,6 +130,11 @@ std::vector<BadFields> make_bad_fields() {
     rows.push_back({name, {}, {"head_dim"}, "attribute head_dim is missing"});
   add(kLandmarks, {{"landmark_rows", int32_t(kMaxLandmarks)}}, " x 2 landmarks; expected at most ");
   add(kLandmarks, {{"landmark_cols", 1}}, "cuts a landmark's cell (1 cells)");
+  add({"NystraWindowCluster"}, {{"cluster_rows", 64}, {"cluster_cols", 2}},
+      "attributes cluster_rows and cluster_cols give 64 x 2 clusters; expected at most 64");
+  add({"NystraWindowCluster"}, {{"block", 4}}, "attribute bias_block is 2; expected a multiple");
+  add({"NystraWindowCluster"}, {{"bias_block", 8}},
+      "the region border at 4 of 8 rows cuts a block");
   add({"NystraPatchMatch"}, {{"patch_size", 4}},
       "attribute patch_size is 4; expected an odd number");
   return rows;
@@ -125,11 +145,12 @@ std::vector<BadShapes> make_bad_shapes() {
       {"NystraPinv", {{6}}, "input A is (6); expected square matrices"},
       {"NystraPinv", {{2, 6, 5}}, "input A is (2, 6, 5); expected square matrices"},
       {"NystraPinv", {{1, 129, 129}}, "input A is (1, 129, 129); expected m from 1 to 128"},
-      {"NystraWindowSoftmax",
-       {{2, 16, 8, 26}, {104, 2}},
-       "input bias_table is (104, 2); expected (105, 2)"},
-      {"NystraWindowSoftmax", {{2, 16, 8, 26}, {1}}, "input bias_table is (1); expected (105, 2)"},
   };
+  for (const std::string& name : kBiased) {
+    rows.push_back(
+        {name, {{2, 16, 8, 26}, {104, 2}}, "input bias_table is (104, 2); expected (105, 2)"});
+    rows.push_back({name, {{2, 16, 8, 26}, {1}}, "input bias_table is (1); expected (105, 2)"});
+  }
   const std::vector<Shape> good = example("NystraPatchMatch").shapes;
   const auto search = [&](size_t place, const Shape& shape, const std::string& expected) {
     std::vector<Shape> shapes = good;
@@ -148,7 +169,7 @@ std::vector<BadShapes> make_bad_shapes() {
   for (const std::string& name : kWindowed) {
     const auto add = [&](const Shape& qkv, const std::string& expected) {
       std::vector<Shape> shapes = {qkv};
-      if (name == "NystraWindowSoftmax") shapes.push_back({105, 2});
+      if (std::count(kBiased.begin(), kBiased.end(), name)) shapes.push_back({105, 2});
       rows.push_back({name, shapes, expected});
     };
     add({16, 8, 26}, "input qkv is (16, 8, 26); expected rank 4");
