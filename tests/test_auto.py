@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from nystra.export.auto.costs import CostTable, read_costs
 from nystra.export.auto.pictures import choose_pictures
 from nystra.export.auto.planner import AutoPlanner
 from nystra.export.auto.replay import Replay
+from nystra.export.auto.report import write_report
 from nystra.export.auto.timing import record_calls
 from nystra.export.cli import export_main, main
 from nystra.export.stages.planning import Planned, make_plan
@@ -261,6 +264,24 @@ def test_a_record_of_another_checkpoint(
     assert json.loads(record.read_text())["source_sha256"] == load(checkpoint).checkpoint.sha256
 
 
+def test_the_report(
+    checkpoint: Path, costs: Path, folder: Path, measured: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    report = partial(write_report, folder=tmp_path / "pages")
+    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs, report=report))
+    text = (tmp_path / "pages" / "tiny.auto.html").read_text()
+    assert html.escape(planned.proposal.summary) in text
+    assert text.count("data:image/png;base64,") == 2 + 3 * 3  # figures, three pictures in a row
+    assert "c.png 1/1, held out: as trained" in text
+    for path, site in planned.resolved.items():
+        assert f"<td>{path}</td>" in text
+        assert html.escape(site.reason) in text
+    nothing = AutoPlanner(costs, report=partial(write_report, folder=tmp_path / "nothing"))
+    proposed(checkpoint, measured, folder, nothing, 250.0)
+    assert "kept by no plan that was tried" in (tmp_path / "nothing" / "tiny.auto.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -316,6 +337,19 @@ def test_flags_that_contradict_each_other(
     assert export_main([str(checkpoint), "-o", str(tmp_path), "-q", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_is_there_is_not_replaced(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    page = tmp_path / "tiny.auto.html"
+    page.write_text("mine")
+    assert auto(checkpoint, tmp_path, "--report", str(tmp_path)) == 2
+    assert f"{page} is there" in capsys.readouterr().err
+    assert auto(checkpoint, tmp_path, "--report", str(page)) == 2
+    assert f"--report {page} is a file, expected a folder" in capsys.readouterr().err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_inspect_takes_the_plan_that_was_found(

@@ -26,6 +26,7 @@ class Outcome:
         options: Of every site, the one as trained first, each with what it changes alone.
         choice: The plan.
         plan: The same as mechanisms with their reasons.
+        mechanisms: Name of an option -> what it is.
         verified: The whole plan on the pictures.
         uniform: Candidate -> it at every site that it serves, and that plan on the pictures.
         tried: Every plan that was verified.
@@ -38,6 +39,7 @@ class Outcome:
     options: Options
     choice: Choice
     plan: Mapping[str, Mechanism]
+    mechanisms: Mapping[str, Mechanism]
     verified: Verified
     uniform: Mapping[str, tuple[Choice, Verified]]
     tried: tuple[tuple[Choice, Verified], ...]

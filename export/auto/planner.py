@@ -114,6 +114,7 @@ class AutoPlanner:
             options=options,
             choice=choice,
             plan=sites,
+            mechanisms=mechanisms,
             verified=search.verify(choice),
             uniform={name: (one, search.verify(one)) for name, one in uniform.items()},
             tried=tuple(search.tried),

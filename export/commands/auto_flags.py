@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from .plan_flags import AUTO, given_parameters, plan_from, spelled
 
 if TYPE_CHECKING:
     from ..attention.plan import Plan
+    from ..auto.outcome import Outcome
     from ..options import Planner
 
 
@@ -57,4 +60,19 @@ def plan_or_planner(args: argparse.Namespace) -> Plan | Planner:
         raise NystraError(f"--min-psnr {args.min_psnr} is not a number of dB above 0")
     from ..auto.planner import AutoPlanner
 
-    return AutoPlanner(args.costs, tuple(args.keep_full))
+    report = None if args.report is None else _report(args)
+    return AutoPlanner(args.costs, tuple(args.keep_full), report)
+
+
+def _report(args: argparse.Namespace) -> Callable[[Outcome], None]:
+    """Return what draws the page; what stands in its way is refused before anything is measured."""
+    from ..auto.report import page_path, write_report
+    from ..report.images import require_matplotlib
+
+    require_matplotlib()
+    folder, page = args.report, page_path(args.report, args.checkpoint)
+    if folder.exists() and not folder.is_dir():
+        raise NystraError(f"--report {folder} is a file, expected a folder: choose another")
+    if page.exists() and not args.overwrite:
+        raise NystraError(f"{page} is there: choose another --report, or give --overwrite")
+    return partial(write_report, folder=folder)

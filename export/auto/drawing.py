@@ -1,0 +1,99 @@
+"""The two figures of a choice: time against PSNR, and what each candidate does at each site."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...runtime.checking.measures import decibels
+from .choosing import Choice, change, fastest, seconds
+from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CEILING = 90.0
+"""dB at which what changes nothing is drawn."""
+
+
+def pareto_figure(outcome: Outcome) -> Figure:
+    """Draw time against PSNR: the uniform plans, what was tried, the choice, and the estimate."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    trained = _milliseconds(outcome, outcome.trained)
+    axes.axvline(trained, color="0.6", linestyle=":", label="as trained: nothing is lost")
+    axes.axhline(
+        outcome.budget, color="tab:red", linewidth=1, label=f"{outcome.budget:g} dB wanted"
+    )
+    estimate = [fastest(outcome.options, 10 ** (-db / 10)) for db in np.arange(34.0, 76.0, 0.5)]
+    curve = [
+        (_milliseconds(outcome, one), decibels(change(one))) for one in estimate if change(one) > 0
+    ]
+    if curve:
+        axes.plot(*zip(*curve, strict=True), color="tab:blue", alpha=0.4, label="sum of the sites")
+    others = [entry for entry in outcome.tried if entry[1].worst > 0]
+    axes.plot(
+        [_milliseconds(outcome, choice) for choice, _ in others],
+        [verified.psnr for _, verified in others],
+        ".",
+        color="0.6",
+        label="verified on the way",
+    )
+    for name, (choice, verified) in outcome.uniform.items():
+        place = (_milliseconds(outcome, choice), min(verified.psnr, _CEILING))
+        axes.plot(*place, "o", color="tab:orange", markersize=5)
+        axes.annotate(name, place, (4, 4), textcoords="offset points", fontsize=6)
+    axes.plot([], [], "o", color="tab:orange", label="one candidate everywhere")
+    if not outcome.changes_nothing:
+        place = (_milliseconds(outcome, outcome.choice), outcome.verified.psnr)
+        axes.plot(*place, "*", color="tab:green", markersize=15, label="chosen")
+    what = "attention" if outcome.rest is None else "network"
+    axes.set(
+        xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB (the worse of seen, held out)"
+    )
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _milliseconds(outcome: Outcome, choice: Choice) -> float:
+    return 1e3 * (seconds(choice) + (outcome.rest or 0.0))
+
+
+def sites_figure(outcome: Outcome) -> Figure:
+    """Draw sites and candidates: PSNR with that site alone replaced, the choice framed."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    names = list(dict.fromkeys(one.name for row in outcome.options.values() for one in row))
+    paths = list(outcome.options)
+    values = np.full((len(paths), len(names)), np.nan)
+    for place, path in enumerate(paths):
+        for one in outcome.options[path]:
+            values[place, names.index(one.name)] = min(decibels(one.change), _CEILING)
+    figure = Figure(
+        figsize=(2.5 + 0.62 * len(names), 2.2 + 0.24 * len(paths)), layout="constrained"
+    )
+    axes = figure.add_subplot()
+    shown: Any = axes.imshow(values, cmap="RdYlGn", vmin=35, vmax=75, aspect="auto")
+    for row, path in enumerate(paths):
+        for column, name in enumerate(names):
+            if np.isfinite(values[row, column]):
+                text = "" if values[row, column] == _CEILING else f"{values[row, column]:.0f}"
+                axes.text(column, row, text, ha="center", va="center", fontsize=7)
+            if outcome.choice[path].name == name:
+                corner = (column - 0.47, row - 0.45)
+                axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, linewidth=2))
+    axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)
+    axes.set_yticks(range(len(paths)), [_short(path) for path in paths], fontsize=7)
+    figure.colorbar(shown, ax=axes, label="dB, that site alone replaced")
+    return figure
+
+
+def _short(path: str) -> str:
+    """Return a path without the words that all networks of the kind share."""
+    words = [part for part in path.split(".") if part not in ("residual_group", "attn")]
+    return ".".join(words) or path

@@ -1,0 +1,117 @@
+"""The page of ``--report``: the choice, the curve, the sites, and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ...runtime.checking.measures import decibels
+from ...runtime.files.writing import make_folder
+from ..attention.site import neutral, swap
+from ..pictures import Pixels
+from ..report.images import figure_uri, picture_uri
+from ..report.page import Page
+from ..torch_backend import TorchBackend
+from .choosing import Choice, seconds
+from .drawing import pareto_figure, sites_figure
+from .outcome import Outcome
+from .verifying import Verified
+
+_PICTURES = 4
+_WIDTH = 256
+
+
+def page_path(folder: Path, checkpoint: Path) -> Path:
+    """Return the page of a checkpoint."""
+    return folder / f"{checkpoint.stem}.auto.html"
+
+
+def write_report(outcome: Outcome, folder: Path) -> None:
+    """Write the page into a folder, which is made where it is not there.
+
+    Raises:
+        NystraError: It cannot be written.
+    """
+    name = outcome.loaded.checkpoint.path.stem
+    page = Page(f"{name}: the fastest plan that keeps {outcome.budget:g} dB")
+    add_choice(page, outcome)
+    make_folder(folder)
+    page.write(page_path(folder, outcome.loaded.checkpoint.path))
+
+
+def add_choice(page: Page, outcome: Outcome) -> None:
+    """Add the sections of a choice to a page."""
+    page.paragraph(outcome.summary())
+    for text in outcome.warnings():
+        page.paragraph(text)
+    page.heading("Time against PSNR")
+    page.figure(
+        figure_uri(pareto_figure(outcome)),
+        "Times of attention measured one by one, beside the rest of the network in PyTorch; PSNR "
+        "of whole plans. The line adds up what the sites change alone, as the first choice does.",
+    )
+    plans = {"chosen": (outcome.choice, outcome.verified), **outcome.uniform}
+    ranked = sorted(plans.items(), key=lambda entry: seconds(entry[1][0]))
+    rows = [_plan_row(outcome, text, *plan) for text, plan in ranked]
+    page.table(("plan", "attention, ms", "as fast as trained", "seen", "held out"), rows)
+    page.heading("Sites")
+    page.figure(
+        figure_uri(sites_figure(outcome)),
+        "PSNR of the output where that site alone is replaced; what is chosen has a frame. Empty: "
+        "no faster than as trained, or it does not serve the site.",
+    )
+    page.table(
+        ("site", "chosen", "why"),
+        [(path, str(one), one.reason) for path, one in outcome.plan.items()],
+    )
+    page.heading("Pictures")
+    _add_pictures(page, outcome)
+
+
+def _plan_row(
+    outcome: Outcome, text: str, choice: Choice, verified: Verified
+) -> tuple[str, str, str, str, str]:
+    ratio = seconds(outcome.trained) / seconds(choice)
+    psnr = [f"{decibels(one):.1f} dB" for one in (verified.seen, verified.held)]
+    return (text, f"{1e3 * seconds(choice):.1f}", f"{ratio:.2f}x", psnr[0], psnr[1])
+
+
+def _add_pictures(page: Page, outcome: Outcome) -> None:
+    """Add the pictures that change most, one of those held out at the least."""
+    network, pictures = outcome.loaded.network, outcome.pictures
+    exact = TorchBackend(swap(network, neutral(network), "operator"))
+    planned = TorchBackend(swap(network, outcome.plan, "operator"))
+    pairs = {
+        name: (exact(*feeds.values()), planned(*feeds.values()))
+        for name, feeds in pictures.samples.items()
+    }
+    low, high = outcome.loaded.facts.outputs[0].range or (0.0, 1.0)
+    changes = {name: float(np.mean((a - b) ** 2)) for name, (a, b) in pairs.items()}
+    ranked = sorted(changes, key=lambda name: -changes[name])
+    held = next(name for name in ranked if name in pictures.held)
+    chosen = list(dict.fromkeys([held, *ranked]))[:_PICTURES]
+    largest = max(float(np.abs(pairs[name][0] - pairs[name][1]).max()) for name in chosen)
+    factor = 1.0 if largest == 0 else float(2 ** np.floor(np.log2((high - low) / largest)))
+    page.paragraph(
+        f"Those that change most, one held out first: as trained, with the plan, and the "
+        f"difference, {factor:g} times as large."
+    )
+    for name in chosen:
+        full, plan = (_shown(output, low, high) for output in pairs[name])
+        psnr = decibels(float(np.mean((np.clip(full, 0, 1) - np.clip(plan, 0, 1)) ** 2)))
+        where = f"{name}, held out" if name in pictures.held else name
+        row = [
+            (f"{where}: as trained", picture_uri(full)),
+            (f"the plan, {min(psnr, 200.0):.1f} dB", picture_uri(plan)),
+            (f"difference x {factor:g}", picture_uri(np.abs(full - plan) * factor)),
+        ]
+        page.pictures(row, _WIDTH)
+
+
+def _shown(output: Pixels, low: float, high: float) -> Pixels:
+    """Return the first picture of an output (or its first frame) as (H, W, 1 or 3) in 0..1."""
+    picture = output.reshape(-1, *output.shape[-3:])[0].transpose(1, 2, 0)
+    channels = 3 if picture.shape[2] >= 3 else 1
+    shown: Pixels = (picture[:, :, :channels] - low) / (high - low)
+    return shown

@@ -1,0 +1,45 @@
+"""Figures and pictures as texts that stand in the page itself (data URIs)."""
+
+from __future__ import annotations
+
+import base64
+import io
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...plugins.errors import BackendUnavailableError
+from ...runtime.pictures.images import encode_picture
+from ...runtime.pictures.picture import Picture
+from ..pictures import Pixels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def require_matplotlib() -> None:
+    """Raise BackendUnavailableError, with what to install, where figures cannot be drawn."""
+    try:
+        import_module("matplotlib.figure")
+    except ModuleNotFoundError:
+        raise BackendUnavailableError(
+            "--report needs matplotlib, which is not installed: pip install 'nystra[report]'"
+        ) from None
+
+
+def figure_uri(figure: Figure) -> str:
+    """Return a matplotlib figure as PNG."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=130)
+    return _uri(stream.getvalue())
+
+
+def picture_uri(pixels: Pixels) -> str:
+    """Return a picture (H, W, 1 or 3) as PNG; values are clipped to 0..1."""
+    shown = np.clip(pixels, 0.0, 1.0).astype(np.float32)
+    return _uri(encode_picture(Picture(shown), "PNG"))
+
+
+def _uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
