@@ -9,7 +9,8 @@ Not a test. Data is not shipped: give folders of small pictures and their ground
 
 Quality is computed by PyTorch with the plan's mechanisms swapped in, or, for the tables ``plans``
 and ``masks`` and three times as fast, by the exported files with ``--engine files``; the table
-``files`` shows that both give the same. ``times`` needs the operator library and a quiet machine.
+``files`` shows that both give the same. ``--engine kernels`` stays in PyTorch, with the operators'
+CPU kernels at every site. ``times`` needs the operator library and a quiet machine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 import torch
 from quality_files import files_table, session_engine, times_table
-from quality_measure import PictureSet, planned
+from quality_measure import PictureSet, planned, with_kernels
 from quality_tables import (
     Engine,
     Row,
@@ -63,13 +64,17 @@ def main() -> None:
         help="pictures with ground truth; may be repeated; some tables take the first only",
     )
     parser.add_argument("--tables", default=",".join(TABLES), help="default: all, %(default)s")
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="TEXT", help="plans that start so: 'cluster 16'"
+    )
     parser.add_argument("--sizes", default="128,256", help="sides of times (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of PyTorch and onnxruntime (2)")
     parser.add_argument(
         "--engine",
-        choices=("torch", "files"),
+        choices=("torch", "kernels", "files"),
         default="torch",
-        help="of plans and masks; files run in onnxruntime with the operator library (torch)",
+        help="of plans and masks: plain PyTorch, PyTorch with the operators' CPU kernels, or the "
+        "files in onnxruntime with the operator library (torch)",
     )
     parser.add_argument("--files", type=Path, help="folder that keeps the exported files")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
@@ -92,10 +97,12 @@ def main() -> None:
         folder = options.files or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         engine: Engine = planned
-        if options.engine == "files":
+        if options.engine == "kernels":
+            engine = with_kernels
+        elif options.engine == "files":
             engine = session_engine(folder, options.threads)
         tables: dict[str, Callable[[], list[Row]]] = {
-            "plans": lambda: plans_table(models, sets, progress, engine),
+            "plans": lambda: plans_table(models, sets, progress, engine, options.only),
             "masks": lambda: masks_table(models, sets, progress, engine),
             "bias": lambda: bias_table(models, sets, progress),
             "settings": lambda: settings_table(models, sets, progress),

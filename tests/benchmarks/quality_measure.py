@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from nystra.export.attention.computing import Form
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.sites import Windows
 from nystra.export.attention.plan import Plan
@@ -60,8 +61,20 @@ class Result:
         return [clipped_psnr(got, expected) for got, expected in pairs]
 
 
-def planned(model: LoadedModel, parameters: Mechanism, change: Change | None = None) -> nn.Module:
-    """Return the network with one mechanism everywhere, plain PyTorch.
+def with_kernels(
+    model: LoadedModel, parameters: Mechanism, change: Change | None = None
+) -> nn.Module:
+    """Return the network with one mechanism everywhere, by the operators' CPU kernels."""
+    return planned(model, parameters, change, "operator")
+
+
+def planned(
+    model: LoadedModel,
+    parameters: Mechanism,
+    change: Change | None = None,
+    form: Form = "plain",
+) -> nn.Module:
+    """Return the network with one mechanism everywhere, plain PyTorch unless asked otherwise.
 
     Raises:
         RuntimeError: A site falls back to full attention, so that the figure would not be the
@@ -71,7 +84,7 @@ def planned(model: LoadedModel, parameters: Mechanism, change: Change | None = N
     fallen = [site.reason for site in resolved.values() if site.name != parameters.name]
     if fallen:
         raise RuntimeError(f"{len(fallen)} sites of the plan keep full attention: {fallen[0]}")
-    network = swap(model.network, resolved)
+    network = swap(model.network, resolved, form)
     if change is not None:
         change(network)
     return network

@@ -18,6 +18,7 @@ from quality_measure import (
     sharpness,
 )
 
+from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.landmarks import Landmarks
 from nystra.export.attention.mechanism import Mechanism
@@ -36,6 +37,7 @@ Engine = Callable[[LoadedModel, Mechanism, Change | None], Any]
 Variants = Iterable[tuple[str, Mechanism, Change | None]]
 
 LANDMARKS = (8, 16, 32)
+CLUSTERS = (4, 16, 64)
 ITERATIONS = (1, 2, 3, 6)
 GUARD = Nystra().guard
 SHARPNESS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -55,6 +57,11 @@ def nystromformer(landmarks: int, iterations: int = 6, mask: str = "regions") ->
     return Nystromformer(most_square(landmarks), iterations, mask=mask)
 
 
+def cluster(clusters: int, block: int = 4, mask: str = "regions") -> Cluster:
+    """Return ``cluster``."""
+    return Cluster(most_square(clusters), block, mask=mask)
+
+
 def label(mechanism: Mechanism) -> str:
     """Return a mechanism with its parameters in a few words."""
     text = mechanism.name
@@ -66,6 +73,8 @@ def label(mechanism: Mechanism) -> str:
             text += f", threshold {mechanism.threshold:g}"
         if mechanism.guard != usual.guard:
             text += f", guard {mechanism.guard:g}" if mechanism.guard else ", no guard"
+    if isinstance(mechanism, Cluster):
+        text += f" {mechanism.clusters[0] * mechanism.clusters[1]}, block {mechanism.block}"
     return f"{text}, mask none" if mechanism.values().get("mask") == "none" else text
 
 
@@ -74,14 +83,21 @@ def all_plans() -> list[Mechanism]:
     return [
         *(nystra(m, n, guard) for m in LANDMARKS for guard in (GUARD, 0.0) for n in ITERATIONS),
         *(nystromformer(m) for m in LANDMARKS),
+        *(cluster(m) for m in CLUSTERS),
+        *(cluster(m, block=8) for m in CLUSTERS),
     ]
 
 
 def plans_table(
-    models: Models, sets: Sequence[PictureSet], progress: Progress, engine: Engine = planned
+    models: Models,
+    sets: Sequence[PictureSet],
+    progress: Progress,
+    engine: Engine = planned,
+    only: Sequence[str] = ("",),
 ) -> list[Row]:
-    """Measure every plan."""
-    return _everywhere(models, sets, all_plans(), progress, engine)
+    """Measure every plan whose label starts with one of ``only``."""
+    plans = [plan for plan in all_plans() if label(plan).startswith(tuple(only))]
+    return _everywhere(models, sets, plans, progress, engine)
 
 
 def masks_table(

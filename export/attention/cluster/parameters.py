@@ -109,10 +109,10 @@ class Cluster(Windowed):
         return side % self.block == 0 and whole and count <= MAX_BIAS_BLOCKS
 
     def _bias_block(self, geometry: WindowGeometry, bias: bool) -> int:
-        """Return the side that costs no more than the clusters: the window's root, or more.
+        """Return about the window's root, with which the mean costs a token what clusters do.
 
         Without a bias the mean is 1 everywhere, and the largest side costs least.
         """
         sides = self._bias_blocks(geometry)
-        enough = [side for side in sides if side**2 >= max(geometry.window)]
+        enough = [side for side in sides if 1.5 * side**2 >= max(geometry.window)]
         return enough[0] if bias and enough else sides[-1]
