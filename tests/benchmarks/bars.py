@@ -62,6 +62,16 @@ BARS = [
         2,
     ),
     Bar("cost a token, `NystraWindowNystrom` w 64 / w 16", "nystrom-64", "nystrom-16", 1.6, True),
+    *(
+        Bar(
+            f"bias and mask: `NystraWindowCluster` w {side} vs exact",
+            f"softmax-{side}-bias-mask",
+            f"cluster-{side}-bias-mask",
+            limit,
+        )
+        for side, limit in ((16, 2), (32, 7), (64, 20))
+    ),
+    Bar("time of `NystraWindowCluster` / Nystrom, w 32", "cluster-32", "nystrom-32", 1.5, True),
     Bar("SwinIR-M w 32 vs full attention, plain export", "w32-plain", "w32-nystra", 2.2),
     Bar("SwinIR-M w 32 vs full attention, torch eager", "w32-torch", "w32-nystra", 6),
     Bar("SwinIR-M w 32 vs full attention, torch SDPA", "w32-sdpa", "w32-nystra", 1),

@@ -10,9 +10,11 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from nystra.export.attention.cluster.parameters import Cluster
 from nystra.plugins.library import library_path
 from nystra.plugins.operators import OPERATORS
 from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+from nystra.plugins.operators.window_geometry import WindowGeometry
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
 
@@ -33,6 +35,9 @@ def node(name: str) -> tuple[str, dict[str, Any]]:
         "mask": int("mask" in flags),
         "scale": HEAD_DIM**-0.5,
     }
+    if kind == "cluster":
+        geometry = WindowGeometry.of(attributes)
+        return "NystraWindowCluster", Cluster().attributes(geometry, "bias" in flags)
     if kind == "softmax":
         return "NystraWindowSoftmax", {**attributes, "bias": int("bias" in flags)}
     operator = "NystraWindowNystrom" if kind == "nystrom" else "NystraWindowNystromformer"
@@ -43,15 +48,15 @@ def runner(name: str, threads: int) -> Callable[[], None]:
     """Return a function that runs a configuration once, on inputs and outputs bound beforehand.
 
     Args:
-        name: ``nystrom``, ``nystromformer`` or ``softmax``, the window's side, then of ``bias``,
-            ``mask`` (with a shift of half a window) and ``body``: the operator's own ONNX function
-            in plain onnxruntime, without the library.
+        name: ``nystrom``, ``nystromformer``, ``cluster`` or ``softmax``, the window's side, then
+            of ``bias``, ``mask`` (with a shift of half a window) and ``body``: the operator's own
+            ONNX function in plain onnxruntime, without the library.
         threads: Of the session.
     """
     operator, attributes = node(name)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal((1, SIDE, SIDE, 3 * HEADS * HEAD_DIM), dtype=np.float32)]
-    if operator == "NystraWindowSoftmax":
+    if "bias" in attributes:
         rows = (2 * attributes["window_h"] - 1) ** 2
         shape = (rows, HEADS) if attributes["bias"] else (1,)
         inputs.append(rng.standard_normal(shape, dtype=np.float32))

@@ -1,7 +1,8 @@
-"""Draw what plans do to pictures: docs/results.png.
+"""Draw what plans do to pictures: docs/results.png and docs/pictures/cluster.jpg.
 
-Crops of 56 pixels, taken where ``nystra`` without guard departs most from full attention, and
-below each the absolute difference from full attention in grey, 10 times as large::
+Crops of 56 pixels, taken where ``nystra`` departs most from full attention, without guard or, with
+``--cluster``, with it; and below each the absolute difference from full attention in grey, 10 times
+as large::
 
     python tests/benchmarks/quality_sheet.py --out docs/results.png \\
         swinir_x2_w16:Set5/LR_bicubic/X2/butterflyx2.png:Set5/HR/butterfly.png ...
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 from quality_measure import WHOLE, planned, restorer
-from quality_tables import ITERATIONS, LANDMARKS, label, nystra, nystromformer
+from quality_tables import ITERATIONS, LANDMARKS, cluster, nystra, nystromformer
 
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
@@ -50,29 +51,26 @@ def worst_place(got: Pixels, expected: Pixels) -> tuple[int, int]:
     return int(top), int(left)
 
 
-def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
+def row(checkpoint: str, small: Path, large: Path, clustered: bool) -> dict[str, Pixels]:
     """Return the pictures of one row, by column, cropped and magnified, difference below."""
     model = load(checkpoint)
     pixels, truth = read_picture(small).pixels, read_picture(large).pixels
     full = restored(model, mechanism("full"), pixels)
-    bare = {
-        label(one): restored(model, one, pixels)
-        for one in (nystra(m, n, 0.0) for m in LANDMARKS for n in ITERATIONS)
-    }
-    worst = min(bare, key=lambda name: clipped_psnr(bare[name], full))
-    height, width = truth.shape[:2]
-    eight = Image.fromarray(np.round(pixels * 255).astype(np.uint8))
-    bicubic = np.asarray(eight.resize((width, height), Image.Resampling.BICUBIC)) / 255.0
-    columns: dict[str, Pixels] = {
-        "truth": truth,
-        "bicubic": bicubic,
-        "full attention": full,
-        "nystra 16, 6 it": restored(model, nystra(16), pixels),
-        "nystra, no guard, worst": bare[worst],
-        "nystromformer 16": restored(model, nystromformer(16), pixels),
-    }
-    top, left = worst_place(bare[worst], full)
-    print(f"{checkpoint} {small.name}: crop at {top},{left}; worst is {worst}; dB against full:")  # noqa: T201
+    columns: dict[str, Pixels] = {"truth": truth}
+    if not clustered:
+        eight = Image.fromarray(np.round(pixels * 255).astype(np.uint8))
+        bicubic = eight.resize((truth.shape[1], truth.shape[0]), Image.Resampling.BICUBIC)
+        columns["bicubic"] = np.asarray(bicubic) / 255.0
+    columns["full attention"] = full
+    columns["nystra 16, 6 it"] = worst = restored(model, nystra(16), pixels)
+    if clustered:
+        columns["nystromformer 16"] = restored(model, nystromformer(16), pixels)
+        columns["cluster 16, block 4"] = restored(model, cluster(16), pixels)
+    else:
+        columns["nystra, no guard, worst"] = worst = _least_alike(model, pixels, full)
+        columns["nystromformer 16"] = restored(model, nystromformer(16), pixels)
+    top, left = worst_place(worst, full)
+    print(f"{checkpoint} {small.name}: crop at {top},{left}; dB against full:")  # noqa: T201
     tiles = {}
     for name, picture in columns.items():
         print(f"  {name}: {clipped_psnr(picture, full):.1f}")  # noqa: T201
@@ -83,17 +81,24 @@ def row(checkpoint: str, small: Path, large: Path) -> dict[str, Pixels]:
     return tiles
 
 
+def _least_alike(model: LoadedModel, pixels: Pixels, full: Pixels) -> Pixels:
+    """Return what ``nystra`` without guard makes of a picture at its worst setting."""
+    bare = (restored(model, nystra(m, n, 0.0), pixels) for m in LANDMARKS for n in ITERATIONS)
+    return min(bare, key=lambda picture: clipped_psnr(picture, full))
+
+
 def main() -> None:
     """Write the sheet."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--cluster", action="store_true", help="the sheet with cluster")
     parser.add_argument("rows", nargs="+", metavar="CHECKPOINT:SMALL:LARGE")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for text in options.rows:
         checkpoint, small, large = text.split(":")
-        rows.append(row(checkpoint, Path(small), Path(large)))
+        rows.append(row(checkpoint, Path(small), Path(large), options.cluster))
     gap = np.ones((8, SIDE * ZOOM, 3))
     columns = []
     for name in rows[0]:
