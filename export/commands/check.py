@@ -81,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     _check_outputs(args)
     session = Session(args.model, args.backend, args.threads, args.library)
     measured = _measure(args, session, baseline)
+    if baseline is not None and not args.partial and not args.update:
+        _check_flicker(args, baseline, measured)
     if args.update or baseline is None:
         baseline = accept(measured, args.model.name, baseline)
     verdicts = judge(measured, baseline)
@@ -117,23 +119,34 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_measured(args: argparse.Namespace, baseline: Baseline) -> None:
     """Refuse to pass over an accepted figure in silence."""
-    needs = {
-        "quality_psnr": (args.images, "--images and --truth"),
-        "quality_ssim": (args.images, "--images and --truth"),
-        "speed": (args.speed_against, "--speed-against"),
-    }
-    for item, (given, flags) in needs.items():
+    from ...runtime.checking.gate import NEEDS
+
+    for item, flags in NEEDS.items():
+        given = args.speed_against if item == "speed" else args.images
         if item in baseline.items and given is None:
-            raise NystraError(
-                f"the baseline {args.baseline} guards {item}, which was not asked for: give "
-                f"{flags}, or --partial to skip it"
-            )
+            raise _unasked(args, item, flags)
+
+
+def _check_flicker(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
+    """Refuse the same of a figure that the model decides on: it takes frames, or not."""
+    from ...runtime.checking.gate import NEEDS
+
+    item = "quality_flicker"
+    if item in baseline.items and item not in measured.items:
+        raise _unasked(args, item, NEEDS[item])
+
+
+def _unasked(args: argparse.Namespace, item: str, flags: str) -> NystraError:
+    return NystraError(
+        f"the baseline {args.baseline} guards {item}, which was not asked for: give {flags}, or "
+        "--partial to skip it"
+    )
 
 
 def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
+    from ...runtime.checking.clip_quality import validate_folder
     from ...runtime.checking.gate import add_quality, add_speed, measure_file
     from ...runtime.checking.intact import bodies_of
-    from ...runtime.checking.quality import validate_quality
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:
@@ -143,8 +156,13 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
         measured = measure_file(session, references, bodies_of(session, args.threads))
         if args.images is not None:
             progress("pictures")
-            quality = validate_quality(
-                session, args.images, args.truth, mask=args.mask, reference=args.reference
+            quality = validate_folder(
+                session,
+                args.images,
+                args.truth,
+                frames=args.frames,
+                mask=args.mask,
+                reference=args.reference,
             )
             add_quality(measured, quality)
         if args.speed_against is not None:

@@ -194,15 +194,16 @@ def _references(
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
-    from ...runtime.checking.quality import validate_quality
+    from ...runtime.checking.clip_quality import validate_folder
 
-    return validate_quality(
+    return validate_folder(
         session,
         args.images,
         args.truth,
         args.crop,
         args.channel,
         args.pad,
+        frames=args.frames,
         mask=args.mask,
         reference=args.reference,
         progress=lambda done, total: progress(f"picture {done} of {total}"),
@@ -232,6 +233,11 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
         table.append(_figures("mean", quality))
         print_table(table)
         say(f"border {quality.crop_border} left out, padding {quality.pad}")
+        if quality.flicker is not None:
+            say(
+                f"flicker {quality.flicker:.3f} of 255: the mean error of the change from frame "
+                "to frame (dtSSD), 0 is best"
+            )
 
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:

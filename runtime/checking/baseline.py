@@ -66,6 +66,7 @@ ITEMS = {
     "top5": Item("top-5 agreement with the references", "", "drop", 0.0),
     "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05),
     "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001),
+    "quality_flicker": Item("flicker against ground truth", "of 255", "growth", 0.02),
     "nodes": Item("nodes of the graph", "", "growth", 0.0),
     "bytes": Item("size of the model file", "bytes", "growth_share", 0.02),
     "speed": Item("times as fast as the other model", "", "drop_share", 0.15),

@@ -32,6 +32,13 @@ from .validation import (
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 FILE = "file"
 """The item that is no figure: whether the file is the one that was exported and accepted."""
+NEEDS = {
+    "quality_psnr": "--images and --truth",
+    "quality_ssim": "--images and --truth",
+    "quality_flicker": "--images and --truth with --frames",
+    "speed": "--speed-against",
+}
+"""Items that are measured only when they are asked for, and the flags that do so."""
 DEFAULT_SIZE = picture_size(128, 128)
 
 
@@ -135,6 +142,8 @@ def measure_file(
 def add_quality(measured: Measured, report: QualityReport) -> None:
     """Add the figures against ground truth."""
     measured.items |= {"quality_psnr": min(report.psnr, PSNR_CEILING), "quality_ssim": report.ssim}
+    if report.flicker is not None:
+        measured.items["quality_flicker"] = report.flicker
     measured.quality = {
         "channel": report.channel,
         "crop_border": report.crop_border,
@@ -260,8 +269,7 @@ def _verdict(name: str, measured: Measured, accepted: Accepted) -> Verdict:
     item = ITEMS[name]
     limit = item.limit(accepted.accepted, accepted.tolerance)
     if name not in measured.items:
-        needs = "--speed-against" if name == "speed" else "--images and --truth"
-        text = f"{item.title}: not measured, give {needs}"
+        text = f"{item.title}: not measured" + (f", give {NEEDS[name]}" if name in NEEDS else "")
         return Verdict(name, SKIPPED, None, accepted.accepted, limit, text)
     value = measured.items[name]
     sizes = _size_by_size(name, measured, limit)

@@ -15,7 +15,6 @@ from ...plugins.errors import NystraError
 from ..files.json_text import json_number
 from ..pictures.images import read_picture
 from ..pictures.pairs import paired_pictures
-from ..pictures.picture import Picture
 from ..restoring.companions import Companions
 from ..restoring.restorer import Restorer
 from ..restoring.session_restorer import restorer_for
@@ -70,6 +69,7 @@ class QualityReport:
         channel: ``y`` (BT.601) or ``rgb``.
         pad: ``none`` or ``official``.
         warnings: What is odd about masks.
+        flicker: Of the frames of a video, see `nystra.runtime.checking.flicker`; None of pictures.
     """
 
     pictures: tuple[PictureQuality, ...]
@@ -77,6 +77,7 @@ class QualityReport:
     channel: str
     pad: str
     warnings: tuple[str, ...] = ()
+    flicker: float | None = None
 
     @property
     def psnr(self) -> float:
@@ -116,6 +117,7 @@ class QualityReport:
             "crop_border": self.crop_border,
             "channel": self.channel,
             "pad": self.pad,
+            **({} if self.flicker is None else {"flicker": json_number(self.flicker)}),
             "warnings": list(self.warnings),
             "pictures": rows,
         }
@@ -187,7 +189,7 @@ def validate_quality(
         if pad == "official" and window is not None:
             given = np.moveaxis(official_pad(np.moveaxis(given, 2, 0), window), 0, 2)
         output, _ = restorer(given, tile, overlap, None, **others)
-        got, expected = _comparable(output, picture, truth, scale, (here, there))
+        got, expected = comparable(output, picture.size, truth, scale, (here, there))
         regions: tuple[RegionQuality, ...] = ()
         if "mask" in others:
             hole = others["mask"].repeat(scale, 0).repeat(scale, 1)[: got.shape[0], : got.shape[1]]
@@ -205,12 +207,23 @@ def validate_quality(
     return QualityReport(tuple(results), border, channel, pad, tuple(dict.fromkeys(warnings)))
 
 
-def _comparable(
-    output: Array, picture: Picture, truth: Array, scale: int, names: tuple[Path, Path]
+def comparable(
+    output: Array, size: tuple[int, int], truth: Array, scale: int, names: tuple[Path, Path]
 ) -> tuple[Array, Array]:
-    """Return the output in 8 bits, without padding, and its truth, of one size and colours."""
+    """Return an output in 8 bits and its ground truth, of one size and colours.
+
+    Args:
+        output: (H, W, C); what goes beyond the input at its scale is padding.
+        size: Height and width of the input.
+        truth: (H, W, C), cropped to a multiple of the scale.
+        scale: Of the model.
+        names: Of the input and the truth, for the message.
+
+    Raises:
+        NystraError: The output has another size than the truth.
+    """
     height, width = (side - side % scale for side in truth.shape[:2])
-    output = output[: picture.size[0] * scale, : picture.size[1] * scale]
+    output = output[: size[0] * scale, : size[1] * scale]
     if output.shape[:2] != (height, width):
         raise NystraError(
             f"{names[0].name} became {output.shape[:2]} at scale {scale}, its ground truth "

@@ -26,18 +26,21 @@ class FrameFolder:
         clip: What is known of them as a video.
     """
 
-    def __init__(self, path: Path, fps: Fraction | None = None) -> None:
+    def __init__(
+        self, path: Path, fps: Fraction | None = None, files: list[Path] | None = None
+    ) -> None:
         """List the pictures and look at the header of each.
 
         Args:
             path: The folder.
             fps: Frames a second, or None where nobody asks.
+            files: Those of its pictures that are frames; None is all of them.
 
         Raises:
             NystraError: There are none, they have several sizes, or one cannot be read.
         """
         self.path = path
-        self.files = list_frames(path)
+        self.files = files or list_frames(path)
         size = picture_size(self.files[0])
         for file in self.files[1:]:
             _check_size(file, picture_size(file), self.files[0], size)
