@@ -14,28 +14,21 @@ from torch import Tensor
 
 
 class Places(NamedTuple):
-    """Where samples lie in maps that are rows: pixel after pixel, ``stride`` rows each.
+    """Where samples lie in maps that are rows: pixel after pixel, some rows each.
 
     Attributes:
         corner: (*P) int64, the row of the pixel up and left of a sample.
-        down: (*P), how far it is from there to the next pixel below, 0..1.
-        right: (*P), how far it is to the next one at the right.
-        below: Rows from a pixel to the one below.
-        stride: Rows from a pixel to the one at its right.
+        steps: (4) int64, from there to it and its neighbours right, below, and below at the right.
+        weights: (*P, 4), of the four pixels.
     """
 
     corner: Tensor
-    down: Tensor
-    right: Tensor
-    below: int
-    stride: int
+    steps: Tensor
+    weights: Tensor
 
     def select(self, axis: int, place: int) -> Places:
-        """Return the samples at one place of an axis."""
-        corner, down, right = (
-            tensor.select(axis, place) for tensor in (self.corner, self.down, self.right)
-        )
-        return Places(corner, down, right, self.below, self.stride)
+        """Return the samples at one place of an axis of P."""
+        return Places(self.corner.select(axis, place), self.steps, self.weights.select(axis, place))
 
 
 def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: int = 1) -> Places:
@@ -50,22 +43,19 @@ def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: i
     """
     height, width = size
     y, x = y.clamp(min=0).clamp(max=height - 1), x.clamp(min=0).clamp(max=width - 1)
-    up, left = y.floor().clamp(max=height - 2), x.floor().clamp(max=width - 2)
-    corner = first + (up.long() * width + left.long()) * stride
-    return Places(corner, y - up, x - left, width * stride, stride)
+    upper, left = y.floor().clamp(max=height - 2), x.floor().clamp(max=width - 2)
+    corner = first + (upper.long() * width + left.long()) * stride
+    down, right = y - upper, x - left
+    weights = ((1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right)
+    pair = torch.arange(2, device=y.device)
+    steps = (pair.unsqueeze(1) * (width * stride) + pair * stride).flatten()
+    return Places(corner, steps, torch.stack(weights, -1))
 
 
 def sample(rows: Tensor, places: Places) -> Tensor:
     """Return the samples (*P, C) of rows (R, C)."""
-    corner, down, right, below, stride = places
-    right = right.unsqueeze(-1)
-
-    def across(start: Tensor) -> Tensor:
-        left = rows[start]
-        return left + right * (rows[start + stride] - left)
-
-    upper = across(corner)
-    return upper + down.unsqueeze(-1) * (across(corner + below) - upper)
+    around = rows[places.corner.unsqueeze(-1) + places.steps]
+    return (places.weights.unsqueeze(-2) @ around).squeeze(-2)
 
 
 def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:
