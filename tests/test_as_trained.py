@@ -93,7 +93,7 @@ def test_windows_of_three_sides_stay_as_trained() -> None:
     for planned in (Nystra(), Psal(), Full()):
         (resolved,) = resolve(Plan(planned), nn.Sequential(site)).values()
         assert resolved == Full()
-        assert ("needs windows of rows and columns" in resolved.reason) == (planned != Full())
+        assert bool(resolved.reason) == (planned != Full())
         computed: Any = computing(resolved, site, "operator")
         assert torch.equal(computed(qkv, None, geometry), expected)
 

@@ -1,15 +1,21 @@
 """Sites with a mechanism of the network's own: trained tensors, modules, windows of three sides."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from nystra.export.attention.computing import computing
 from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.landmark_tokens import pooling_matrix
+from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import TokenSite, WindowSite, exact_tokens, exact_windows
+from nystra.plugins.operators.attention import nystrom_attention, nystromformer_attention
+from nystra.plugins.operators.windows_torch import merge, partition
 
 
 class Linformer(TokenSite):
@@ -95,6 +101,56 @@ def test_a_shifted_window_of_a_video_keeps_its_regions_apart() -> None:
     video = WindowGeometry(1, 2, 2, (1, 2, 2), (0, 1, 1), masked=True)
     got = exact_windows(flat.unsqueeze(1), None, video).squeeze(1)
     torch.testing.assert_close(got, exact_windows(flat, None, geometry))
+
+
+def video(bias: bool, shift: int) -> tuple[WindowGeometry, Tensor, Tensor | None]:
+    """Windows of two frames of four, a map of theirs, and a bias table."""
+    torch.manual_seed(2)
+    geometry = WindowGeometry(2, 3, 3, (2, 4, 4), (0, shift, shift), masked=shift > 0, scale=0.7)
+    qkv = torch.randn(2, 4, 8, 12, geometry.channels)
+    return geometry, qkv, torch.randn(3 * 7 * 7, 2) if bias else None
+
+
+@pytest.mark.parametrize("shift", [0, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_frames_side_by_side_are_exact_attention(shift: int, bias: bool) -> None:
+    geometry, qkv, table = video(bias, shift)
+    want = exact_windows(qkv, table, geometry)
+    site: Any = WindowSite(geometry)
+    for form in ("plain", "operator"):
+        torch.testing.assert_close(computing(Full(), site, form)(qkv, table, geometry), want)
+
+
+@pytest.mark.parametrize("kind", ["nystra", "nystromformer"])
+def test_landmarks_of_frames_are_boxes(kind: str) -> None:
+    geometry, qkv, table = video(bias=True, shift=0)
+    planned = mechanism(kind, landmarks=(2, 4), iterations=2)
+    q, k, v = partition(qkv, geometry)
+    pool = pooling_matrix((2, 4, 4), (1, 2, 4), qkv)  # 4 of 8 laid columns: one of each frame
+    compute = {"nystra": nystrom_attention, "nystromformer": nystromformer_attention}[kind]
+    out = compute(q, k, v, pool @ q, pool @ k, scale=geometry.scale, iterations=2)
+    want = merge(out, qkv.shape[1:-1], geometry)
+    site: Any = WindowSite(geometry)
+    for form in ("plain", "operator"):
+        got = computing(planned, site, form)(qkv, table, geometry)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shifted_window_of_frames_keeps_its_regions_under_landmarks() -> None:
+    geometry, qkv, _ = video(bias=False, shift=2)
+    planned = mechanism("nystra", landmarks=(2, 2), iterations=2)
+    site: Any = WindowSite(geometry)
+    before = computing(planned, site, "plain")(qkv, None, geometry)
+    qkv[:, :, :2] += 1  # rows that only the shift made neighbours of the last ones
+    after = computing(planned, site, "plain")(qkv, None, geometry)
+    torch.testing.assert_close(after[:, :, 6:], before[:, :, 6:])
+    assert not torch.allclose(after[:, :, :2], before[:, :, :2])
+
+
+def test_windows_shifted_along_frames_have_no_landmarks() -> None:
+    geometry = WindowGeometry(1, 2, 2, (2, 4, 4), (1, 2, 2))
+    assert "shifted along the frames, by 1" in mechanism("nystra").fits(geometry)
+    assert "needs windows of rows and columns" in mechanism("psal").fits(geometry)
 
 
 def test_windows_may_differ_from_site_to_site() -> None:

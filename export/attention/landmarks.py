@@ -8,6 +8,7 @@ from typing import Any
 from ...models.geometry import WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
+from .beside import beside, unlaid
 from .mechanism import Geometry, Windowed
 from .parameter import Choice, Grid, Number, parameter
 
@@ -35,6 +36,10 @@ class Landmarks(Windowed):
 
     def fits(self, geometry: Geometry) -> str:
         """Return why landmarks are undefined there: too many, or a region border cuts a cell."""
+        if isinstance(geometry, WindowGeometry):
+            if reason := unlaid(geometry):
+                return reason
+            geometry = beside(geometry)
         reason = super().fits(geometry)
         if reason or not isinstance(geometry, WindowGeometry):
             return reason
@@ -58,7 +63,8 @@ class Landmarks(Windowed):
         return f"{tokens} tokens, {count} landmarks" if tokens <= 2 * count else ""
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
-        """Return the attributes of a window operator with landmarks."""
+        """Return the attributes of a window operator with landmarks, frames side by side."""
+        geometry = beside(geometry)
         return geometry.attributes() | {
             "mask": self.masked(geometry),
             "landmark_rows": self.landmarks[0],

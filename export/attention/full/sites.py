@@ -1,4 +1,8 @@
-"""Mechanism ``full``: exact softmax attention, as one operator at windows of two sides."""
+"""Mechanism ``full``: exact softmax attention.
+
+One operator at windows of rows and columns, and of frames without a position bias; with one,
+windows of frames are standard operators.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from torch import Tensor
 from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ....models.patches import exact_patches
 from ....models.sites import exact_map, exact_tokens, exact_windows
+from ..beside import beside, lay_frames, stack_frames, unlaid
 from ..computing import Form
 from .parameters import Full
 
@@ -24,12 +29,15 @@ class Windows:
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
         mask = self.parameters.masked(geometry)
-        if self.form == "plain" or len(geometry.window) != 2:  # the operator knows two sides
+        has_bias = int(bias_table is not None)
+        standard = len(geometry.window) != 2 and (has_bias or unlaid(geometry))
+        if self.form == "plain" or standard:
             return exact_windows(qkv, bias_table, replace(geometry, masked=bool(mask)))
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
-        attributes = geometry.attributes() | {"mask": mask, "bias": int(bias_table is not None)}
-        out: Tensor = torch.ops.nystra.window_softmax(qkv, table, **attributes)
-        return out
+        attributes = beside(geometry).attributes() | {"mask": mask, "bias": has_bias}
+        flat = lay_frames(qkv, geometry)
+        out: Tensor = torch.ops.nystra.window_softmax(flat, table, **attributes)
+        return stack_frames(out, qkv, geometry)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystrom import torch_op
+from ..beside import lay_frames, stack_frames
 from ..computing import Form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystra
@@ -26,8 +27,9 @@ class Windows:
         compute = (
             torch.ops.nystra.window_nystrom if self.form == "operator" else torch_op.window_nystrom
         )
-        out: Tensor = compute(qkv, **self.parameters.attributes(geometry))
-        return out
+        flat = lay_frames(qkv, geometry)
+        out: Tensor = compute(flat, **self.parameters.attributes(geometry))
+        return stack_frames(out, qkv, geometry)
 
     def with_share(
         self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
@@ -36,8 +38,9 @@ class Windows:
 
         In plain PyTorch whatever the form: no operator gives both.
         """
-        out, kept = torch_op.window_nystrom_terms(qkv, **self.parameters.attributes(geometry))
-        return out, float((kept < 1).double().mean())
+        flat = lay_frames(qkv, geometry)
+        out, kept = torch_op.window_nystrom_terms(flat, **self.parameters.attributes(geometry))
+        return stack_frames(out, qkv, geometry), float((kept < 1).double().mean())
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystromformer import torch_op
+from ..beside import lay_frames, stack_frames
 from ..computing import Form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystromformer
@@ -28,8 +29,9 @@ class Windows:
             if self.form == "operator"
             else torch_op.window_nystromformer
         )
-        out: Tensor = compute(qkv, **self.parameters.attributes(geometry))
-        return out
+        flat = lay_frames(qkv, geometry)
+        out: Tensor = compute(flat, **self.parameters.attributes(geometry))
+        return stack_frames(out, qkv, geometry)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,52 @@
+"""Windows over the frames of a clip as windows of rows and columns: the frames side by side.
+
+Columns of one place follow each other, frame after frame, so that a window of frames x rows x
+columns is one of rows x (columns * frames), shifted and masked as it was, and a cell of landmarks
+is a box of rows, columns and frames. What the operators cannot say there is a position bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from ...models.geometry import WindowGeometry
+
+
+def unlaid(geometry: WindowGeometry) -> str:
+    """Return why windows cannot be laid out so: they are shifted along the frames; or ""."""
+    if len(geometry.window) == 3 and geometry.shift[0]:
+        return f"windows of {geometry.window} are shifted along the frames, by {geometry.shift[0]}"
+    return ""
+
+
+def beside(geometry: WindowGeometry) -> WindowGeometry:
+    """Return the geometry of the windows laid out; windows of two sides as they are."""
+    if len(geometry.window) == 2:
+        return geometry
+    frames, rows, columns = geometry.window
+    _, down, right = geometry.shift
+    return replace(geometry, window=(rows, columns * frames), shift=(down, right * frames))
+
+
+def lay_frames(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
+    """Return a map (B, T, H, W, C) as (B T / f, H, W f, C), f the frames of a window.
+
+    A map of two sides is returned as it is.
+    """
+    if len(geometry.window) == 2:
+        return qkv
+    frames = geometry.window[0]
+    clips = qkv.unflatten(1, (qkv.shape[1] // frames, frames)).flatten(0, 1)
+    return clips.permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+
+def stack_frames(out: Tensor, qkv: Tensor, geometry: WindowGeometry) -> Tensor:
+    """Return the result for the map laid out of qkv as one for qkv: (B, T, H, W, e)."""
+    if len(geometry.window) == 2:
+        return out
+    frames = geometry.window[0]
+    clips = out.unflatten(2, (qkv.shape[3], frames)).permute(0, 3, 1, 2, 4)
+    stacked: Tensor = clips.reshape(*qkv.shape[:4], out.shape[-1])
+    return stacked
