@@ -1,12 +1,19 @@
 """RVRT and its parts against the official outputs."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.registry import mechanism
+from nystra.export.attention.site import resolve
+from nystra.export.options import ExportOptions
+from nystra.export.stages.preparing import prepare
+from nystra.models import load
 from nystra.models.rvrt.alignment import GuidedDeformableAttention
 from nystra.models.rvrt.deform import deformable_attention
 from nystra.models.rvrt.flow import SpyNet, resized_flow
@@ -15,9 +22,10 @@ from nystra.models.rvrt.hyper import rvrt_hyper
 from nystra.models.rvrt.network import RVRT
 from nystra.models.rvrt.sampling import flow_warp
 from nystra.models.rvrt.windows import Depth, Group, Stage, WindowAttention, Windows
+from nystra.plugins.errors import NystraError
 from nystra.plugins.operators.window_geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import token_regions
-from rvrt_tools import attending, check, filled, paper_windows, published
+from rvrt_tools import attending, check, filled, paper_windows, published, save_small
 from shared import golden, shared_path
 
 full = pytest.mark.full
@@ -152,12 +160,12 @@ def test_group() -> None:
         check(run, [module(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)], expected)
 
 
-@pytest.mark.parametrize("mechanism", ["original", "pnp_nystra"])
-def test_group_of_the_paper(mechanism: str) -> None:
-    name = f"pnp_rvrt_rstb_{mechanism}"
+@pytest.mark.parametrize("form", ["original", "pnp_nystra"])
+def test_group_of_the_paper(form: str) -> None:
+    name = f"pnp_rvrt_rstb_{form}"
     for run, (x,), _, expected in runs(name):
         module = group(golden(name), x.shape[2:], position_bias=False, mask=False)
-        if mechanism == "pnp_nystra":
+        if form == "pnp_nystra":
             attending(module, paper_windows(16, 3))
         check(run, [module(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3)], expected)
 
@@ -227,3 +235,62 @@ def test_an_odd_film_is_refused() -> None:
         network = RVRT()
         with pytest.raises(ValueError, match="3 frames; expected a multiple of 2"):
             network(torch.empty(1, 3, 3, 64, 64))
+
+
+def test_a_checkpoint_makes_a_network_for_a_number_of_frames(tmp_path: Path) -> None:
+    path = save_small(tmp_path / "small.safetensors")
+    facts = load(path).facts
+    assert (facts.architecture, facts.task, facts.scale) == ("rvrt", "video", 4)
+    assert facts.inputs[0].lengths == {"frames": 6, "channels": 3}
+    assert facts.inputs[0].axes == ("batch", "frames", "channels", "height", "width")
+    assert facts.outputs[0].lengths == {"frames": 6, "channels": 3}
+    assert (facts.window, facts.size_multiple) == ((2, 4, 4), 1)
+    prepared = prepare(path, ExportOptions(static=(1, 4, 3, 20, 16)), lambda _: None)
+    assert prepared.feeds[0]["input"].shape == (1, 4, 3, 20, 16)
+    assert prepared.loaded.facts.outputs[0].lengths["frames"] == 4
+    for frames in (5, 0, True):
+        with pytest.raises(NystraError, match="give an even number of at most 1024"):
+            load(path, frames=frames)
+
+
+def test_another_window_drops_the_bias(tmp_path: Path) -> None:
+    path = save_small(tmp_path / "small.safetensors")
+    loaded = load(path, window_size=8, frames=4)
+    assert (loaded.facts.window, loaded.retargeted) == ((2, 8, 8), True)
+    assert "window 2x8x8 instead of the trained 2x4x4" in loaded.warnings[0]
+    assert "of 12 blocks" in loaded.warnings[0]
+    assert not load(path, window_size=4).retargeted
+    assert not load(path, window_size=[2, 4, 4]).retargeted
+    sites = resolve(Plan(mechanism("nystra")), loaded.network)
+    assert {site.name for site in sites.values()} == {"nystra"}
+
+
+def test_denoising_takes_the_level_of_the_noise(tmp_path: Path) -> None:
+    path = save_small(tmp_path / "small.safetensors", upscale=1, in_chans=4)
+    loaded = load(path, frames=4)
+    facts = loaded.facts
+    assert (facts.scale, facts.input_channels, facts.output_channels) == (1, 4, 3)
+    assert facts.size_multiple == 4
+    film = torch.rand(1, 4, 4, 18, 21)
+    with torch.no_grad():
+        restored = loaded.network(film)
+        other = loaded.network(film * torch.tensor([1, 1, 1, 0.5]).view(1, 1, 4, 1, 1))
+    assert restored.shape == (1, 4, 3, 18, 21)
+    assert not torch.allclose(restored, other)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [
+        ({"in_chans": 1}, "in_chans 1; expected 3, or 4"),
+        ({"window_size": (1, 8, 8)}, "a window of 1x8x8; expected 2 frames"),
+        ({"embed_dim": 10, "num_heads": 4}, "embed_dim 10 is no multiple of num_heads"),
+        ({"deformable_groups": 5}, "5 deformable_groups cannot cut the 576 channels"),
+        ({"num_blocks": (1, 2)}, "expected 3 numbers each"),
+        ({"depths": (1, 0, 1)}, "must be at least 1"),
+        ({"upscale": 5}, "an upsampler by 5: expected 3 or 2, 4, 8"),
+    ],
+)
+def test_arguments_that_contradict_each_other(hyper: Any, message: str) -> None:
+    with torch.device("meta"), pytest.raises(ValueError, match=message):
+        RVRT(**hyper)

@@ -51,9 +51,12 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a checkpoint may not tell: window, heads and other hyper-parameters."""
+    """Add what a checkpoint may not tell: window, heads, frames and other hyper-parameters."""
     parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")
     parser.add_argument("--heads", type=int, metavar="N", help="attention heads of the network")
+    parser.add_argument(
+        "--frames", type=int, metavar="N", help="frames of a film that a video network takes"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -137,6 +140,7 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
     for flag, key, value in (
         ("--window", "window_size", args.window),
         ("--heads", "num_heads", args.heads),
+        ("--frames", "frames", args.frames),
     ):
         if value is None:
             continue

@@ -58,6 +58,9 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     progress("load")
     asked = options.plan if isinstance(options.plan, Plan) else Plan()
     loaded = load_for(checkpoint, asked, options.hyper)
+    frames = _static_frames(loaded.facts, options.static)
+    if frames is not None and "frames" not in options.hyper:
+        loaded = load_for(checkpoint, asked, {**options.hyper, "frames": frames})
     facts = fixed_facts(loaded.facts, options.static)
     loaded = replace(loaded, facts=facts)
     transform.allow(facts.architecture)
@@ -113,6 +116,14 @@ def _trained(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
         return None
     others = {key: value for key, value in hyper.items() if key != "window_size"}
     return load(loaded.checkpoint.path, **others).network
+
+
+def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
+    """Return how many frames a fixed shape has, where the network takes films."""
+    axes = facts.inputs[0].axes
+    if static is None or "frames" not in axes or len(static) != len(axes):
+        return None
+    return static[axes.index("frames")]
 
 
 def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:

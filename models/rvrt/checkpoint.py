@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import FRAMES_AXES, Port
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..architecture import Architecture, Built, Hyper, Request, State
 from ..building import construct, require
 from ..facts import Facts
 from ..hyper_types import check_types
@@ -64,4 +64,4 @@ def _frames(count: object, source: str) -> int:
     )
 
 
-ARCHITECTURE = Architecture(load, PrecisionPolicy())
+ARCHITECTURE = Architecture(load)
