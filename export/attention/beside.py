@@ -39,7 +39,8 @@ def lay_frames(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
         return qkv
     frames = geometry.window[0]
     clips = qkv.unflatten(1, (qkv.shape[1] // frames, frames)).flatten(0, 1)
-    return clips.permute(0, 2, 3, 1, 4).flatten(2, 3)
+    flat: Tensor = clips.permute(0, 2, 3, 1, 4).flatten(2, 3)
+    return flat
 
 
 def stack_frames(out: Tensor, qkv: Tensor, geometry: WindowGeometry) -> Tensor:

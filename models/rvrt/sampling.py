@@ -54,7 +54,7 @@ def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: i
 
 def sample(rows: Tensor, places: Places) -> Tensor:
     """Return the samples (*P, C) of rows (R, C)."""
-    around = rows[places.corner.unsqueeze(-1) + places.steps]
+    around = F.embedding(places.corner.unsqueeze(-1) + places.steps, rows)
     return (places.weights.unsqueeze(-2) @ around).squeeze(-2)
 
 
