@@ -116,37 +116,56 @@ __device__ __forceinline__ int lanes_shift(int groups) {
   return shift;
 }
 
-// tile[i * step + c] = channel c of token i, `channels` of them and zeros up to a multiple of 4,
-// for i < rows (zeros from `count` on). Done by `threads` threads, of which this is `thread`, each
-// with kLoads loads in flight. map: the first channel of pixel 0; pixels: of the tokens.
+// tiles[n][i * step + c] = channel c of token i of map n, channels[n] of them and zeros up to a
+// multiple of 4, for i < rows (zeros from `count` on). Done by `threads` threads, of which this is
+// `thread`, each with kLoads loads of every map in flight. maps: the first channel of pixel 0;
+// pixels: of the tokens.
+template <int kWidth, int kLoads, int kMaps, class T>
+__device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pixel_stride,
+                                      const int* pixels, int rows, int count,
+                                      const int (&channels)[kMaps], float* const (&tiles)[kMaps],
+                                      int step, int thread, int threads) {
+  int most = channels[0];
+#pragma unroll
+  for (int n = 1; n < kMaps; ++n) most = max(most, channels[n]);
+  const int groups = round_up(most, 4) / kWidth, shift = lanes_shift(groups);
+  const int lanes = 1 << shift, tokens = threads >> shift;
+  for (int g = thread & (lanes - 1); g < groups; g += lanes) {
+    const int c = g * kWidth;
+    for (int first = thread >> shift; first < rows; first += kLoads * tokens) {
+      Pack<T, kWidth> packs[kMaps][kLoads];
+#pragma unroll
+      for (int n = 0; n < kMaps; ++n)
+#pragma unroll
+        for (int u = 0; u < kLoads; ++u) {  // beyond the last token that one again: no branches
+          const int i = min(first + u * tokens, count - 1);
+          packs[n][u] =
+              pack_at<kWidth>(maps[n] + pixels[i] * pixel_stride + (c < channels[n] ? c : 0));
+        }
+#pragma unroll
+      for (int n = 0; n < kMaps; ++n)
+#pragma unroll
+        for (int u = 0; u < kLoads; ++u) {
+          const int i = first + u * tokens;
+          float values[kWidth];
+          unpack(packs[n][u], values);
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j)
+            if (i >= count || c >= channels[n]) values[j] = 0.0f;
+          if (i < rows && c < round_up(channels[n], 4))
+            store<kWidth>(tiles[n] + i * step + c, values);
+        }
+    }
+  }
+}
+
+// The same of one map.
 template <int kWidth, int kLoads, class T>
 __device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels,
                                       int rows, int count, int channels, float* tile, int step,
                                       int thread, int threads) {
-  const int groups = round_up(channels, 4) / kWidth, shift = lanes_shift(groups);
-  const int lanes = 1 << shift, tokens = threads >> shift;
-  for (int g = thread & (lanes - 1); g < groups; g += lanes) {
-    const bool inside = g * kWidth < channels;
-    const int c = inside ? g * kWidth : 0;
-    for (int first = thread >> shift; first < rows; first += kLoads * tokens) {
-      Pack<T, kWidth> packs[kLoads];
-#pragma unroll
-      for (int u = 0; u < kLoads; ++u) {  // beyond the last token that one again: no branches
-        const int i = min(first + u * tokens, count - 1);
-        packs[u] = pack_at<kWidth>(map + pixels[i] * pixel_stride + c);
-      }
-#pragma unroll
-      for (int u = 0; u < kLoads; ++u) {
-        const int i = first + u * tokens;
-        float values[kWidth];
-        unpack(packs[u], values);
-#pragma unroll
-        for (int j = 0; j < kWidth; ++j)
-          if (i >= count || !inside) values[j] = 0.0f;
-        if (i < rows) store<kWidth>(tile + i * step + g * kWidth, values);
-      }
-    }
-  }
+  stage<kWidth, kLoads, 1>({map}, pixel_stride, pixels, rows, count, {channels}, {tile}, step,
+                           thread, threads);
 }
 
 }  // namespace

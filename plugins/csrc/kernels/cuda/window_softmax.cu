@@ -50,13 +50,15 @@ struct Layout {
   }
 };
 
-// A tile of channels of a block's tokens, in shared memory.
-template <class T>
-__device__ __forceinline__ void stage_tokens(const Job& job, const T* map, const int* pixels,
-                                             int rows, int count, int channels, float* tile) {
+// Tiles of channels of a block's tokens, in shared memory; all maps are loaded together.
+template <class T, int kMaps>
+__device__ __forceinline__ void stage_tokens(const Job& job, const T* const (&maps)[kMaps],
+                                             const int* pixels, int rows, int count,
+                                             const int (&channels)[kMaps],
+                                             float* const (&tiles)[kMaps]) {
   with_width(job.width, [&](auto width) {
-    stage<decltype(width)::value, kLoads>(map, job.shape.channels, pixels, rows, count, channels,
-                                          tile, job.step, int(threadIdx.x), int(blockDim.x));
+    stage<decltype(width)::value, kLoads>(maps, job.shape.channels, pixels, rows, count, channels,
+                                          tiles, job.step, int(threadIdx.x), int(blockDim.x));
   });
 }
 
@@ -115,7 +117,8 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
       b.bias[i] = to_float(table[int64_t(i) * s.heads + head]) * kLog2E;
   __syncthreads();
   if (one_chunk)
-    stage_tokens(job, in.q, b.query_pixels, kQueries * warps, query_count, s.head_dim, b.queries);
+    stage_tokens<T, 1>(job, {in.q}, b.query_pixels, kQueries * warps, query_count, {s.head_dim},
+                       {b.queries});
 
   Result<4> sums[kParts];  // 4 queries; channels 4 column + 32 part ... + 3
 #pragma unroll
@@ -128,15 +131,19 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
     const int count = min(kTokens, s.tokens - first);
     if (thread < kTokens) b.key_pixels[thread] = place.pixel(min(first + thread, s.tokens - 1));
     __syncthreads();  // and the tiles are free
-    stage_tokens(job, in.v + first_channel, b.key_pixels, kTokens, count, channels, b.values);
 
     Result<4> scores = zero_result<4>();
     for (int c = 0; c < s.head_dim; c += kChunk) {
       const int n = min(kChunk, s.head_dim - c);
       if (c > 0) __syncthreads();  // the tiles are free
-      stage_tokens(job, in.k + c, b.key_pixels, kTokens, count, n, b.keys);
+      if (c == 0)
+        stage_tokens<T, 2>(job, {in.k, in.v + first_channel}, b.key_pixels, kTokens, count,
+                           {n, channels}, {b.keys, b.values});
+      else
+        stage_tokens<T, 1>(job, {in.k + c}, b.key_pixels, kTokens, count, {n}, {b.keys});
       if (!one_chunk)
-        stage_tokens(job, in.q + c, b.query_pixels, kQueries * warps, query_count, n, b.queries);
+        stage_tokens<T, 1>(job, {in.q + c}, b.query_pixels, kQueries * warps, query_count, {n},
+                           {b.queries});
       __syncthreads();
       add_rows_by_rows(scores, b.queries + row * job.step, job.step, b.keys + column * job.step,
                        8 * job.step, round_up(n, 4));
