@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .restoring.tiling import run_tiled
     from .session import Session
     from .timing.interleaved import interleaved
+    from .video.job import run_video
+    from .video.options import VideoOptions
 
 __all__ = [
     "Manifest",
@@ -34,6 +36,7 @@ __all__ = [
     "Stitcher",
     "TensorInfo",
     "TilePlan",
+    "VideoOptions",
     "interleaved",
     "plan_tiles",
     "psnr",
@@ -41,6 +44,7 @@ __all__ = [
     "read_references",
     "run_pictures",
     "run_tiled",
+    "run_video",
     "ssim",
     "validate_against_references",
     "validate_quality",
@@ -56,6 +60,7 @@ _HOME = {
     "Stitcher": "restoring.stitching",
     "TensorInfo": "model.model_ports",
     "TilePlan": "restoring.tile_plan",
+    "VideoOptions": "video.options",
     "interleaved": "timing.interleaved",
     "plan_tiles": "restoring.tile_plan",
     "psnr": "checking.metrics",
@@ -63,6 +68,7 @@ _HOME = {
     "read_references": "model.references",
     "run_pictures": "restoring.job",
     "run_tiled": "restoring.tiling",
+    "run_video": "video.job",
     "ssim": "checking.metrics",
     "validate_against_references": "checking.validation",
     "validate_quality": "checking.quality",
