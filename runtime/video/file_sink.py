@@ -107,6 +107,7 @@ class VideoSink:
 
     def _kept(self) -> str:
         if not self.parts.done:
+            self.parts.remove()
             return ""
         return (
             f"{self.parts.done} finished frames are kept in {self.parts.folder}: the same command "
