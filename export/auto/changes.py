@@ -88,14 +88,18 @@ def measure_changes(
     left = Left(progress, sum(work[path] for row in missing.values() for path, _ in row))
     try:
         for crop, row in missing.items():
-            if row:
-                replay, done = Replay(network, trained, samples[crop]), 0
-                for path, one in row:
-                    left(done, f"measure {path.removesuffix('.attn')} on {crop}")
-                    change = difference(replay.replaced(path, one), replay.output)
-                    record.note(crop, path, str(one), change)
-                    done = work[path]
-                left(done, f"measured {crop}")
+            if not row:
+                continue
+            replay, work_done, present = Replay(network, trained, samples[crop]), 0, ""
+            for path, one in row:
+                if path != present:
+                    present = path
+                    left(work_done, f"measure {path.removesuffix('.attn')} on {crop}")
+                    work_done = 0
+                change = difference(replay.replaced(path, one), replay.output)
+                record.note(crop, path, str(one), change)
+                work_done += work[path]
+            left(work_done, f"measured {crop}")
     finally:
         record.write()
     return {

@@ -51,9 +51,8 @@ def pareto_figure(outcome: Outcome) -> Figure:
         place = (_milliseconds(outcome, outcome.choice), outcome.verified.psnr)
         axes.plot(*place, "*", color="tab:green", markersize=15, label="chosen")
     what = "attention" if outcome.rest is None else "network"
-    axes.set(
-        xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB (the worse of seen, held out)"
-    )
+    axes.set(xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB: the worse of both")
+    axes.margins(x=0.12)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
     return figure
@@ -82,7 +81,8 @@ def sites_figure(outcome: Outcome) -> Figure:
     for row, path in enumerate(paths):
         for column, name in enumerate(names):
             if np.isfinite(values[row, column]):
-                text = "" if values[row, column] == _CEILING else f"{values[row, column]:.0f}"
+                same = values[row, column] == _CEILING
+                text = "same" if same else f"{values[row, column]:.0f}"
                 axes.text(column, row, text, ha="center", va="center", fontsize=7)
             if outcome.choice[path].name == name:
                 corner = (column - 0.47, row - 0.45)

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from ...runtime.checking.measures import decibels
+from ...runtime.files.json_text import PSNR_CAP
 from ...runtime.files.writing import make_folder
+from ...runtime.pictures.sheet import readable_factor
 from ..attention.site import neutral, swap
 from ..pictures import Pixels
 from ..report.images import figure_uri, picture_uri
@@ -48,8 +50,9 @@ def add_choice(page: Page, outcome: Outcome) -> None:
     page.heading("Time against PSNR")
     page.figure(
         figure_uri(pareto_figure(outcome)),
-        "Times of attention measured one by one, beside the rest of the network in PyTorch; PSNR "
-        "of whole plans. The line adds up what the sites change alone, as the first choice does.",
+        "Times of attention measured one by one, beside the rest of the network in PyTorch. PSNR "
+        "of whole plans, on the pictures seen or on those held out, whichever is worse. The line "
+        "adds up what the sites change alone, as the first choice does.",
     )
     plans = {"chosen": (outcome.choice, outcome.verified), **outcome.uniform}
     ranked = sorted(plans.items(), key=lambda entry: seconds(entry[1][0]))
@@ -87,24 +90,27 @@ def _add_pictures(page: Page, outcome: Outcome) -> None:
         for name, feeds in pictures.samples.items()
     }
     low, high = outcome.loaded.facts.outputs[0].range or (0.0, 1.0)
-    changes = {name: float(np.mean((a - b) ** 2)) for name, (a, b) in pairs.items()}
+    shown = {
+        name: tuple(np.clip(_shown(output, low, high), 0.0, 1.0) for output in pair)
+        for name, pair in pairs.items()
+    }
+    changes = {name: float(np.mean((a - b) ** 2)) for name, (a, b) in shown.items()}
     ranked = sorted(changes, key=lambda name: -changes[name])
     held = next(name for name in ranked if name in pictures.held)
     chosen = list(dict.fromkeys([held, *ranked]))[:_PICTURES]
-    largest = max(float(np.abs(pairs[name][0] - pairs[name][1]).max()) for name in chosen)
-    factor = 1.0 if largest == 0 else float(2 ** np.floor(np.log2((high - low) / largest)))
+    differences = {name: np.abs(shown[name][0] - shown[name][1]) for name in chosen}
+    factor = readable_factor(list(differences.values()))
     page.paragraph(
-        f"Those that change most, one held out first: as trained, with the plan, and the "
+        "Those that change most, one held out first: as trained, with the plan, and the "
         f"difference, {factor:g} times as large."
     )
     for name in chosen:
-        full, plan = (_shown(output, low, high) for output in pairs[name])
-        psnr = decibels(float(np.mean((np.clip(full, 0, 1) - np.clip(plan, 0, 1)) ** 2)))
+        full, plan = shown[name]
         where = f"{name}, held out" if name in pictures.held else name
         row = [
             (f"{where}: as trained", picture_uri(full)),
-            (f"the plan, {min(psnr, 200.0):.1f} dB", picture_uri(plan)),
-            (f"difference x {factor:g}", picture_uri(np.abs(full - plan) * factor)),
+            (f"the plan, {min(decibels(changes[name]), PSNR_CAP):.1f} dB", picture_uri(plan)),
+            (f"difference x {factor:g}", picture_uri(differences[name] * factor)),
         ]
         page.pictures(row, _WIDTH)
 
