@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from nystra.export import ExportOptions, Mechanism, mechanism
+from nystra.export import ExportOptions, Mechanism
 from nystra.export.attention.plan import read_plan
-from nystra.export.attention.site import find_sites, neutral, swap
-from nystra.export.auto import timing
+from nystra.export.attention.site import find_sites
+from nystra.export.auto import pictures, timing
 from nystra.export.auto.candidates import candidates
 from nystra.export.auto.costs import CostTable, read_costs
 from nystra.export.auto.pictures import choose_pictures
@@ -27,15 +28,14 @@ from nystra.export.cli import export_main, main
 from nystra.export.stages.planning import Planned, make_plan
 from nystra.export.stages.preparing import prepare
 from nystra.export.stages.replacing import export_form, refuse_to_replace
-from nystra.export.torch_backend import TorchBackend
 from nystra.models import load
-from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError
+from nystra.plugins.ports.port import Port
 from nystra.runtime.files.json_text import stable_json
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.pictures.images import write_picture
 from nystra.runtime.pictures.picture import Picture
-from test_checkpoint import state_of, tiny
+from test_checkpoint import state_of
 
 SITES = [
     f"layers.{group}.residual_group.blocks.{block}.attn" for group in (0, 1) for block in (0, 1)
@@ -102,41 +102,6 @@ def measured(exported: Path, tmp_path: Path) -> Path:
     """A folder in which everything was measured before."""
     (tmp_path / "tiny.auto.json").write_bytes((exported.parent / "tiny.auto.json").read_bytes())
     return tmp_path
-
-
-def test_a_replay_is_the_network_with_one_site_replaced() -> None:
-    torch.manual_seed(1)
-    shape = {"depths": [2, 1], "num_heads": [2, 2], "resi_connection": "3conv"}
-    network = SwinIR(**tiny(**shape)).eval().requires_grad_(requires_grad=False)
-    feeds = {"input": np.random.default_rng(0).random((1, 3, 9, 14), dtype=np.float32)}
-    other = mechanism("nystra", landmarks=(2, 2))
-    for base in (neutral(network), dict.fromkeys(neutral(network), other)):
-        replay = Replay(network, base, feeds)
-        for site in find_sites(network):
-            for one in (other, mechanism("full"), mechanism("nystromformer", landmarks=(2, 2))):
-                plan = base | {site.path: one}
-                expected = TorchBackend(swap(network, plan, "operator"))(feeds["input"])
-                assert np.array_equal(replay.replaced(site.path, one).numpy(), expected)
-
-
-def test_a_replay_of_modules_that_run_twice() -> None:
-    class Twice(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = SwinIR(**tiny(upscale=1, upsampler=""))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            once: torch.Tensor = self.body(x)
-            return self.body(once)
-
-    torch.manual_seed(1)
-    network = Twice().eval().requires_grad_(requires_grad=False)
-    feeds = {"input": np.random.default_rng(0).random((1, 3, 8, 8), dtype=np.float32)}
-    one, base = mechanism("nystra", landmarks=(2, 2)), neutral(network)
-    replay = Replay(network, base, feeds)
-    for path in base:
-        expected = TorchBackend(swap(network, base | {path: one}, "operator"))(feeds["input"])
-        assert np.array_equal(replay.replaced(path, one).numpy(), expected)
 
 
 def test_the_plan_keeps_the_budget_and_says_why(exported: Path) -> None:
@@ -280,6 +245,24 @@ def test_the_report(
     nothing = AutoPlanner(costs, report=partial(write_report, folder=tmp_path / "nothing"))
     proposed(checkpoint, measured, folder, nothing, 250.0)
     assert "kept by no plan that was tried" in (tmp_path / "nothing" / "tiny.auto.html").read_text()
+
+
+def test_a_large_network_has_part_of_the_candidates(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(checkpoint)
+    thorough = choose_pictures(loaded, None)
+    assert thorough.held_out == ("coffee.png",)
+    assert (len(thorough.seen), len(thorough.held), thorough.coarse) == (8, 4, False)
+    monkeypatch.setattr(pictures, "MOST_OPERATIONS", 0)
+    quick = choose_pictures(loaded, None)
+    assert (len(quick.seen), len(quick.held), quick.coarse) == (2, 1, True)
+    (site, *_) = find_sites(loaded.network)
+    every = candidates(site)
+    assert {str(one) for one in candidates(site, coarse=True)} < {str(one) for one in every}
+    logits = replace(loaded.facts, outputs=(Port("output", "logits"),))
+    with pytest.raises(NystraError, match=r"auto is for pictures and frames: .* relative_error"):
+        AutoPlanner().pictures(replace(loaded, facts=logits), None)
 
 
 @pytest.mark.parametrize(

@@ -32,22 +32,25 @@ class Difference:
 
 
 class Left:
-    """Says how much is done, and for how long it will go on."""
+    """Says how much is done, and for how long it will go on.
+
+    Attributes:
+        done: Work that was done, in any unit.
+    """
 
     def __init__(self, progress: Callable[[str], None], total: float) -> None:
-        """Begin now; ``total`` is in any unit of work."""
-        self._progress, self._total, self._done = progress, total, 0.0
+        """Begin now; ``total`` is in the unit of `done`."""
+        self._progress, self._total, self.done = progress, total, 0.0
         self._start = time.monotonic()
 
-    def __call__(self, work: float, text: str) -> None:
-        """Say what comes next, and that so much work was done since the last time."""
-        self._done += work
-        spent = time.monotonic() - self._start
+    def say(self, text: str) -> None:
+        """Say what comes next, with the percent that is under way and the time that is left."""
+        share = self.done / max(self._total, 1e-9)
         left = ""
-        if self._done > 0:
-            left = f", {_duration(spent * (self._total / self._done - 1))} left"
-        percent = min(100, 1 + int(100 * self._done / max(self._total, 1e-9)))
-        self._progress(f"{percent}/100 {text}{left}")
+        if share > 0:
+            spent = time.monotonic() - self._start
+            left = f", {_duration(spent * (1 / share - 1))} left"
+        self._progress(f"{min(100, 1 + int(100 * share))}/100 {text}{left}")
 
 
 def _duration(seconds: float) -> str:
@@ -75,31 +78,28 @@ def measure_changes(
     """
     difference, trained = Difference(facts), neutral(network)
     missing = {
-        crop: [
-            (path, one)
+        crop: {
+            path: [one for one in several[1:] if not record.has(crop, path, str(one))]
             for path, several in options.items()
-            for one in several[1:]
-            if str(one) not in record.changes.get(crop, {}).get(path, {})
-        ]
+        }
         for crop in samples
     }
-    paths = list(options)
-    work = {path: len(paths) - place for place, path in enumerate(paths)}  # what runs again
-    left = Left(progress, sum(work[path] for row in missing.values() for path, _ in row))
+    again = {path: len(options) - place for place, path in enumerate(options)}  # sites that run
+    left = Left(
+        progress,
+        sum(again[path] * len(row) for sites in missing.values() for path, row in sites.items()),
+    )
     try:
-        for crop, row in missing.items():
-            if not row:
+        for crop, sites in missing.items():
+            if not any(sites.values()):
                 continue
-            replay, work_done, present = Replay(network, trained, samples[crop]), 0, ""
-            for path, one in row:
-                if path != present:
-                    present = path
-                    left(work_done, f"measure {path.removesuffix('.attn')} on {crop}")
-                    work_done = 0
-                change = difference(replay.replaced(path, one), replay.output)
-                record.note(crop, path, str(one), change)
-                work_done += work[path]
-            left(work_done, f"measured {crop}")
+            replay = Replay(network, trained, samples[crop])
+            for path, several in sites.items():
+                left.say(f"measure {path.removesuffix('.attn')} on {crop}")
+                for one in several:
+                    change = difference(replay.replaced(path, one), replay.output)
+                    record.note(crop, path, str(one), change)
+                left.done += again[path] * len(several)
     finally:
         record.write()
     return {

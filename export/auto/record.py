@@ -41,13 +41,12 @@ class Record:
 
     def __init__(self, path: Path, sha256: str) -> None:
         """Begin with nothing measured for the checkpoint of that SHA-256."""
-        self.path, self.costs = path, None
+        self.path = path
+        self.costs: CostTable | None = None
         self.changes: Changes = {}
-        self._sha256, self._all = sha256, {}
+        self._sha256 = sha256
+        self._all: dict[str, Changes] = {}
         self._written = time.monotonic()
-
-    costs: CostTable | None
-    _all: dict[str, Changes]
 
     @classmethod
     def open(
@@ -93,6 +92,10 @@ class Record:
         if document["costs"] is not None:
             self.costs = parse_costs(document["costs"], where)
         self._all = document["changes"]
+
+    def has(self, crop: str, path: str, candidate: str) -> bool:
+        """Return whether a change was measured."""
+        return candidate in self.changes.get(crop, {}).get(path, {})
 
     def note(self, crop: str, path: str, candidate: str, change: float) -> None:
         """Add a change; the file is written every few seconds."""
