@@ -1,7 +1,8 @@
 # ruff: noqa: T201
 """Measure what a low precision costs each network: the table of docs/precision.md.
 
-    python tests/benchmarks/precision.py
+    python tests/benchmarks/precision.py           # all of it
+    python tests/benchmarks/precision.py uformer   # the rows whose label begins so
 
 Every number comes from the export's own pictures at its three sizes. ``values`` and ``stream`` are
 the largest absolute values in tensors of the low type and in sums of two maps; ``PSNR`` is the
@@ -52,7 +53,7 @@ def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
     from shared import golden
     from test_patch_export import checkpoint
 
-    for name in ("swinir_x2_w16", "swinir_x2_w32_nobias"):
+    for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "uformer_denoise25_w16"):
         for mechanism in ("full", "nystra"):
             yield name, pretrained_path(name), mechanism
     yield f"{'swinir_x2_w16'} (stress)", stressed(folder / "stress.safetensors"), "nystra"
@@ -171,8 +172,8 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         print("| " + " | ".join(row) + " |", flush=True)
 
 
-def main() -> None:
-    """Print the table."""
+def main(beginning: str = "") -> None:
+    """Print the rows of the networks whose label begins so."""
     print(
         "| network | plan | precision | PSNR dB | tolerance | half() | autocast | values | stream "
         "| nodes | kB without bodies | kept |"
@@ -180,8 +181,9 @@ def main() -> None:
     print("|" + " --- |" * 12)
     with tempfile.TemporaryDirectory() as name:
         for label, path, mechanism in networks(Path(name)):
-            measure(label, path, mechanism, Path(name))
+            if label.startswith(beginning):
+                measure(label, path, mechanism, Path(name))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])
