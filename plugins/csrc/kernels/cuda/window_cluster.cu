@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp, 4)
+__global__ void __launch_bounds__(kMostWarps* kWarp, 3)
     window_cluster_kernel(ClusterJob job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
