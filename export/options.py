@@ -65,6 +65,7 @@ class ExportOptions:
         overwrite: Replace files of another export, or that are not of an export.
         keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
         speed: Time the file against the full-attention file.
+        suggest: Measure what ``cluster`` would do, where full attention is kept in large windows.
         command: The command line, for the manifest.
     """
 
@@ -80,4 +81,5 @@ class ExportOptions:
     overwrite: bool = False
     keep: bool = False
     speed: bool = True
+    suggest: bool = False
     command: Sequence[str] = ()

@@ -13,10 +13,11 @@ from .options import ExportOptions, Proposal
 from .speed import Speed
 from .stages.building import build
 from .stages.judging import judge_all
-from .stages.planning import make_plan
-from .stages.preparing import prepare
+from .stages.planning import Planned, make_plan
+from .stages.preparing import Prepared, prepare
 from .stages.writing import write
 from .steps import Steps
+from .suggestion import suggestion
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class ExportResult:
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         proposal: What a planner said of its plan.
+        suggestion: What ``cluster`` would do, if that was asked for and there is something to say.
         warnings: One sentence each.
     """
 
@@ -45,6 +47,7 @@ class ExportResult:
     fidelity: Fidelity
     speed: Speed | None
     proposal: Proposal
+    suggestion: str
     warnings: tuple[str, ...]
 
 
@@ -90,5 +93,13 @@ def export_model(
         judged.fidelity,
         judged.speed,
         planned.proposal,
+        _suggestion(prepared, planned),
         (*planned.warnings, *judged.warnings),
     )
+
+
+def _suggestion(prepared: Prepared, planned: Planned) -> str:
+    if not prepared.options.suggest:
+        return ""
+    loaded = prepared.loaded
+    return suggestion(loaded.network, planned.resolved, prepared.samples, loaded.facts.outputs[0])

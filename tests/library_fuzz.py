@@ -104,7 +104,7 @@ def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[
     channels = given["heads"] * (2 * given["head_dim"] + given["value_dim"])
     size = [draw(few) * given["window_h"], draw(st.integers(1, 2)) * given["window_w"]]
     shapes = [[draw(st.integers(1, 2)), *size, channels]]
-    if operator == "NystraWindowSoftmax":
+    if "bias" in given:
         rows = (2 * given["window_h"] - 1) * (2 * given["window_w"] - 1)
         shapes.append([rows, given["heads"]] if given["bias"] else [1])
     return shapes
@@ -112,10 +112,12 @@ def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[
 
 def _inputs(operator: str, example: dict[str, Any]) -> list[np.ndarray]:
     rng = np.random.default_rng(example["seed"])
+    whole = example["values"] == "integer"
+    whole &= operator != "NystraWindowCluster"  # a key as near to two centres: rounding decides
     drawn = []
     names = find_schema(operator).inputs
     for name, shape, dtype in zip(names, example["shapes"], example["dtypes"], strict=True):
-        values = rng.integers(-3, 4, shape) if example["values"] == "integer" else None
+        values = rng.integers(-3, 4, shape) if whole else None
         values = rng.standard_normal(shape) if values is None else values.astype(np.float64)
         if name == "start":
             values = rng.integers(-2, 30, shape).astype(np.float64)
@@ -158,7 +160,7 @@ def _broadcasts(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) 
         return inputs[0].shape[-1:] != inputs[0].shape[-2:-1]
     if operator == "NystraPatchMatch":
         return any(array.ndim != 4 for array in inputs)
-    if operator != "NystraWindowSoftmax" or given["bias"] == 0:
+    if given.get("bias", 0) == 0:
         return False
     rows = (2 * given["window_h"] - 1) * (2 * given["window_w"] - 1)
     return inputs[1].shape != (rows, given["heads"])

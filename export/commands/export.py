@@ -109,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         keep=args.keep,
         speed=not args.no_speed,
+        suggest=not (args.attn or args.plan or args.no_speed or args.quiet),
         command=args.command_line,
     )
     if args.sheet is not None:
@@ -166,6 +167,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "fidelity": result.fidelity.as_dict(),
         "planning": result.proposal.figures or None,
         "speed": None if result.speed is None else result.speed.as_dict(),
+        "suggestion": result.suggestion or None,
         "warnings": list(result.warnings),
     }
 
@@ -194,6 +196,8 @@ def _print(result: ExportResult) -> None:
         rows.append(("against trained", _figures(fidelity.measure, fidelity.as_trained)))
     if result.speed is not None:
         rows.append(("speed", _speed(result.speed)))
+    if result.suggestion:
+        rows.append(("faster", result.suggestion))
     print_table(rows)
 
 

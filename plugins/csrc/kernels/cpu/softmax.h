@@ -8,6 +8,10 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
+// The logarithm of the least weight: its products with values are no denormal numbers, which some
+// CPUs multiply a hundred times slower.
+constexpr float kLeastWeight = -100.0f;
+
 // What is known of rows so far: their maxima, their sums of 2^(score - maximum), and the factor
 // that what was summed before the last block is to be multiplied by.
 struct RunningSoftmax {
@@ -29,7 +33,7 @@ inline void softmax_block(float* scores, int64_t step, int64_t rows, int64_t col
     const float base = maximum == -INFINITY ? 0.0f : maximum;
     Vec total = {};
     for (int64_t i = 0; i < cols; i += kLanes) {
-      const Vec w = exp2(load(scores + i) - base);
+      const Vec w = exp2(max(splat(kLeastWeight), load(scores + i) - base));
       total += w;
       store(scores + i, w);
     }

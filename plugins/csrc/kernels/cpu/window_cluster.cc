@@ -9,6 +9,7 @@
 #include "isa.h"
 #include "matmul.h"
 #include "scratch.h"
+#include "softmax.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
@@ -200,7 +201,7 @@ void count_seen(const Buffers& b, const Block& block, const float* cluster, floa
     const Vec count = fma(splat(inside), load(left + j), load(others + j));
     const Vec some = max(splat(kLeast), count);
     const Vec start = count >= splat(kLeast) ? log2(some) : splat(kNever);
-    const Vec inverse = 1.0f / some;
+    const Vec inverse = count >= splat(kLeast) ? 1.0f / some : Vec{};
     for (int64_t i = j; i < j + kLanes && i < b.rows; ++i)
       for (int64_t v = first; v < last; ++v) {
         b.starts[i * kVectors + v] = start[i - j];
@@ -240,12 +241,12 @@ void softmax(const Buffers& b, const Block& block, int64_t column, int64_t slots
     for (int64_t j = 1; j < all; ++j) top = max(top, load(scores + j * kChunk));
     Vec total = {};
     for (int64_t j = 0; j < b.m; ++j) {
-      const Vec weight = exp2(load(scores + j * kChunk) - top);
+      const Vec weight = exp2(max(splat(kLeastWeight), load(scores + j * kChunk) - top));
       total += weight;
       store(scores + j * kChunk, weight * splat(b.inverse[j * kVectors + i / kLanes]));
     }
     for (int64_t j = b.m; j < all; ++j) {
-      const Vec weight = exp2(load(scores + j * kChunk) - top);
+      const Vec weight = exp2(max(splat(kLeastWeight), load(scores + j * kChunk) - top));
       total += weight;
       store(scores + j * kChunk, weight);
     }

@@ -1,0 +1,44 @@
+"""An export that keeps full attention in large windows says what ``cluster`` would do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nystra.export.attention.cluster.parameters import Cluster
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.site import resolve
+from nystra.export.suggestion import suggestion
+from nystra.models.swinir.network import SwinIR
+from nystra.plugins import native
+from nystra.plugins.ports.port import Port
+from test_checkpoint import tiny
+
+OUTPUT = Port("output", "picture")
+
+
+def said(window: int, plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: float = 2.0) -> str:
+    network = SwinIR(**tiny(window_size=window)).eval()
+    samples = {
+        name: {"input": np.random.default_rng(0).random((1, 3, side, side), np.float32)}
+        for name, side in (("large", 64), ("small", 32))
+    }
+    clock = iter([seconds, 1.0] * 9)
+    monkeypatch.setattr("nystra.export.suggestion._seconds", lambda run: next(clock))
+    return suggestion(network, resolve(plan, network), samples, OUTPUT)
+
+
+def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native.available():
+        pytest.skip("libnystra_cpu.so is not built")
+    text = said(16, Plan(), monkeypatch)
+    assert text.startswith("--attn cluster: 2.0 times as fast, ")
+    assert " dB against full attention (one picture" in text
+
+
+def test_where_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(8, Plan(), monkeypatch) == ""
+    assert said(16, Plan(Cluster()), monkeypatch) == ""
+    assert said(16, Plan(), monkeypatch, seconds=1.0) == ""
+    monkeypatch.setattr(native, "available", lambda: False)
+    assert said(16, Plan(), monkeypatch) == ""
