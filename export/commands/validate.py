@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name the first layer that departs from ort-cpu without the operator library; "
         "--tolerance is then a share of each layer's largest magnitude",
     )
-    add_checkpoint_arguments(parser)
+    add_checkpoint_arguments(parser, frames=False)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
