@@ -7,9 +7,10 @@ from pathlib import Path
 
 import onnx
 from quality_measure import WHOLE, PictureSet, measure, planned
-from quality_tables import Engine, Models, Progress, Row, label, nystra, nystromformer
+from quality_tables import Engine, Models, Progress, Row, cluster, label, nystra, nystromformer
 
 from nystra.export import ExportOptions, export_model
+from nystra.export.attention.landmarks import Landmarks
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
@@ -29,18 +30,32 @@ TIMED = (
     nystra(16, 6, 0.0),
     nystra(16, mask="none"),
     nystromformer(16),
+    cluster(16),
+    cluster(16, block=8),
 )
-COMPARED = (mechanism("full"), nystra(16), nystra(8, 1), nystra(16, 6, 0.0), nystromformer(16))
+COMPARED = (
+    mechanism("full"),
+    nystra(16),
+    nystra(8, 1),
+    nystra(16, 6, 0.0),
+    nystromformer(16),
+    cluster(16),
+)
 
 
 def export(model: LoadedModel, parameters: Mechanism, folder: Path) -> Path:
     """Return the file of a plan.
 
-    Each mechanism is exported once; since every parameter is an attribute of the nodes, the other
-    plans are that file with other attributes.
+    Each Nystrom form is exported once; since every parameter of theirs is an attribute of the
+    nodes, the other plans are that file with other attributes.
     """
     source = model.checkpoint
     stem = f"{source.path.stem}-{source.sha256[:8]}"
+    file = folder / f"{stem}-{label(parameters).replace(', ', '-').replace(' ', '-')}.onnx"
+    if not isinstance(parameters, Landmarks):
+        if not file.exists():
+            export_model(source.path, file, ExportOptions(Plan(parameters), speed=False))
+        return file
     base = folder / f"{stem}-{parameters.name}.onnx"
     if not base.exists():
         options = ExportOptions(Plan(default=mechanism(parameters.name)), speed=False)
@@ -49,9 +64,11 @@ def export(model: LoadedModel, parameters: Mechanism, folder: Path) -> Path:
     values: dict[str, float] = {
         "landmark_rows": parameters.landmarks[0],
         "landmark_cols": parameters.landmarks[1],
-        "iterations": parameters.iterations,
-        "threshold": parameters.threshold,
-        "guard": parameters.guard,
+        **{
+            name: value
+            for name, value in parameters.values().items()
+            if name in ("iterations", "threshold", "guard")
+        },
     }
     if parameters.mask == "none":
         values["mask"] = 0
@@ -61,7 +78,6 @@ def export(model: LoadedModel, parameters: Mechanism, folder: Path) -> Path:
                 value = values[attribute.name]
                 made = onnx.helper.make_attribute(attribute.name, value)
                 attribute.CopyFrom(made)
-    file = folder / f"{stem}-{label(parameters).replace(', ', '-').replace(' ', '-')}.onnx"
     file.write_bytes(graph.SerializeToString(deterministic=True))
     return file
 
