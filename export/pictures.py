@@ -63,11 +63,11 @@ def validation_sizes(facts: Facts) -> list[Size]:
     """
     if facts.sides is not None:
         return [facts.sides] * 3
-    cell = facts.cell
+    cell, least = facts.cell, facts.size_minimum
     return [
         picture_size(2 * cell, 2 * cell),
-        picture_size(2 * cell + 3, cell + cell // 2 - 1),
-        picture_size(cell // 2 + 1, 2 * cell + cell // 2),
+        picture_size(2 * cell + 3, max(least, cell + cell // 2 - 1)),
+        picture_size(max(least, cell // 2 + 1), 2 * cell + cell // 2),
     ]
 
 

@@ -19,7 +19,7 @@ from torch.export import Dim
 from ...models.facts import Facts
 from ...plugins.errors import ExportError
 from ...plugins.ports.examples import trace_size
-from ...plugins.ports.port import AXES, Port, picture_size
+from ...plugins.ports.port import AXES, SIDES, Port, picture_size
 from .nodes import translation_table
 
 
@@ -33,14 +33,18 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 
-def _dynamic_shapes(ports: Sequence[Port]) -> tuple[dict[int, Any], ...] | None:
-    """Return the free axes of each input, the same one where the name is the same."""
+def _dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
+    """Return the free axes of each input, the same one where the name is the same.
+
+    Sides are ``least`` pixels and more.
+    """
     axes: dict[str, Any] = {}
     shapes = []
     for port in ports:
         for place, name in port.free_axes().items():
-            largest = AXES[port.axes[place]].largest
-            axes.setdefault(name, Dim(name, min=1, max=largest))
+            axis = port.axes[place]
+            smallest = least if axis in SIDES else 1
+            axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
         shapes.append({place: axes[name] for place, name in port.free_axes().items()})
     return tuple(shapes) if axes else None
 
@@ -66,7 +70,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
             program = torch.export.export(
                 network,
                 examples,
-                dynamic_shapes=_dynamic_shapes(facts.inputs),
+                dynamic_shapes=_dynamic_shapes(facts.inputs, facts.size_minimum),
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
             exported = torch.onnx.export(

@@ -16,6 +16,7 @@ from .propagation import CLIP
 FRAMES = 6
 """Of a film that a file takes, where nothing else is asked for."""
 
+_LEAST = 5  # pixels a side: a quarter of less is one pixel, which a traced graph cannot hold
 _REBUILT = (".relative_position_index",)  # buffers that published files hold
 _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
@@ -49,6 +50,7 @@ def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> 
         task="video",
         inputs=(Port("input", "frames", FRAMES_AXES, given, multiple=network.multiple),),
         outputs=(Port("output", "frames", FRAMES_AXES, restored, multiple=network.upscale),),
+        size_minimum=_LEAST if network.upscale == 1 else 1,
         tiling="supported",
         license=license_name,
         window=network.window,

@@ -1,0 +1,40 @@
+"""RVRT as a file: frames fixed, height and width free, the same numbers as PyTorch's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.site import swap
+from nystra.models import load
+from nystra.plugins.ports.examples import example_arrays
+from nystra.runtime.session import Session
+from rvrt_tools import save_small
+
+
+@pytest.mark.full
+def test_a_film_of_one_clip(tmp_path: Path) -> None:
+    """Two frames see no alignment; four are a matter of minutes and of docs/rvrt.md."""
+    path = save_small(tmp_path / "small.safetensors")
+    exact = "backbone.forward_2.main.5.0.residual_group.blocks.1.attn"
+    plan = Plan(mechanism("nystra", landmarks=(2, 2)), {exact: Full()})
+    options = ExportOptions(plan, {"frames": 2}, opset=18, speed=False)
+    result = export_model(path, tmp_path / "film.onnx", options)
+    assert len(result.judgement.tolerances) == 3
+    assert {site.name for site in result.resolved.values()} == {"full", "nystra"}
+    session = Session(result.model, threads=1)
+    (port,) = session.facts.inputs
+    assert session.inputs[0].shape == ("batch", 2, 3, "height", "width")
+    assert session.outputs[0].shape == ("batch", 2, 3, "4*height", "4*width")
+    assert (port.role, session.facts.task, session.facts.window) == ("frames", "video", (2, 4, 4))
+    feeds = example_arrays([port], {"batch": 1, "height": 7, "width": 9})
+    film = torch.from_numpy(feeds["input"])
+    network = load(path, frames=2).network
+    with torch.no_grad():
+        wanted = swap(network, result.resolved)(film).numpy()
+    for library in ("none", "auto"):
+        got = Session(result.model, threads=1, library=library).run(feeds)["output"]
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
