@@ -47,7 +47,7 @@ def test_frames_of_different_size(
     tmp_path: Path, model: Path, frames: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_picture(frames / "f2.png", Picture(np.zeros((20, 32, 3), np.float32)), overwrite=True)
-    code = run(model, frames, tmp_path / "out", "--frames")
+    code = run(model, frames, tmp_path / "out", "--video")
     refused(capsys, code, "f2.png is 32x20, the first one, f1.png, 32x24", "one size")
     assert not (tmp_path / "out").exists()
     assert run(model, frames, tmp_path / "out") == 0  # pictures that have nothing in common
@@ -208,7 +208,7 @@ def test_no_pyav(
     assert run(model, clip, tmp_path / "out") == 3
     assert "pip install 'nystra[video]'" in capsys.readouterr().err
     assert run(model, frames, tmp_path / "out.mp4", "--fps", "25") == 3
-    assert run(model, frames, tmp_path / "out", "--frames") == 0
+    assert run(model, frames, tmp_path / "out", "--video") == 0
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_no_pyav(
         ("frames", "out.mp4", ["--fps", "25", "--recursive"], "--recursive does not apply"),
         ("frames", "out.mp4", ["--fps", "25", "--time-overlap", "2"], "single pictures"),
         ("frames", "out", ["--crf", "20"], "--crf: does not apply to pictures"),
-        ("frames", "out", ["--frames", "--fps", "25"], "--fps does not apply to a folder"),
-        ("frames", "frames", ["--frames"], "is the input itself"),
+        ("frames", "out", ["--video", "--fps", "25"], "--fps does not apply to a folder"),
+        ("frames", "frames", ["--video"], "is the input itself"),
         ("clip", "out.mp4", ["--fps", "25"], "its own time stamps"),
         ("clip", "out.png", [], "do not go into one picture"),
         ("clip", "out", ["--codec", "h264"], "for a video as the output"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nystra.export.cli import main
-from nystra.runtime import Picture, Session, psnr, read_picture, write_picture
+from nystra.runtime import Picture, Session, VideoOptions, psnr, read_picture, write_picture
 from nystra.runtime.checking.clip_quality import validate_clip
 from nystra.runtime.checking.flicker import Flicker
 from nystra.runtime.model.references import ReferenceCase, write_references
@@ -52,7 +52,8 @@ def frames(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_network_of_frames(tmp_path: Path, frames: tuple[Path, Path]) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 8), threads=1)
-    report = validate_clip(session, *frames, crop_border=0, channel="rgb", time_overlap=4)
+    how = VideoOptions(time_overlap=4)
+    report = validate_clip(session, *frames, crop_border=0, channel="rgb", options=how)
     assert [one.name for one in report.pictures] == [f"f{index + 1}.png" for index in range(11)]
     quality = [one.psnr for one in report.pictures]
     assert [index for index in range(11) if quality[index] < 40] == [4, 9]
@@ -76,7 +77,7 @@ def test_frame_by_frame_it_is_the_quality_of_pictures(
     assert main(["validate", str(model), *given, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)["quality"]
     assert "flicker" not in plain
-    assert main(["validate", str(model), *given, "--frames", "--json"]) == 0
+    assert main(["validate", str(model), *given, "--video", "--json"]) == 0
     video = json.loads(capsys.readouterr().out)["quality"]
     assert video["psnr"] == pytest.approx(plain["psnr"])
     assert [one["name"] for one in video["pictures"]] == [f"f{i + 1}.png" for i in range(11)]
@@ -84,10 +85,10 @@ def test_frame_by_frame_it_is_the_quality_of_pictures(
     own = [read_picture(folder / "f1.png").pixels for folder in frames]
     expected = psnr(own[0].repeat(2, 0).repeat(2, 1), own[1], crop_border=2, channel="y")
     assert video["pictures"][0]["psnr"] == pytest.approx(expected)
-    assert main(["validate", str(model), *given, "--frames"]) == 0
+    assert main(["validate", str(model), *given, "--video"]) == 0
     assert f"flicker {video['flicker']:.3f} of 255" in capsys.readouterr().out
-    assert main(["validate", str(model), *given, "--frames", "--pad", "official"]) == 2
-    assert main(["validate", str(model), "--frames"]) == 2
+    assert main(["validate", str(model), *given, "--video", "--pad", "official"]) == 2
+    assert main(["validate", str(model), "--video"]) == 2
     gate(model, given, frames[1], capsys)
 
 
@@ -95,13 +96,13 @@ def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixtur
     """``nystra check`` guards the flicker, and does not pass over it in silence."""
     baseline = str(model.with_name("baseline.json"))
     check = ["check", str(model), "--baseline", baseline, "--threads", "1"]
-    assert main([*check, *given, "--frames", "--update", "-q"]) == 0
-    assert main([*check, *given, "--frames", "-q"]) == 0
+    assert main([*check, *given, "--video", "--update", "-q"]) == 0
+    assert main([*check, *given, "--video", "-q"]) == 0
     capsys.readouterr()
     assert main([*check, *given]) == 2
     assert "guards quality_flicker" in capsys.readouterr().err
     brighter = read_picture(high / "f8.png").pixels + np.float32(2 / 255)
     write_picture(high / "f8.png", Picture(brighter), overwrite=True)
-    assert main([*check, *given, "--frames", "--json"]) == 1
+    assert main([*check, *given, "--video", "--json"]) == 1
     items = {one["item"]: one["state"] for one in json.loads(capsys.readouterr().out)["items"]}
     assert items["quality_flicker"] == "failed"

@@ -3,17 +3,23 @@
 import gc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
-from nystra.runtime import Session, read_picture
+from nystra.plugins.ports.port import FRAMES_AXES, Port
+from nystra.runtime import Session, VideoOptions, read_picture
+from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.pictures.picture import Picture, quantise
 from nystra.runtime.restoring.companions import Companions
 from nystra.runtime.video.clip import Frame
+from nystra.runtime.video.clip_restorer import clip_restorer_for
 from nystra.runtime.video.folder_source import FrameFolder, frame_order
 from nystra.runtime.video.job import frame_maker
 from nystra.runtime.video.windows import plan_windows
@@ -105,7 +111,7 @@ class Counted(FrameFolder):
 def test_memory_is_bounded_and_unwanted_frames_are_not_run(tmp_path: Path) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 4), threads=1)
     source = Counted(save_frames(tmp_path / "in", 40, (8, 8)))
-    maker = frame_maker(session, source, Companions(), (0, None, None))
+    maker = frame_maker(session, source, Companions(), (0, None, None), VideoOptions())
     tiles = 0
     for made in maker.make(source, lambda index: index > 20):
         gc.collect(0)
@@ -113,6 +119,28 @@ def test_memory_is_bounded_and_unwanted_frames_are_not_run(tmp_path: Path) -> No
         tiles += made.tiles
     assert source.most <= 8
     assert tiles == 10  # windows that begin at 18, 20, ... 36, of 19 in all
+
+
+def test_a_network_that_is_told_the_noise() -> None:
+    port = Port("frames", "frames", FRAMES_AXES, {"frames": 2, "channels": 4})
+    made = Port("output", "frames", FRAMES_AXES, {"frames": 2, "channels": 3})
+    facts = ModelFacts(task="video", scale=1, inputs=(port,), outputs=(made,))
+
+    def run(feeds: dict[str, np.ndarray], release: bool = False) -> dict[str, np.ndarray]:
+        clip = feeds["frames"]
+        return {"output": clip[:, :, :3] + clip[:, :, 3:]}
+
+    session: Any = SimpleNamespace(facts=facts, run=run, path="noisy.onnx", backend="other")
+    grey, colour = np.full((8, 8, 1), 0.5, np.float32), np.full((8, 8, 3), 0.25, np.float32)
+    for frame in (grey, colour):
+        pair, _ = clip_restorer_for(session, 51.0)([frame, frame])
+        assert len(pair) == 2
+        np.testing.assert_allclose(pair[1], frame + np.float32(0.2), atol=1e-6)
+    with pytest.raises(NystraError, match="as a fourth channel: give --noise"):
+        clip_restorer_for(session)
+    told = SimpleNamespace(facts=replace(facts, inputs=(made,)), path="m.onnx")
+    with pytest.raises(NystraError, match=r"--noise does not apply to m\.onnx"):
+        clip_restorer_for(told, 25.0)  # type: ignore[arg-type]
 
 
 def test_numbers_in_names_are_numbers() -> None:

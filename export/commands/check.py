@@ -160,7 +160,7 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
                 session,
                 args.images,
                 args.truth,
-                frames=args.frames,
+                video=args.video,
                 mask=args.mask,
                 reference=args.reference,
             )

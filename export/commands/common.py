@@ -99,7 +99,7 @@ def add_truth_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
     parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
     parser.add_argument(
-        "--frames",
+        "--video",
         action="store_true",
         help="--images and --truth are the frames of one video: measure how it flickers too "
         "(said already by a model of frames)",
@@ -128,8 +128,8 @@ def check_truth_arguments(args: argparse.Namespace) -> None:
         raise NystraError("--images and --truth belong together: give both or neither")
     if args.images is None and (args.mask is not None or args.reference is not None):
         raise NystraError("--mask and --reference belong to --images and --truth: give these too")
-    if args.images is None and args.frames:
-        raise NystraError("--frames belongs to --images and --truth: give these too")
+    if args.images is None and args.video:
+        raise NystraError("--video belongs to --images and --truth: give these too")
 
 
 def hyper_from(args: argparse.Namespace) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
         args.crop,
         args.channel,
         args.pad,
-        frames=args.frames,
+        video=args.video,
         mask=args.mask,
         reference=args.reference,
         progress=lambda done, total: progress(f"picture {done} of {total}"),

@@ -13,7 +13,7 @@ def add_video_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them."""
     video = parser.add_argument_group("video (mp4, mov, mkv, or a folder of frames)")
     video.add_argument(
-        "--frames",
+        "--video",
         action="store_true",
         help="the folder holds the frames of one video, in the order of the numbers in their names "
         "(said already by a video as the output, and by a model of frames)",
@@ -31,6 +31,12 @@ def add_video_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="frames that two runs of a model of frames have in common (default: a quarter)",
     )
+    video.add_argument(
+        "--noise",
+        type=float,
+        metavar="S",
+        help="standard deviation of the noise, 0 to 255, for a model of frames that asks for it",
+    )
 
 
 def video_options(args: argparse.Namespace) -> VideoOptions:
@@ -42,4 +48,4 @@ def video_options(args: argparse.Namespace) -> VideoOptions:
     from ...runtime.video.options import VideoOptions, parse_fps
 
     fps = None if args.fps is None else parse_fps(args.fps)
-    return VideoOptions(args.frames, fps, args.codec, args.crf, args.time_overlap)
+    return VideoOptions(args.video, fps, args.codec, args.crf, args.time_overlap, args.noise)

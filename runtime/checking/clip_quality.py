@@ -13,6 +13,7 @@ from ..restoring.companions import Companions
 from ..session import Session
 from ..video.folder_source import FrameFolder, frame_order
 from ..video.job import frame_maker
+from ..video.options import VideoOptions
 from .flicker import Flicker
 from .metrics import psnr, ssim
 from .quality import PictureQuality, QualityReport, comparable, validate_quality
@@ -26,7 +27,7 @@ def validate_folder(
     channel: str = "y",
     pad: str = "none",
     *,
-    frames: bool = False,
+    video: bool = False,
     mask: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -40,7 +41,7 @@ def validate_folder(
         crop_border: As in `validate_quality`.
         channel: As in `validate_quality`.
         pad: As in `validate_quality`; of pictures alone.
-        frames: The folders hold the frames of one video.
+        video: The folders hold the frames of one video.
         mask: As in `validate_quality`; of pictures alone.
         reference: As in `validate_quality`; of pictures alone.
         progress: Called with (pictures done, pictures in all).
@@ -48,7 +49,7 @@ def validate_folder(
     Raises:
         NystraError: As `validate_quality` and `validate_clip`.
     """
-    if not frames and session.facts.input("frames") is None:
+    if not video and session.facts.input("frames") is None:
         return validate_quality(
             session,
             input_folder,
@@ -82,7 +83,7 @@ def validate_clip(
     *,
     tile: int = 0,
     overlap: int | None = None,
-    time_overlap: int | None = None,
+    options: VideoOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> QualityReport:
     """Measure what a model makes of the frames of a video against their ground truth.
@@ -98,7 +99,7 @@ def validate_clip(
         channel: ``y`` or ``rgb``.
         tile: As in `Restorer`.
         overlap: As in `Restorer`.
-        time_overlap: As in `VideoOptions`.
+        options: Overlap in time, and noise.
         progress: Called with (frames done, frames in all).
 
     Raises:
@@ -107,7 +108,8 @@ def validate_clip(
     pairs = paired_pictures(input_folder, truth_folder)
     pairs.sort(key=lambda pair: frame_order(pair[0].name))
     source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
-    maker = frame_maker(session, source, Companions(), (tile, overlap, None), time_overlap)
+    how = options or VideoOptions()
+    maker = frame_maker(session, source, Companions(), (tile, overlap, None), how)
     border = crop_border if crop_border is not None else (maker.scale if maker.scale > 1 else 0)
     flicker = Flicker(border, channel)
     results: list[PictureQuality] = []

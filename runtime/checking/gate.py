@@ -35,7 +35,7 @@ FILE = "file"
 NEEDS = {
     "quality_psnr": "--images and --truth",
     "quality_ssim": "--images and --truth",
-    "quality_flicker": "--images and --truth with --frames",
+    "quality_flicker": "--images and --truth with --video",
     "speed": "--speed-against",
 }
 """Items that are measured only when they are asked for, and the flags that do so."""

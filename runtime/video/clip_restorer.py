@@ -23,6 +23,10 @@ _FREE_LENGTH = 10
 """Frames that go through a network at once where it takes any number."""
 
 
+_WITH_NOISE = 4
+"""Channels of a frame where the last one is the level of the noise."""
+
+
 @dataclass(frozen=True)
 class ClipRestorer:
     """A network on frames.
@@ -32,11 +36,13 @@ class ClipRestorer:
         network: The same as a network on pictures whose channels are those of all frames, so
             that a clip is cut into tiles as a picture is.
         channels: Of a frame: 1 or 3.
+        noise: What fills a further channel of each frame, 0..1; None: there is none.
     """
 
     length: int
     network: TiledNetwork
     channels: int = 3
+    noise: float | None = None
 
     def __call__(
         self, clip: Sequence[Array], tile: int = 0, overlap: int | None = None
@@ -80,21 +86,38 @@ class ClipRestorer:
                 f"the model takes grey frames, got {channels} channels: convert them first"
             )
         planes = np.moveaxis(frame, 2, 0).astype(np.float32)
-        return np.repeat(planes, self.channels // channels, axis=0)
+        planes = np.repeat(planes, self.channels // channels, axis=0)
+        if self.noise is None:
+            return planes
+        return np.concatenate([planes, np.full_like(planes[:1], self.noise)])
 
 
-def clip_restorer_for(session: Session) -> ClipRestorer:
+def clip_restorer_for(session: Session, noise: float | None = None) -> ClipRestorer:
     """Return a session as something that takes clips.
 
+    Args:
+        session: The model.
+        noise: Standard deviation of the noise in steps of 255, for a model that takes it as a
+            fourth channel.
+
     Raises:
-        NystraError: Its ports are not frames of grey or colour in and out, as many out as in.
+        NystraError: Its ports are not frames of grey or colour in and out, as many out as in, or
+            the noise is missing or too much.
     """
     facts = session.facts
     port, made = facts.input("frames"), facts.picture
     if port is None or made is None or len(facts.inputs) != 1:
         raise NystraError(f"{session.path} does not take the frames of a video and nothing else")
-    for one in (port, made):
-        _check_port(session, one)
+    told = port.channels == _WITH_NOISE
+    if told != (noise is not None):
+        raise NystraError(
+            f"{session.path} takes the noise of the frames as a fourth channel: give --noise, such "
+            "as --noise 25"
+            if told
+            else f"--noise does not apply to {session.path}, which is not told the noise"
+        )
+    _check_port(session, port, (1, 3, _WITH_NOISE))
+    _check_port(session, made, (1, 3))
     length = port.lengths.get("frames", _FREE_LENGTH)
     if made.lengths.get("frames", length) != length:
         raise NystraError(
@@ -129,12 +152,14 @@ def clip_restorer_for(session: Session) -> ClipRestorer:
         meter=memory_meter(session),
         trial=run(release=True),
     )
-    return ClipRestorer(length, network, channels)
+    if noise is None:
+        return ClipRestorer(length, network, channels)
+    return ClipRestorer(length, network, channels - 1, noise / 255)
 
 
-def _check_port(session: Session, port: Port) -> None:
+def _check_port(session: Session, port: Port, allowed: tuple[int, ...]) -> None:
     single = port.lengths.get("batch", 1) == 1
-    if port.axes != FRAMES_AXES or port.channels not in (1, 3) or not single:
+    if port.axes != FRAMES_AXES or port.channels not in allowed or not single:
         raise NystraError(
             f"{session.path} has the tensor {port.name} ({port.layout}, {dict(port.lengths)}), "
             "expected NTCHW with 1 or 3 channels and one video: run it from Python with "

@@ -38,11 +38,11 @@ def run_restoration(
     """
     options = video or VideoOptions()
     folder = Path(input).is_dir()
-    if is_video(input) or is_video(output) or (options.frames and folder):
+    if is_video(input) or is_video(output) or (options.video and folder):
         return run_video(session, input, output, video=options, **flags)
     if options.given:
         raise NystraError(
             f"{', '.join(options.given)}: does not apply to pictures. A video is a file such as "
-            "clip.mp4, or a folder with --frames"
+            "clip.mp4, or a folder with --video"
         )
     return run_pictures(session, input, output, **flags)

@@ -92,7 +92,7 @@ def run_video(
         return [_result(here, there, status="skipped", reason=f"{there} exists")]
     source = open_source(here, options)
     tiling = (tile, overlap, max_memory)
-    maker = frame_maker(session, source, companions, tiling, options.time_overlap)
+    maker = frame_maker(session, source, companions, tiling, options)
     sink: Sink
     if is_video(there):
         if (format, suffix, quality) != (None, "", None):
@@ -103,6 +103,7 @@ def run_video(
             "model": file_sha256(session.path),
             "tile": f"{tile} {overlap}",
             "overlap in time": f"{options.time_overlap}",
+            "noise": f"{options.noise}",
             "mask or reference": f"{mask} {reference}",
         }
         sink = VideoSink(Path(there), source, maker.scale, options, job, overwrite=overwrite)
@@ -139,7 +140,7 @@ def frame_maker(
     source: Source,
     companions: Companions,
     tiling: tuple[int, int | None, int | None],
-    time_overlap: int | None = None,
+    options: VideoOptions,
 ) -> Maker:
     """Return what restores the frames of a source with a model of pictures or of frames.
 
@@ -148,7 +149,7 @@ def frame_maker(
         source: The frames.
         companions: Masks and references.
         tiling: Tile, overlap and memory as asked for.
-        time_overlap: As in `VideoOptions`.
+        options: What is asked for besides.
 
     Raises:
         NystraError: The model takes neither, or what is asked for contradicts it.
@@ -156,13 +157,12 @@ def frame_maker(
     if session.facts.input("frames") is not None:
         if companions != Companions():
             raise NystraError("a model of frames takes no mask and no reference: leave them out")
-        clips = clip_restorer_for(session)
+        clips = clip_restorer_for(session, options.noise)
         how = settled(clips.network, source.clip, *tiling)
-        return InWindows(clips, how, time_overlap)
-    if time_overlap is not None:
-        raise NystraError(
-            "--time-overlap does not apply to a model of single pictures: leave it out"
-        )
+        return InWindows(clips, how, options.time_overlap)
+    for flag, given in (("--time-overlap", options.time_overlap), ("--noise", options.noise)):
+        if given is not None:
+            raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
     restorer.check_companions(companions.mask is not None, companions.reference is not None)
     return OneByOne(restorer, settled(restorer, source.clip, *tiling), companions)

@@ -30,18 +30,20 @@ class VideoOptions:
     """The flags that only videos have; what is None was not given.
 
     Attributes:
-        frames: A folder holds the frames of one video, not pictures that have nothing in common.
+        video: A folder holds the frames of one video, not pictures that have nothing in common.
         fps: Frames a second where a folder of frames becomes a video.
         codec: ``h264`` or ``hevc``; None is hevc for more than 8 bits, else h264.
         crf: Quality of the codec, 0 (lossless or nearly so) to 51; None is 18.
         time_overlap: Frames that two runs of a network on frames have in common.
+        noise: Standard deviation of the noise in steps of 255, for a network that wants to know.
     """
 
-    frames: bool = False
+    video: bool = False
     fps: Fraction | None = None
     codec: str | None = None
     crf: int | None = None
     time_overlap: int | None = None
+    noise: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no video has."""
@@ -51,6 +53,8 @@ class VideoOptions:
             raise NystraError(f"the crf is {self.crf}, expected 0 (best) to 51")
         if self.time_overlap is not None and self.time_overlap < 0:
             raise NystraError(f"the overlap in time is {self.time_overlap} frames, expected 0 up")
+        if self.noise is not None and not 0 <= self.noise <= 255:
+            raise NystraError(f"the noise is {self.noise:g}, expected 0 to 255")
         if self.fps is not None and not 0 < self.fps <= 1000:
             raise NystraError(f"got {self.fps} frames a second, expected above 0, up to 1000")
 
