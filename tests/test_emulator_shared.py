@@ -20,19 +20,22 @@ SCRIPT = """
 import json, sys
 import emulator_columns, emulator_library
 from conformance_cases import CASES
-library = emulator_library.load(sys.argv[1])
-case, seen = CASES[int(sys.argv[2])], []
-for asked, device in json.loads(sys.argv[3]):
-    limits = (1024 * asked, *emulator_columns.LIMITS["default"][1:4], 1024 * device)
-    try:
-        out, = emulator_library.run(library, case, case.inputs("float32"), "float32", limits)
-        seen.append([library.emulator_most_shared(), out.tolist()])
-    except emulator_library.EmulatorError as error:
-        seen.append([0, str(error)])
+library, seen = emulator_library.load(sys.argv[1]), []
+for row in json.loads(sys.argv[2]):
+    for asked, device in json.loads(sys.argv[3]):
+        case = CASES[row]
+        limits = (1024 * asked, *emulator_columns.LIMITS["default"][1:4], 1024 * device)
+        try:
+            out, = emulator_library.run(library, case, case.inputs("float32"), "float32", limits)
+            seen.append([library.emulator_most_shared(), out.tolist()])
+        except emulator_library.EmulatorError as error:
+            seen.append([0, str(error)])
 print(json.dumps(seen))
 """
 
 OPERATORS = ("NystraPinv", "NystraWindowNystrom", "NystraWindowNystromformer")
+KIB = [(48, 48), (48, 64), (48, 227), (228, 48)]
+"""Asked for, of the device."""
 
 
 def _smallest(operator: str) -> Case:
@@ -47,24 +50,20 @@ def _smallest(operator: str) -> Case:
     return min(rows, key=lambda case: int(np.prod(case.shape)))
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_shared_memory_follows_the_device(operator: str) -> None:
+def test_shared_memory_follows_the_device() -> None:
     if reason := emulator_library.missing():
         pytest.skip(reason)
-    case = _smallest(operator)
-    kib = [(48, 48), (48, 64), (48, 227), (228, 48)]  # asked for, of the device
-    command = [sys.executable, "-c", SCRIPT, str(emulator_library.build())]
-    done = subprocess.run(
-        [*command, str(CASES.index(case)), json.dumps(kib)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    least, other, large, refused = json.loads(done.stdout)
-    for taken, out in (least, other, large):
-        compare(case, "float32", "emulator", np.array(out, np.float32))
-        assert taken > 0
-    assert least[0] <= 48 * 1024 < large[0] <= 227 * 1024
-    assert other[0] <= 64 * 1024
-    assert refused == [0, f"{operator}: launch: "]
+    cases = [_smallest(operator) for operator in OPERATORS]
+    rows = json.dumps([CASES.index(case) for case in cases])
+    command = [sys.executable, "-c", SCRIPT, str(emulator_library.build()), rows, json.dumps(KIB)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    seen = json.loads(done.stdout)
+    for place, case in enumerate(cases):
+        least, other, large, refused = seen[4 * place : 4 * place + 4]
+        for taken, out in (least, other, large):
+            compare(case, "float32", "emulator", np.array(out, np.float32))
+            assert taken > 0
+        assert least[0] <= 48 * 1024 < large[0] <= 227 * 1024
+        assert other[0] <= 64 * 1024
+        assert refused == [0, f"{case.operator}: launch: "]
