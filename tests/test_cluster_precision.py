@@ -15,6 +15,7 @@ import torch
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve, swap
+from nystra.export.references import record_references
 from nystra.export.torch_backend import TorchBackend
 from nystra.export.yardstick import rounded_network
 from nystra.models import load, pretrained_path
@@ -54,3 +55,24 @@ def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
     print(name, f"fp32 {single:.1e}", *figures)  # noqa: T201
     assert single < ROUNDING / 2
     assert min(faults.values()) > 2 * max(rounded["fp16"], rounded["bf16"])
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_kernel_is_farther_off_in_the_mean_than_near_ties_allow(name: str) -> None:
+    """The tolerance of the mean, beside that of the largest difference, lets no fault through."""
+    photograph = read_picture(ROOT / "export" / "photographs" / "coffee.png").pixels
+    pixels = np.round(photograph[64:128, 64:128] * 255.0) / 255.0
+    picture = np.moveaxis(pixels, 2, 0)[None].astype(np.float32)
+    model = load(pretrained_path(name))
+    resolved = resolve(Plan(Cluster()), model.network)
+    references = record_references(model.network, resolved, [{"input": picture}])
+    (limit,) = references.meta["mean_tolerances"]
+    expected, plain = references.cases[0].outputs["output"], swap(model.network, resolved)
+    assert limit < 2e-5
+    for wrong in FAULTS[name]:
+        function, instead = WRONG[wrong]
+        with patch.object(torch_op, function, instead):
+            off = np.abs(TorchBackend(plain)(picture) - expected)
+        print(name, wrong, f"mean {off.mean():.1e}, allowed {limit:.1e}")  # noqa: T201
+        assert off.mean() > 50 * limit
+        assert off.max() > references.meta["tolerances"][0]

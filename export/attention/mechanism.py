@@ -24,7 +24,7 @@ class Mechanism:
         name: In the plan, on the command line and in file names.
         summary: One line for the reader of ``--help``.
         keeps_bias: A relative position bias takes part.
-        has_near_ties: A search decides what is attended to, and rounding may turn its decisions.
+        has_near_ties: It decides what is attended to, and rounding may turn its decisions.
         trained: Names of the trained tensors that a site has to hold.
         advice: What to change where it loses too much.
         reason: Why a site has what it has; text for the reader of a written plan.

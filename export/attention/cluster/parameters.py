@@ -25,6 +25,7 @@ class Cluster(Windowed):
 
     name = "cluster"
     summary = "clustered keys and an exact own block: linear, no retraining, keeps the bias"
+    has_near_ties = True
     advice = "more --clusters, a larger --block"
 
     clusters: tuple[int, int] = parameter(
