@@ -8,10 +8,12 @@ is a box of rows, columns and frames. What the operators cannot say there is a p
 from __future__ import annotations
 
 from dataclasses import replace
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ...models.geometry import WindowGeometry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def unlaid(geometry: WindowGeometry) -> str:

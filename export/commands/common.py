@@ -50,23 +50,13 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
-def add_checkpoint_arguments(parser: argparse.ArgumentParser, *, frames: bool = True) -> None:
-    """Add what a checkpoint may not tell: window, heads, frames and other hyper-parameters.
-
-    Args:
-        parser: Gets the arguments.
-        frames: With ``--frames N``; where the flag says something else, ``--set frames=N`` does.
-    """
+def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what a checkpoint may not tell: window, heads, frames and other hyper-parameters."""
     parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")
     parser.add_argument("--heads", type=int, metavar="N", help="attention heads of the network")
-    if frames:
-        parser.add_argument(
-            "--frames",
-            type=int,
-            dest="film_frames",
-            metavar="N",
-            help="frames of a film that a video network takes",
-        )
+    parser.add_argument(
+        "--frames", type=int, metavar="N", help="frames of a film that a video network takes"
+    )
     parser.add_argument(
         "--set",
         action="append",
@@ -150,7 +140,7 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
     for flag, key, value in (
         ("--window", "window_size", args.window),
         ("--heads", "num_heads", args.heads),
-        ("--frames", "frames", getattr(args, "film_frames", None)),
+        ("--frames", "frames", args.frames),
     ):
         if value is None:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...runtime.pictures.images import picture_format
 from ...runtime.restoring.companions import Companions
@@ -12,8 +12,10 @@ from ...runtime.restoring.restorer import Restorer
 from ...runtime.restoring.session_restorer import restorer_for
 from ...runtime.session import Session
 from ..scenes import given_scenes, scene_side, shipped_scenes
-from ..source import Source
 from .sheet import draw_sheet
+
+if TYPE_CHECKING:
+    from ..source import Source
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from .common import (
 from .saying import say
 
 if TYPE_CHECKING:
+    from ...runtime.restoring.restorer import Restorer
+    from ...runtime.session import Session
     from ..source import Source
 
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
@@ -65,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="name the first layer that departs from ort-cpu without the operator library; "
         "--tolerance is then a share of each layer's largest magnitude",
     )
-    add_checkpoint_arguments(parser, frames=False)
+    add_checkpoint_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
@@ -74,10 +76,8 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the file is wrong."""
     from ...runtime.checking.intact import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
-    from ...runtime.restoring.companions import Companions
     from ...runtime.session import Session
     from ..torch_file import TORCH_BACKENDS, register_torch
-    from .model_sheet import Given, draw_model_sheet, sheet_restorer
 
     check_truth_arguments(args)
     if args.layerwise:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if args.backend in TORCH_BACKENDS:
         register_torch(args.checkpoint, hyper_from(args))
     session = Session(args.model, args.backend, args.threads, args.library)
-    restorer = None if args.sheet is None else sheet_restorer(args.sheet, session)
+    restorer = None if args.sheet is None else _restorer(args.sheet, session)
     with steps(args) as progress:
         source = _source(args, session.metadata, progress)
         references = _references(args, session.metadata, source, progress)
@@ -100,10 +100,7 @@ def run(args: argparse.Namespace) -> int:
         quality = _quality(args, session, progress) if args.images is not None else None
         if restorer is not None:
             progress("sheet")
-            given = None
-            if args.images is not None:
-                given = Given(args.images, args.truth, Companions(args.mask, args.reference))
-            draw_model_sheet(args.sheet, session, restorer, source, given)
+            _sheet(args, session, restorer, source)
     if args.json:
         document: dict[str, Any] = {
             **report.as_dict(),
@@ -208,6 +205,24 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
         reference=args.reference,
         progress=lambda done, total: progress(f"picture {done} of {total}"),
     )
+
+
+def _restorer(sheet: Path, session: Session) -> Restorer:
+    from .model_sheet import sheet_restorer
+
+    return sheet_restorer(sheet, session)
+
+
+def _sheet(
+    args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
+) -> None:
+    from ...runtime.restoring.companions import Companions
+    from .model_sheet import Given, draw_model_sheet
+
+    given = None
+    if args.images is not None:
+        given = Given(args.images, args.truth, Companions(args.mask, args.reference))
+    draw_model_sheet(args.sheet, session, restorer, source, given)
 
 
 def _mean(size: Any) -> str:
