@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..swinir.network import Mlp
+from ..mlp import Mlp
 from .deform import deformable_attention
 from .frames import SLOPE, FrameConv
 

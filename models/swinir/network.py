@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
+from ..mlp import Mlp
 from ..padding import crop, pad_to_multiple
 from ..sites import WindowSite
 from ..window_sides import both_sides, position_bias_table
@@ -45,21 +46,6 @@ class WindowAttention(WindowSite):
         """Return the attention of the map x (B, H, W, dim)."""
         projected: Tensor = self.proj(self.attend(self.qkv(x)))
         return projected
-
-
-class Mlp(nn.Module):
-    """Two linear layers with an exact GELU between."""
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        """Build the layers."""
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the layers' output, shaped as x (..., dim)."""
-        y: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return y
 
 
 class Block(nn.Module):

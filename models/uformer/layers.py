@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
@@ -72,21 +71,6 @@ class Modulator(nn.Module):
         cut = x.unflatten(2, (-1, columns)).unflatten(1, (-1, rows))
         added: Tensor = cut + window[:, None]
         return added.flatten(1, 2).flatten(2, 3)
-
-
-class Mlp(nn.Module):
-    """Two linear layers with an exact GELU between (``ffn``)."""
-
-    def __init__(self, dim: int, hidden: int) -> None:
-        """Build the layers."""
-        super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the layers' output, shaped as x (..., dim)."""
-        y: Tensor = self.fc2(F.gelu(self.fc1(x)))
-        return y
 
 
 class Leff(nn.Module):

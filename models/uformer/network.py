@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
+from ..mlp import Mlp
 from ..padding import crop, pad_to_multiple
 from ..window_sides import Sides, both_sides
 from .layers import (
@@ -27,7 +28,6 @@ from .layers import (
     Downsample,
     InputProjection,
     Leff,
-    Mlp,
     OutputProjection,
     Stage,
     Upsample,
