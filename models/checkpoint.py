@@ -69,7 +69,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     path = regular_file(path, "the checkpoint", CheckpointError)
     try:
         _refuse_size(path)
-        digest = file_sha256(path, CheckpointError)
+        digest = file_sha256(path, "the checkpoint", CheckpointError)
         if _is_safetensors(path):
             content, hyper = _read_safetensors(path)
         else:

@@ -59,23 +59,21 @@ def open_regular(
         raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
 
 
-def file_sha256(path: str | os.PathLike[str], error: type[NystraError] = NystraError) -> str:
-    """Return the SHA-256 of a file, in hexadecimal.
-
-    Args:
-        path: The file.
-        error: The class that is raised.
+def file_sha256(
+    path: str | os.PathLike[str], what: str = "the file", error: type[NystraError] = NystraError
+) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal; see `regular_file`.
 
     Raises:
         NystraError: The file cannot be read.
     """
     digest = hashlib.sha256()
-    try:
-        with Path(path).open("rb") as stream:
+    with open_regular(path, what, error) as stream:
+        try:
             while block := stream.read(1 << 20):
                 digest.update(block)
-    except OSError as reason:
-        raise error(f"cannot read {path}: {_why(reason)}") from reason
+        except OSError as reason:
+            raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
     return digest.hexdigest()
 
 

@@ -150,7 +150,7 @@ def test_advice_names_what_serves_the_site() -> None:
     network = SwinIR(**tiny(window_size=8))
     path = "layers.0.residual_group.blocks.0.attn"
     text = improvements(network, resolve(Plan(Nystra()), network), path)
-    assert text.endswith("more --landmarks, --attn nystromformer, --attn psal")
+    assert text.endswith("more --landmarks, --attn nystromformer, --attn cluster, --attn psal")
 
 
 def test_a_plan_of_another_checkpoint_does_not_change_the_window(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ class _Attention(nn.Module):
         return out
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore:# The axis name")
 def test_tokens_export_with_an_open_batch(tmp_path: Any) -> None:
     inputs = tuple(part.float() for part in lists(2, 49, 14))

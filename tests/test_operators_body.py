@@ -79,7 +79,7 @@ def test_every_attribute_but_the_revision_is_read() -> None:
 def test_bodies_are_reproducible_and_small() -> None:
     for name, function in bodies(20).items():
         assert function.SerializeToString() == bodies(20)[name].SerializeToString()
-        assert len(function.node) < 500
+        assert len(function.node) < 600  # cluster: three rounds, one after the other
         assert len(function.SerializeToString()) < 100_000
 
 

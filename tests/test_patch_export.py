@@ -112,9 +112,8 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-@pytest.mark.parametrize(
-    "scale", [2, *(pytest.param(scale, marks=pytest.mark.full) for scale in (3, 4))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("scale", [2, 3, 4])
 def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     result = exported(f"csnln{scale}", tmp_path)
     assert result.judgement.passed

@@ -196,6 +196,7 @@ def test_no_half_made_file_for_an_unknown_precision(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.safetensors"]
 
 
+@pytest.mark.full
 def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,7 +259,7 @@ TOY = Toy(
         ),
         "plugins/csrc/tensorrt/host/examples.cc": (
             *_before(
-                '"NystraPinv", "NystraWindowSoftmax", "NystraWindowNystrom",\n',
+                '"NystraPinv",          "NystraWindowSoftmax",\n',
                 '"NystraToyScale", ',
             ),
             *_before('      {"NystraPinv",\n       "T",\n', EXAMPLE),

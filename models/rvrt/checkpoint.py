@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import FRAMES_AXES, Port
-from ..architecture import Architecture, Built, Hyper, Request, State
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, require
 from ..facts import Facts
 from ..hyper_types import check_types
@@ -66,4 +66,8 @@ def _frames(count: object, source: str) -> int:
     )
 
 
-ARCHITECTURE = Architecture(load)
+_UNMEASURED = "the places of its samples and its flows would have to stay float32: not measured"
+
+ARCHITECTURE = Architecture(
+    load, PrecisionPolicy(refused={"fp16": _UNMEASURED, "bf16": _UNMEASURED})
+)
