@@ -99,6 +99,7 @@ def _rows_with_workspace() -> list[int]:
         "NystraWindowNystrom": lambda case: case.all_attributes()["batch_init"] == 1,
         "NystraWindowNystromformer": lambda case: case.all_attributes()["batch_init"] == 1,
         "NystraPatchMatch": lambda case: np.prod(case.shape) > 100,
+        "NystraWindowCluster": lambda case: case.all_attributes()["bias"] == 1,
     }
     return [
         CASES.index(min(rows, key=lambda case: int(np.prod(case.shape))))
