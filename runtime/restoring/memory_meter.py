@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from ..timing.process_memory import PeakMemory, resident_memory
+from ..timing.process_memory import PeakMemory, release_free_memory, resident_memory
 from .memory_law import MemoryLaw, fit_law
 
 _SIDES = (32, 48, 64, 96, 128, 192, 256, 384)
@@ -84,6 +84,7 @@ class MemoryMeter:
                 dear = 8 * count > pixels if growth > _CLEAR else 2 * count > pixels
                 if growth > _ENOUGH or dear:
                     break
+            release_free_memory()
             watch = PeakMemory()
             if not watch.exact or watch.before is None:
                 return None
