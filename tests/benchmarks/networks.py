@@ -116,7 +116,7 @@ def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
     facts = swinir_facts(net, {"in_chans": 3}, "none")
     parameters = {site.path: planned(mechanism) for site in find_sites(net)}
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
-    tidy(model, 2, dynamic=True)
+    tidy(model, facts.inputs, facts.outputs)
     attach_bodies(model, OPSET)
     onnx.save(inline_bodies(model) if inline else model, path)
 
