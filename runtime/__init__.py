@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .pictures.images import read_picture, write_picture
     from .pictures.picture import Picture
     from .restoring.job import run_pictures
+    from .restoring.options import RunOptions
     from .restoring.stitching import Stitcher
     from .restoring.tile_plan import TilePlan, plan_tiles
     from .restoring.tiling import run_tiled
@@ -32,6 +33,7 @@ __all__ = [
     "Manifest",
     "ModelFacts",
     "Picture",
+    "RunOptions",
     "Session",
     "Stitcher",
     "TensorInfo",
@@ -56,6 +58,7 @@ _HOME = {
     "Manifest": "model.manifest",
     "ModelFacts": "model.model_facts",
     "Picture": "pictures.picture",
+    "RunOptions": "restoring.options",
     "Session": "session",
     "Stitcher": "restoring.stitching",
     "TensorInfo": "model.model_ports",

@@ -14,7 +14,8 @@ from ..plugins.ports.port import Port
 from .session import Session
 
 Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
-"""Takes an open session, an input and an output path, and the flags of ``nystra run`` by name.
+"""Takes an open session, an input and an output path and the `RunOptions`; by name ``video``, the
+`VideoOptions`, and ``report``, a `Report`.
 
 Returns for each thing it ran ``input``, ``output``, ``status`` (done, failed or skipped),
 ``reason``, ``error`` and ``warnings``, and what else the task tells.

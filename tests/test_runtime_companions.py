@@ -10,7 +10,7 @@ import pytest
 
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
-from nystra.runtime import Picture, Session, read_picture, run_pictures, write_picture
+from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
 from nystra.runtime.restoring.companions import read_mask
 from nystra.runtime.restoring.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
@@ -73,7 +73,11 @@ def test_one_picture_and_its_mask(tmp_path: Path, filler: Path) -> None:
     write_picture(tmp_path / "a.png", Picture(picture()))
     write_picture(tmp_path / "m.png", Picture(hole()))
     (result,) = run_pictures(
-        filler, tmp_path / "a.png", tmp_path / "o.png", mask=tmp_path / "m.png", threads=1
+        filler,
+        tmp_path / "a.png",
+        tmp_path / "o.png",
+        RunOptions(mask=tmp_path / "m.png"),
+        threads=1,
     )
     back = read_picture(tmp_path / "o.png").pixels
     np.testing.assert_allclose(back, expected(picture(), hole()), atol=1e-6)
@@ -133,7 +137,7 @@ def test_folders_are_paired_by_name(tmp_path: Path, filler: Path) -> None:
     for name in ("a.png", "b.png", "d.png", "d.tif"):
         write_picture(masks / name, Picture(hole()))
     write_picture(masks / "d.png", Picture(hole(9, 12)), overwrite=True)
-    results = run_pictures(filler, pictures, tmp_path / "out", mask=masks, threads=1)
+    results = run_pictures(filler, pictures, tmp_path / "out", RunOptions(mask=masks), threads=1)
     errors = {Path(result["input"]).name: result["error"] for result in results}
     assert (errors["a.png"], errors["b.tif"]) == (None, None)
     assert "holds no mask for c.png: expected c.png" in errors["c.png"]
@@ -147,7 +151,7 @@ def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
         write_picture(tmp_path / "in" / name, Picture(picture()))
     write_picture(tmp_path / "m.png", Picture(hole()))
     results = run_pictures(
-        filler, tmp_path / "in", tmp_path / "out", mask=tmp_path / "m.png", threads=1
+        filler, tmp_path / "in", tmp_path / "out", RunOptions(mask=tmp_path / "m.png"), threads=1
     )
     assert [result["error"] for result in results] == [None, None]
 
@@ -158,7 +162,9 @@ def test_several_masks_of_one_stem(tmp_path: Path, filler: Path) -> None:
     for name in ("a.png", "a.tif"):
         write_picture(tmp_path / "masks" / name, Picture(hole()))
     with pytest.raises(NystraError, match=r"several masks for a\.jpg: a\.png, a\.tif"):
-        run_pictures(filler, tmp_path / "a.jpg", tmp_path / "o.png", mask=tmp_path / "masks")
+        run_pictures(
+            filler, tmp_path / "a.jpg", tmp_path / "o.png", RunOptions(mask=tmp_path / "masks")
+        )
 
 
 def test_what_a_mask_may_be(tmp_path: Path) -> None:
@@ -195,7 +201,11 @@ def test_reference(tmp_path: Path) -> None:
     write_picture(tmp_path / "a.png", Picture(grey, bits=16))
     write_picture(tmp_path / "r.png", Picture(colour, bits=16))
     run_pictures(
-        path, tmp_path / "a.png", tmp_path / "o.png", reference=tmp_path / "r.png", threads=1
+        path,
+        tmp_path / "a.png",
+        tmp_path / "o.png",
+        RunOptions(reference=tmp_path / "r.png"),
+        threads=1,
     )
     back = read_picture(tmp_path / "o.png")
     assert not back.grey
@@ -229,8 +239,9 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
                 model,
                 tmp_path / "a.png",
                 tmp_path / "o.png",
-                mask=mask and tmp_path / mask,
-                reference=reference and tmp_path / reference,
+                RunOptions(
+                    mask=mask and tmp_path / mask, reference=reference and tmp_path / reference
+                ),
                 threads=1,
             )
         assert caught.value.exit_code == 2

@@ -14,7 +14,7 @@ from PIL import Image
 
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
-from nystra.runtime import Picture, read_picture, run_pictures, write_picture
+from nystra.runtime import Picture, RunOptions, read_picture, run_pictures, write_picture
 from nystra.runtime.pictures.images import decode_picture, encode_picture
 from nystra.runtime.restoring import restored
 from runtime_models import nystra_metadata, save_operator, save_upscaler
@@ -76,11 +76,11 @@ def test_a_second_run_goes_on_where_the_first_stopped(
 
 
 def test_subfolders(model: Path, folder: Path, tmp_path: Path) -> None:
-    results = run_pictures(model, folder, folder / "out", recursive=True, threads=1)
+    results = run_pictures(model, folder, folder / "out", RunOptions(recursive=True), threads=1)
     assert statuses(results)["d.png"] == "done"
     assert read_picture(folder / "out" / "sub" / "d.png").size == (16, 18)
     again = run_pictures(
-        model, folder, folder / "out", recursive=True, skip_existing=True, threads=1
+        model, folder, folder / "out", RunOptions(recursive=True, skip_existing=True), threads=1
     )
     assert sorted(statuses(again).values()) == ["failed", *["skipped"] * 4]
     (tmp_path / "outer" / "deep").mkdir(parents=True)
@@ -108,21 +108,23 @@ def test_what_is_read_only_becomes_png_and_what_has_no_suffix_is_looked_at(
 
 def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    results = run_pictures(model, folder, out, format="jpg", suffix="_x2", quality=30, threads=1)
+    results = run_pictures(
+        model, folder, out, RunOptions(format="jpg", suffix="_x2", quality=30), threads=1
+    )
     assert sorted(path.name for path in out.iterdir()) == ["a_x2.jpg", "c_x2.jpg"]
     assert statuses(results)["c.jpg"] == "done"
-    run_pictures(model, folder / "a.png", f"{out}{os.sep}", suffix="_large", threads=1)
+    run_pictures(model, folder / "a.png", f"{out}{os.sep}", RunOptions(suffix="_large"), threads=1)
     assert (out / "a_large.png").exists()
     one = (folder / "a.png", tmp_path / "o.png")
     for options, message in (
-        ({"format": "gif"}, "format is 'gif', expected one of png, jpg"),
-        ({"format": "tif"}, r"o\.png and --format tif contradict"),
-        ({"suffix": "_x2"}, "--suffix names outputs in a folder"),
-        ({"suffix": "/x"}, "expected a part of a file name"),
-        ({"quality": 200}, "quality is 200, expected 1 to 100"),
+        (RunOptions(format="gif"), "format is 'gif', expected one of png, jpg"),
+        (RunOptions(format="tif"), r"o\.png and --format tif contradict"),
+        (RunOptions(suffix="_x2"), "--suffix names outputs in a folder"),
+        (RunOptions(suffix="/x"), "expected a part of a file name"),
+        (RunOptions(quality=200), "quality is 200, expected 1 to 100"),
     ):
         with pytest.raises(NystraError, match=message):
-            run_pictures(model, *one, threads=1, **options)  # type: ignore[arg-type]
+            run_pictures(model, *one, options, threads=1)
     assert not one[1].exists()
 
 
@@ -131,7 +133,11 @@ def test_two_pictures_of_one_output(model: Path, tmp_path: Path) -> None:
     for name in ("a.jpg", "a.png"):
         write_picture(tmp_path / "in" / name, picture())
     results = run_pictures(
-        model, tmp_path / "in", tmp_path / "out", format="png", overwrite=True, threads=1
+        model,
+        tmp_path / "in",
+        tmp_path / "out",
+        RunOptions(format="png", overwrite=True),
+        threads=1,
     )
     assert statuses(results) == {"a.jpg": "done", "a.png": "failed"}
     assert "is the output of another picture" in results[1]["error"]
@@ -233,7 +239,9 @@ def test_what_slows_a_run_is_said(
 def test_negative_overlap_is_refused_for_small_pictures_too(model: Path, tmp_path: Path) -> None:
     write_picture(tmp_path / "in.png", picture())
     with pytest.raises(NystraError, match="overlap is -3, expected 0 or more"):
-        run_pictures(model, tmp_path / "in.png", tmp_path / "o.png", overlap=-3, threads=1)
+        run_pictures(
+            model, tmp_path / "in.png", tmp_path / "o.png", RunOptions(overlap=-3), threads=1
+        )
 
 
 def test_max_memory(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

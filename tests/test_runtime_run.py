@@ -11,7 +11,7 @@ from PIL import Image
 
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
-from nystra.runtime import Picture, Session, read_picture, run_pictures, write_picture
+from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
 from nystra.runtime.pictures.picture import quantise
 from nystra.runtime.restoring.memory_law import MemoryLaw
 from nystra.runtime.restoring.memory_meter import MemoryMeter
@@ -60,7 +60,9 @@ def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> 
     )
     values = pixels(9, 7, channels)
     write_picture(tmp_path / "in.png", Picture(values))
-    results = run_pictures(path, tmp_path / "in.png", tmp_path / "out.png", tile=6, overlap=1)
+    results = run_pictures(
+        path, tmp_path / "in.png", tmp_path / "out.png", RunOptions(tile=6, overlap=1)
+    )
     back = read_picture(tmp_path / "out.png")
     np.testing.assert_allclose(back.pixels, enlarged(values, 3), atol=1e-6)
     assert results[0]["tiles"] == 2 * 2 * (3 if channels > model_channels else 1)
@@ -165,7 +167,11 @@ def test_model_of_another_program_in_tiles(tmp_path: Path, dtype: int) -> None:
     got = read_picture(tmp_path / "out.png").pixels
     np.testing.assert_array_equal(quantise(got, 8), quantise(enlarged(pixels(60, 70)), 8))
     results = run_pictures(
-        path, tmp_path / "in.png", tmp_path / "b.png", tile=32, overlap=8, threads=1, quiet=True
+        path,
+        tmp_path / "in.png",
+        tmp_path / "b.png",
+        RunOptions(tile=32, overlap=8, quiet=True),
+        threads=1,
     )
     assert results[0]["tiles"] == 9
 
@@ -221,23 +227,25 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     out = tmp_path / "out.png"
     cases = [
-        (tmp_path / "absent.png", out, {}, "there is no picture or folder"),
-        (tmp_path / "empty", tmp_path / "out", {}, "holds no pictures"),
-        (tmp_path / "bad.png", out, {}, "not a picture"),
-        (good, good, {"overwrite": True}, "is the input itself"),
-        (good, tmp_path / "bad.png", {}, "add --overwrite"),
-        (good, tmp_path / "out.bmp", {}, "suffix '.bmp'"),
-        (good, tmp_path / "bad.png" / "out.png", {}, "is a file, expected a folder"),
-        (tmp_path / "folder", good, {}, "must be one too"),
-        (good, out, {"tile": -1}, "tile is -1"),
-        (good, out, {"tile": 4, "overlap": 4}, "leaves no step"),
-        (good, out, {"threads": 0}, "threads is 0"),
-        (good, out, {"backend": "gpu"}, "unknown backend"),
+        (tmp_path / "absent.png", out, RunOptions(), "there is no picture or folder"),
+        (tmp_path / "empty", tmp_path / "out", RunOptions(), "holds no pictures"),
+        (tmp_path / "bad.png", out, RunOptions(), "not a picture"),
+        (good, good, RunOptions(overwrite=True), "is the input itself"),
+        (good, tmp_path / "bad.png", RunOptions(), "add --overwrite"),
+        (good, tmp_path / "out.bmp", RunOptions(), "suffix '.bmp'"),
+        (good, tmp_path / "bad.png" / "out.png", RunOptions(), "is a file, expected a folder"),
+        (tmp_path / "folder", good, RunOptions(), "must be one too"),
+        (good, out, RunOptions(tile=-1), "tile is -1"),
+        (good, out, RunOptions(tile=4, overlap=4), "leaves no step"),
     ]
     for source, target, options, message in cases:
         with pytest.raises(NystraError, match=message) as caught:
-            run_pictures(model, source, target, **{"threads": 1, **options})
+            run_pictures(model, source, target, options, threads=1)
         assert caught.value.exit_code == 2
+    with pytest.raises(NystraError, match="threads is 0"):
+        run_pictures(model, good, out, threads=0)
+    with pytest.raises(NystraError, match="unknown backend"):
+        run_pictures(model, good, out, backend="gpu")
     if Path("/proc/self").exists():
         with pytest.raises(NystraError, match=r"cannot (create|write)|not writable"):
             run_pictures(model, good, "/proc/nystra/out.png", threads=1)

@@ -90,7 +90,9 @@ def test_a_film_of_one_size(tmp_path: Path) -> None:
     assert named.name.startswith("film_2x_2x3x3x8x12_fp32_op20_")
 
 
-def run_judge(session: Session, source: Path, target: str, **_: Any) -> list[dict[str, Any]]:
+def run_judge(
+    session: Session, source: Path, target: str, *_: Any, **__: Any
+) -> list[dict[str, Any]]:
     (port,) = session.facts.inputs
     (logits,) = session.run(example_arrays([port], picture_size(4, 6))).values()
     Path(target).write_text(str(int(np.argmax(logits))))

@@ -17,7 +17,7 @@ from nystra.plugins.ports.port import FRAMES_AXES, Port
 from nystra.runtime import Session, VideoOptions, read_picture
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.pictures.picture import Picture, quantise
-from nystra.runtime.restoring.companions import Companions
+from nystra.runtime.restoring.options import RunOptions
 from nystra.runtime.video.clip import Frame
 from nystra.runtime.video.clip_restorer import clip_restorer_for
 from nystra.runtime.video.folder_source import FrameFolder, frame_order
@@ -111,7 +111,7 @@ class Counted(FrameFolder):
 def test_memory_is_bounded_and_unwanted_frames_are_not_run(tmp_path: Path) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 4), threads=1)
     source = Counted(save_frames(tmp_path / "in", 40, (8, 8)))
-    maker = frame_maker(session, source, Companions(), (0, None, None), VideoOptions())
+    maker = frame_maker(session, source, RunOptions(), VideoOptions())
     tiles = 0
     for made in maker.make(source, lambda index: index > 20):
         gc.collect(0)

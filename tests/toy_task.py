@@ -10,7 +10,7 @@ from ...plugins.ports.examples import example_arrays
 from ...plugins.ports.port import picture_size
 
 
-def write_mean(session, source, target, **flags):
+def write_mean(session, source, target, options, **more):
     """Return one result, of the text file that is written."""
     (output,) = session.run(example_arrays(session.facts.inputs, picture_size(9, 6))).values()
     Path(target).write_text(str(float(output.mean())))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .saying import say
 from .video_flags import add_video_arguments, video_options
 
 if TYPE_CHECKING:
+    from ...runtime.restoring.options import RunOptions
     from ...runtime.session import Session
 
 SUMMARY = "Restore a picture, a folder of pictures or a video with a model file."
@@ -111,20 +113,9 @@ def run(args: argparse.Namespace) -> int:
         session,
         args.input,
         args.output,
-        tile=args.tile,
-        overlap=args.overlap,
-        max_memory=None if args.max_memory is None else _bytes(args.max_memory),
-        overwrite=args.overwrite,
-        skip_existing=args.skip_existing,
-        recursive=args.recursive,
-        format=args.format,
-        suffix=args.suffix,
-        quality=args.quality,
-        quiet=args.quiet,
-        mask=args.mask,
-        reference=args.reference,
-        report=_reporter(quiet=args.quiet, verbose=args.verbose),
+        _options(args),
         video=video_options(args),
+        report=_reporter(quiet=args.quiet, verbose=args.verbose),
     )
     if args.json:
         print_json({"library_reason": session.library_reason, "pictures": results})
@@ -140,6 +131,14 @@ def run(args: argparse.Namespace) -> int:
     for result in failed:
         warn(f"{result['input']} failed: {result['error']}")
     return 2 if failed else 0
+
+
+def _options(args: argparse.Namespace) -> RunOptions:
+    from ...runtime.restoring.options import RunOptions
+
+    memory = None if args.max_memory is None else _bytes(args.max_memory)
+    names = {field.name for field in fields(RunOptions)} - {"max_memory"}
+    return RunOptions(max_memory=memory, **{name: getattr(args, name) for name in names})
 
 
 def _bytes(text: str) -> int:

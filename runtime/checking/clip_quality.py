@@ -9,7 +9,7 @@ from pathlib import Path
 from ...plugins.errors import NystraError
 from ..pictures.images import read_picture
 from ..pictures.pairs import paired_pictures
-from ..restoring.companions import Companions
+from ..restoring.options import RunOptions
 from ..session import Session
 from ..video.folder_source import FrameFolder, frame_order
 from ..video.job import frame_maker
@@ -108,8 +108,8 @@ def validate_clip(
     pairs = paired_pictures(input_folder, truth_folder)
     pairs.sort(key=lambda pair: frame_order(pair[0].name))
     source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
-    how = options or VideoOptions()
-    maker = frame_maker(session, source, Companions(), (tile, overlap, None), how)
+    how = RunOptions(tile=tile, overlap=overlap)
+    maker = frame_maker(session, source, how, options or VideoOptions())
     border = crop_border if crop_border is not None else (maker.scale if maker.scale > 1 else 0)
     flicker = Flicker(border, channel)
     results: list[PictureQuality] = []

@@ -23,6 +23,7 @@ from ..pictures.picture import Picture
 from ..progress import progress_bar
 from ..session import Session
 from .companions import Companions
+from .options import Report, RunOptions
 from .restored import restored
 from .restorer import Restorer
 from .session_restorer import restorer_for
@@ -30,7 +31,6 @@ from .worklist import STREAM, Naming, check_pair, list_work
 
 _MOST_BYTES = 4 << 30
 
-Report = Callable[[dict[str, Any], int, int], None]
 Move = Callable[[int, int], None]
 
 
@@ -38,22 +38,11 @@ def run_pictures(
     model: str | os.PathLike[str] | Session,
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
+    options: RunOptions | None = None,
     *,
-    tile: int = 0,
-    overlap: int | None = None,
-    max_memory: int | None = None,
-    overwrite: bool = False,
-    skip_existing: bool = False,
-    recursive: bool = False,
-    format: str | None = None,
-    suffix: str = "",
-    quality: int | None = None,
     threads: int | None = None,
     library: str | Path | None = "auto",
     backend: str = "auto",
-    quiet: bool = False,
-    mask: str | os.PathLike[str] | None = None,
-    reference: str | os.PathLike[str] | None = None,
     report: Report | None = None,
 ) -> list[dict[str, Any]]:
     """Run a model on one picture or on all pictures of a folder.
@@ -63,24 +52,10 @@ def run_pictures(
         input: A picture, a folder, or ``-`` for the standard input.
         output: The picture to write, a folder, in which names stay as they are, or ``-`` for the
             standard output. A folder of pictures needs a folder; it is created.
-        tile: Side of the tiles in input pixels; 0 chooses by the available memory.
-        overlap: Of the tiles in input pixels; None is 32, less where the tile is small.
-        max_memory: Bytes that this process may take in all; None is what is free.
-        overwrite: Replace files that are there; never the input itself.
-        skip_existing: Leave out pictures whose output is there: go on where a run stopped.
-        recursive: Take the pictures of subfolders too.
-        format: ``png``, ``jpg``, ``tif`` or ``webp``; None keeps the input's, or takes PNG where
-            that is not written (BMP, GIF, AVIF, the standard output).
-        suffix: Put behind the stems of names in a folder, such as ``_x2``.
-        quality: Of JPEG (None is 95), and of WebP (None is lossless), 1 to 100.
+        options: What is asked for besides.
         threads: As in `Session`.
         library: As in `Session`.
         backend: As in `Session`.
-        quiet: Show no progress bar.
-        mask: For a model that fills holes: a picture, white where it is to be filled, or a
-            folder of them with the names of the inputs. What is not to be filled comes out as
-            it went in.
-        reference: For a model that copies from another picture: that picture, or a folder.
         report: Called with (result, pictures done, pictures in all) after each picture.
 
     Returns:
@@ -94,18 +69,14 @@ def run_pictures(
         NystraError: The model or the only picture cannot be used, or outputs of a folder are
             there and neither ``overwrite`` nor ``skip_existing`` is set; nothing was written.
     """
-    companions = Companions(
-        None if mask is None else Path(mask), None if reference is None else Path(reference)
-    )
-    companions.check_exist()
-    if overwrite and skip_existing:
-        raise NystraError("--overwrite and --skip-existing contradict each other: give one")
-    naming = Naming(format, suffix)
-    work = list_work(Path(input), os.fspath(output), naming, recursive=recursive)
+    how = options or RunOptions()
+    companions = how.companions()
+    naming = Naming(how.format, how.suffix)
+    work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
     results = [_result(path, status="skipped", reason="no picture") for path in work.skipped]
     pairs = []
     for here, there in work.pairs:
-        if skip_existing and there != STREAM and there.exists():
+        if how.skip_existing and there != STREAM and there.exists():
             reason = f"{there} exists"
             results.append(_result(here, status="skipped", output=str(there), reason=reason))
         else:
@@ -113,10 +84,10 @@ def run_pictures(
     if not pairs:
         return results
     if work.folder:
-        _check_outputs(pairs, overwrite)
+        _check_outputs(pairs, how.overwrite)
     only: Picture | None = None
     if not work.folder:  # the cheaper errors come before the model is loaded
-        check_pair(*pairs[0], overwrite=overwrite)
+        check_pair(*pairs[0], overwrite=how.overwrite)
         only = _read(pairs[0][0])
     session = (
         model
@@ -124,11 +95,10 @@ def run_pictures(
         else Session(model, backend=backend, threads=threads, library=library)
     )
     restorer = restorer_for(session)
-    restorer.check_companions(mask is not None, reference is not None)
-    tiling = {"tile": tile, "overlap": overlap, "max_memory": max_memory}
-    job = _Job(restorer, companions, tiling, overwrite, format or "png", quality)
+    restorer.check_companions(how.mask is not None, how.reference is not None)
+    job = _Job(restorer, companions, how)
     written: set[Path] = set()
-    with progress_bar(Path(input).name, unit="tile", quiet=quiet) as move:
+    with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         for index, (here, there) in enumerate(pairs):
             try:
                 if there in written:
@@ -152,22 +122,19 @@ class _Job:
 
     restorer: Restorer
     companions: Companions
-    tiling: dict[str, Any]
-    overwrite: bool
-    stream_format: str
-    quality: int | None
+    options: RunOptions
 
     def restore(
         self, here: Path, there: Path, picture: Picture | None, move: Move
     ) -> dict[str, Any]:
         """Restore one picture, which may have been read already, and return what is said of it."""
         begin = time.perf_counter()
-        check_pair(here, there, overwrite=self.overwrite)
+        check_pair(here, there, overwrite=self.options.overwrite)
         before = _read(here) if picture is None else picture
         others, doubts = self.companions.read(here, before.size)
         model_begin = time.perf_counter()
         after, tiles, findings = restored(
-            self.restorer, before, str(here), progress=move, **self.tiling, **others
+            self.restorer, before, str(here), progress=move, **self.options.tiling, **others
         )
         model_seconds = time.perf_counter() - model_begin
         self._write(there, after)
@@ -183,13 +150,14 @@ class _Job:
         )
 
     def _write(self, there: Path, picture: Picture) -> None:
+        given = self.options
         if there == STREAM:
-            kind = format_named(self.stream_format)
-            sys.stdout.buffer.write(encode_picture(picture, kind, quality=self.quality))
+            kind = format_named(given.format or "png")
+            sys.stdout.buffer.write(encode_picture(picture, kind, quality=given.quality))
             sys.stdout.buffer.flush()
         else:
             make_folder(there.parent)
-            write_picture(there, picture, overwrite=self.overwrite, quality=self.quality)
+            write_picture(there, picture, overwrite=given.overwrite, quality=given.quality)
 
 
 def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:

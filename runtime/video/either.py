@@ -8,6 +8,7 @@ from typing import Any
 
 from ...plugins.errors import NystraError
 from ..restoring.job import run_pictures
+from ..restoring.options import Report, RunOptions
 from ..session import Session
 from .job import run_video
 from .options import VideoOptions, is_video
@@ -17,9 +18,10 @@ def run_restoration(
     session: Session,
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
+    options: RunOptions | None = None,
     *,
     video: VideoOptions | None = None,
-    **flags: Any,
+    report: Report | None = None,
 ) -> list[dict[str, Any]]:
     """Run a model on pictures, or on a video frame by frame.
 
@@ -30,19 +32,20 @@ def run_restoration(
         session: The model.
         input: As in `run_pictures` or `run_video`.
         output: The same.
+        options: The same.
         video: What is asked for of a video.
-        **flags: As both take them.
+        report: As in `run_pictures` or `run_video`.
 
     Raises:
         NystraError: As they do; also where something is asked for that only a video has.
     """
-    options = video or VideoOptions()
+    clip = video or VideoOptions()
     folder = Path(input).is_dir()
-    if is_video(input) or is_video(output) or (options.video and folder):
-        return run_video(session, input, output, video=options, **flags)
-    if options.given:
+    if is_video(input) or is_video(output) or (clip.video and folder):
+        return run_video(session, input, output, options, video=clip, report=report)
+    if clip.given:
         raise NystraError(
-            f"{', '.join(options.given)}: does not apply to pictures. A video is a file such as "
+            f"{', '.join(clip.given)}: does not apply to pictures. A video is a file such as "
             "clip.mp4, or a folder with --video"
         )
-    return run_pictures(session, input, output, **flags)
+    return run_pictures(session, input, output, options, report=report)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..pictures.images import SUFFIXES
 from ..progress import progress_bar
 from ..restoring.companions import Companions
 from ..restoring.job import in_one_line
+from ..restoring.options import Report, RunOptions
 from ..restoring.session_restorer import restorer_for
 from ..restoring.worklist import STREAM, Naming
 from ..session import Session
@@ -27,28 +27,15 @@ from .folder_source import FrameFolder
 from .making import InWindows, Made, Maker, OneByOne, settled
 from .options import VIDEO_SUFFIXES, VideoOptions, is_video
 
-Report = Callable[[dict[str, Any], int, int], None]
-
 
 def run_video(
     session: Session,
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
+    options: RunOptions | None = None,
     *,
-    tile: int = 0,
-    overlap: int | None = None,
-    max_memory: int | None = None,
-    overwrite: bool = False,
-    skip_existing: bool = False,
-    recursive: bool = False,
-    format: str | None = None,
-    suffix: str = "",
-    quality: int | None = None,
-    quiet: bool = False,
-    mask: str | os.PathLike[str] | None = None,
-    reference: str | os.PathLike[str] | None = None,
-    report: Report | None = None,
     video: VideoOptions | None = None,
+    report: Report | None = None,
 ) -> list[dict[str, Any]]:
     """Run a model on a video, frame by frame or cut in time, as the model takes it.
 
@@ -56,20 +43,11 @@ def run_video(
         session: The model: of pictures or of frames.
         input: A video file, or a folder of frames.
         output: A video file (mp4, mov, mkv), or a folder for frames, which is created.
-        tile: As in `run_pictures`.
-        overlap: As in `run_pictures`.
-        max_memory: As in `run_pictures`.
-        overwrite: Replace what is there; never the input itself.
-        skip_existing: Leave out frames, or a video, that are there.
-        recursive: Means nothing to a video: refused.
-        format: Of frames in a folder: as in `run_pictures`.
-        suffix: Of frames in a folder: as in `run_pictures`.
-        quality: Of frames in a folder: as in `run_pictures`.
-        quiet: Show no progress bar.
-        mask: One for all frames, or a folder of them with the names of the frames.
-        reference: The same of the reference.
-        report: Called with (result, frames done, frames to do) after each frame.
+        options: What is asked for of pictures too. Format, suffix and quality are those of frames
+            in a folder; a mask or a reference is one for all frames, or a folder of them with
+            the names of the frames.
         video: What is asked for besides.
+        report: Called with (result, frames done, frames to do) after each frame.
 
     Returns:
         One result, as of `run_pictures`, with ``frames``: how many were made, and ``kept``: how
@@ -81,43 +59,16 @@ def run_video(
         BackendUnavailableError: A video file is asked for, and PyAV is missing.
     """
     begin = time.perf_counter()
-    options = video or VideoOptions()
-    companions = Companions(
-        None if mask is None else Path(mask), None if reference is None else Path(reference)
-    )
-    companions.check_exist()
+    how, clip = options or RunOptions(), video or VideoOptions()
     here, there = Path(input), os.fspath(output)
-    _check_flags(here, there, options, overwrite, skip_existing, recursive)
-    if is_video(there) and skip_existing and Path(there).exists():
+    _check_flags(here, there, how, clip)
+    if is_video(there) and how.skip_existing and Path(there).exists():
         return [_result(here, there, status="skipped", reason=f"{there} exists")]
-    source = open_source(here, options)
-    tiling = (tile, overlap, max_memory)
-    maker = frame_maker(session, source, companions, tiling, options)
-    sink: Sink
-    if is_video(there):
-        if (format, suffix, quality) != (None, "", None):
-            raise NystraError(
-                "--format, --suffix and --quality do not apply to a video: give --codec and --crf"
-            )
-        job = {
-            "model": file_sha256(session.path),
-            "tile": f"{tile} {overlap}",
-            "overlap in time": f"{options.time_overlap}",
-            "noise": f"{options.noise}",
-            "mask or reference": f"{mask} {reference}",
-        }
-        sink = VideoSink(Path(there), source, maker.scale, options, job, overwrite=overwrite)
-    else:
-        sink = FolderSink(
-            Path(there),
-            source,
-            Naming(format, suffix),
-            overwrite=overwrite,
-            skip_existing=skip_existing,
-            quality=quality,
-        )
+    source = open_source(here, clip)
+    maker = frame_maker(session, source, how, clip)
+    sink = _sink(session, source, there, maker.scale, how, clip)
     work = _Work(source, maker, sink, here, there)
-    made = work.run(report, quiet=quiet)
+    made = work.run(report, quiet=how.quiet)
     doubts = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
     return [{**made, "warnings": doubts, "seconds": time.perf_counter() - begin}]
 
@@ -138,34 +89,65 @@ def open_source(path: Path, options: VideoOptions) -> Source:
 def frame_maker(
     session: Session,
     source: Source,
-    companions: Companions,
-    tiling: tuple[int, int | None, int | None],
-    options: VideoOptions,
+    options: RunOptions,
+    video: VideoOptions,
 ) -> Maker:
     """Return what restores the frames of a source with a model of pictures or of frames.
 
     Args:
         session: The model.
         source: The frames.
-        companions: Masks and references.
-        tiling: Tile, overlap and memory as asked for.
-        options: What is asked for besides.
+        options: What is asked for of pictures too.
+        video: What is asked for besides.
 
     Raises:
         NystraError: The model takes neither, or what is asked for contradicts it.
     """
+    companions = options.companions()
     if session.facts.input("frames") is not None:
         if companions != Companions():
             raise NystraError("a model of frames takes no mask and no reference: leave them out")
-        clips = clip_restorer_for(session, options.noise)
-        how = settled(clips.network, source.clip, *tiling)
-        return InWindows(clips, how, options.time_overlap)
-    for flag, given in (("--time-overlap", options.time_overlap), ("--noise", options.noise)):
+        clips = clip_restorer_for(session, video.noise)
+        how = settled(clips.network, source.clip, options)
+        return InWindows(clips, how, video.time_overlap)
+    for flag, given in (("--time-overlap", video.time_overlap), ("--noise", video.noise)):
         if given is not None:
             raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
     restorer.check_companions(companions.mask is not None, companions.reference is not None)
-    return OneByOne(restorer, settled(restorer, source.clip, *tiling), companions)
+    return OneByOne(restorer, settled(restorer, source.clip, options), companions)
+
+
+def _sink(
+    session: Session,
+    source: Source,
+    there: str,
+    scale: int,
+    options: RunOptions,
+    video: VideoOptions,
+) -> Sink:
+    """Return what takes the restored frames: a video, or a folder."""
+    if not is_video(there):
+        return FolderSink(
+            Path(there),
+            source,
+            Naming(options.format, options.suffix),
+            overwrite=options.overwrite,
+            skip_existing=options.skip_existing,
+            quality=options.quality,
+        )
+    if (options.format, options.suffix, options.quality) != (None, "", None):
+        raise NystraError(
+            "--format, --suffix and --quality do not apply to a video: give --codec and --crf"
+        )
+    job = {
+        "model": file_sha256(session.path),
+        "tile": f"{options.tile} {options.overlap}",
+        "overlap in time": f"{video.time_overlap}",
+        "noise": f"{video.noise}",
+        "mask or reference": f"{options.mask} {options.reference}",
+    }
+    return VideoSink(Path(there), source, scale, video, job, overwrite=options.overwrite)
 
 
 class _Work:
@@ -232,21 +214,12 @@ def _with_words(error: BaseException, text: str) -> BaseException:
     return type(error)(". ".join(part for part in (before, text) if part))
 
 
-def _check_flags(
-    here: Path,
-    there: str,
-    options: VideoOptions,
-    overwrite: bool,
-    skip_existing: bool,
-    recursive: bool,
-) -> None:
-    if overwrite and skip_existing:
-        raise NystraError("--overwrite and --skip-existing contradict each other: give one")
+def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOptions) -> None:
     if STREAM in (here, Path(there)):
         raise NystraError("a video is not read from or written to -: give a file or a folder")
-    if recursive:
+    if options.recursive:
         raise NystraError("--recursive does not apply to the frames of one video: leave it out")
-    if not here.is_dir() and options.fps is not None:
+    if not here.is_dir() and video.fps is not None:
         raise NystraError("--fps does not apply to a video file, which has its own time stamps")
     if not is_video(there):
         if Path(there).suffix.lower() in SUFFIXES and not Path(there).is_dir():
@@ -254,12 +227,12 @@ def _check_flags(
                 f"the frames of {here} do not go into one picture, {there}: give a folder or a "
                 f"video ({', '.join(VIDEO_SUFFIXES)})"
             )
-        if options.codec is not None or options.crf is not None:
+        if video.codec is not None or video.crf is not None:
             kinds = ", ".join(VIDEO_SUFFIXES)
             raise NystraError(
                 f"--codec and --crf are for a video as the output ({kinds}), got {there}"
             )
-        if options.fps is not None:
+        if video.fps is not None:
             raise NystraError("--fps does not apply to a folder of frames as the output")
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...plugins.errors import NystraError
 from ..pictures.picture import Picture
 from ..restoring.companions import Companions
+from ..restoring.options import RunOptions
 from ..restoring.restored import check_output, restored, with_pixels
 from ..restoring.restorer import Restorer
 from ..restoring.tiled_network import TiledNetwork
@@ -180,17 +181,13 @@ class _Held:
         return Made(self.frame, with_pixels(self.picture, self._sum), seconds, tiles, odd)
 
 
-def settled(
-    network: TiledNetwork, clip: Clip, tile: int, overlap: int | None, max_memory: int | None
-) -> dict[str, Any]:
+def settled(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:
     """Return tile and overlap that all frames are run with, so that no seam comes and goes.
 
     Args:
         network: That is to be run.
         clip: Whose frames go through it.
-        tile: As asked for.
-        overlap: As asked for.
-        max_memory: Bytes that this process may take in all; None is what is available.
+        options: Tile, overlap and memory are taken of them.
 
     Raises:
         NystraError: What is asked for contradicts the network, or the memory does not suffice.
@@ -198,8 +195,8 @@ def settled(
     least = network.size_minimum
     size = (max(clip.size[0], least), max(clip.size[1], least))
     pixels = size[0] * size[1]
-    side, shared = network.choose_tiles(size, pixels, tile, overlap, max_memory)
+    side, shared = network.choose_tiles(size, pixels, **options.tiling)
     whole = network.tiling == "internal" or network.mask_input or network.reference_input
     if whole or network.fixed_size is not None:
-        return {"tile": tile, "overlap": overlap}
+        return {"tile": options.tile, "overlap": options.overlap}
     return {"tile": side if isinstance(side, int) else max(size), "overlap": shared}
