@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import torch
 
 from ...models.patches import exact_patches
 from ...models.sites import (
@@ -27,6 +30,8 @@ from .mechanism import Mechanism
 Form = Literal["plain", "operator"]
 AnySite: TypeAlias = WindowSite | TokenSite | PatchSite | MapSite
 Computing: TypeAlias = WindowMechanism | TokenMechanism | PatchMechanism | MapMechanism
+
+Plain = TypeVar("Plain", bound=Callable[..., Any])
 
 _CLASSES: dict[type[AnySite], str] = {
     WindowSite: "Windows",
@@ -56,6 +61,17 @@ def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
     trained = {"site": site} if mechanism.trained else {}
     computed: Computing = kind(mechanism, form, **trained)
     return computed
+
+
+def in_form(plain: Plain, form: Form) -> Plain:
+    """Return the plain function of an operator, or the custom op that is made of it.
+
+    Args:
+        plain: Of the operator's name, from its ``torch_op.py``.
+        form: Which of the two.
+    """
+    chosen: Plain = getattr(torch.ops.nystra, plain.__name__) if form == "operator" else plain
+    return chosen
 
 
 def unserved(mechanism: Mechanism, site: AnySite) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
-from ....plugins.operators.window_cluster import torch_op
-from ..computing import Form
+from ....plugins.operators.window_cluster.torch_op import window_cluster
+from ..computing import Form, in_form
 from .parameters import Cluster
 from .tokens import attend_tokens
 
@@ -23,13 +22,9 @@ class Windows:
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        compute = (
-            torch.ops.nystra.window_cluster if self.form == "operator" else torch_op.window_cluster
-        )
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
         attributes = self.parameters.attributes(geometry, bias_table is not None)
-        out: Tensor = compute(qkv, table, **attributes)
-        return out
+        return in_form(window_cluster, self.form)(qkv, table, **attributes)
 
 
 @dataclass(frozen=True)

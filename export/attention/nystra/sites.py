@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
-from ....plugins.operators.window_nystrom import torch_op
+from ....plugins.operators.window_nystrom.torch_op import window_nystrom, window_nystrom_terms
 from ..beside import lay_frames, stack_frames
-from ..computing import Form
+from ..computing import Form, in_form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystra
 
@@ -24,11 +23,8 @@ class Windows:
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
-        compute = (
-            torch.ops.nystra.window_nystrom if self.form == "operator" else torch_op.window_nystrom
-        )
         flat = lay_frames(qkv, geometry)
-        out: Tensor = compute(flat, **self.parameters.attributes(geometry))
+        out = in_form(window_nystrom, self.form)(flat, **self.parameters.attributes(geometry))
         return stack_frames(out, qkv, geometry)
 
     def with_share(
@@ -39,7 +35,7 @@ class Windows:
         In plain PyTorch whatever the form: no operator gives both.
         """
         flat = lay_frames(qkv, geometry)
-        out, kept = torch_op.window_nystrom_terms(flat, **self.parameters.attributes(geometry))
+        out, kept = window_nystrom_terms(flat, **self.parameters.attributes(geometry))
         return stack_frames(out, qkv, geometry), float((kept < 1).double().mean())
 
 

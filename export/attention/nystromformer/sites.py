@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
-from ....plugins.operators.window_nystromformer import torch_op
+from ....plugins.operators.window_nystromformer.torch_op import window_nystromformer
 from ..beside import lay_frames, stack_frames
-from ..computing import Form
+from ..computing import Form, in_form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystromformer
 
@@ -24,13 +23,8 @@ class Windows:
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
-        compute = (
-            torch.ops.nystra.window_nystromformer
-            if self.form == "operator"
-            else torch_op.window_nystromformer
-        )
         flat = lay_frames(qkv, geometry)
-        out: Tensor = compute(flat, **self.parameters.attributes(geometry))
+        out = in_form(window_nystromformer, self.form)(flat, **self.parameters.attributes(geometry))
         return stack_frames(out, qkv, geometry)
 
 

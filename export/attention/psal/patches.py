@@ -20,7 +20,7 @@ from ....models.psal.values import (
     mix_rows,
 )
 from ....plugins.operators.patch_match.torch_op import patch_match
-from ..computing import Form
+from ..computing import Form, in_form
 from .parameters import Psal
 
 
@@ -45,7 +45,7 @@ def attend_patches(
         temperature=parameters.temperature / geometry.scale,
         seed=parameters.seed,
     )
-    index, score = _matches(query, key, usable, geometry, options, searcher(form))
+    index, score = _matches(query, key, usable, geometry, options, in_form(patch_match, form))
     if options.metric == "cosine" and parameters.metric == "site":
         score = score * _query_norm(query, geometry)
     logits = match_logits(index, score, options.temperature)
@@ -65,12 +65,6 @@ def planned_geometry(geometry: PatchGeometry, parameters: Psal) -> PatchGeometry
             geometry, patch=patch, shrink=1, fuse=0, value_patch=1, value_stride=1, divisor=1.0
         )
     return replace(geometry, patch=patch)
-
-
-def searcher(form: Form) -> Search:
-    """Return the search as plain PyTorch, or as the operator that is one node of a graph."""
-    operator: Search = torch.ops.nystra.patch_match
-    return operator if form == "operator" else patch_match
 
 
 def _metric(geometry: PatchGeometry, parameters: Psal) -> str:

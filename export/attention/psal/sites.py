@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from ....plugins.operators.window_softmax import torch_op
-from ..computing import Form
+from ....plugins.operators.window_softmax.torch_op import window_softmax
+from ..computing import Form, in_form
 from .parameters import Psal
 from .patches import attend_patches
 from .tokens import attend_tokens, attend_windows
@@ -103,8 +103,7 @@ class Maps:
             F.pad(beyond, border, value=_PADDED / scale),
             F.pad(v, border),
         )
-        compute = torch.ops.nystra.window_softmax if self.form == "operator" else _plain
-        out: Tensor = compute(
+        out = in_form(window_softmax, self.form)(
             torch.cat(whole, 1).permute(0, 2, 3, 1).contiguous(),
             q.new_zeros(1, 1),
             heads=1,
@@ -119,6 +118,3 @@ class Maps:
             scale=scale,
         )
         return out.permute(0, 3, 1, 2)[:, :, :height, :width]
-
-
-_plain = torch_op.window_softmax

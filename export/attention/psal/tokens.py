@@ -10,10 +10,10 @@ from torch import Tensor
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....models.psal.layer import PsalOptions, matches
 from ....models.psal.values import batch_offset, match_logits, match_weights, mix_rows
+from ....plugins.operators.patch_match.torch_op import patch_match
 from ....plugins.operators.windows_torch import merge, partition, token_regions
-from ..computing import Form
+from ..computing import Form, in_form
 from .parameters import Psal
-from .patches import searcher
 
 _APART = 100.0
 """By how many logits tokens of another region are behind, as in the published networks."""
@@ -105,7 +105,7 @@ def _nearest(
         tokens.transpose(1, 2).unflatten(2, grid)
         for tokens, grid in ((q, query_grid), (k, key_grid))
     )
-    index, score = matches(query, key, options, search=searcher(form))
+    index, score = matches(query, key, options, search=in_form(patch_match, form))
     return index.flatten(2), score.flatten(2)
 
 

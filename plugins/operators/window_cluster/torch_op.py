@@ -58,14 +58,7 @@ def _own_bias(table: Tensor, window: tuple[int, ...], sides: tuple[int, int]) ->
 def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:
     """Return attention with clustered keys (B, H, W, h e), differentiable but for the clusters.
 
-    Args:
-        qkv: (B, H, W, h(2d+e)), packed q, k, v and each (head, channel).
-        bias_table: ((2wh-1)(2ww-1), h), read with ``bias`` 1 only.
-        **attributes: Those of the schema.
-
-    Raises:
-        NystraError: The schema refuses the attributes, the map is no multiple of the window, or
-            the table is of another window.
+    Arguments and errors as of ``window_softmax``.
     """
     checked = SCHEMA.validate(attributes)
     geometry = WindowGeometry.of(checked)
