@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .attention.mechanism import Mechanism
 from .fidelity import Fidelity
 from .judge import Judgement
 from .options import ExportOptions, Proposal
+from .source import Source
 from .speed import Speed
 from .stages.building import build
 from .stages.judging import judge_all
@@ -29,7 +29,7 @@ class ExportResult:
         files: Every file that was written.
         nodes: Nodes of the graph.
         precision: As ``nystra.precision`` says it.
-        resolved: What was done at each site.
+        source: What the model was made of: the network, and what was done at each site.
         judgement: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
@@ -42,7 +42,7 @@ class ExportResult:
     files: tuple[Path, ...]
     nodes: int
     precision: str
-    resolved: dict[str, Mechanism]
+    source: Source
     judgement: Judgement
     fidelity: Fidelity
     speed: Speed | None
@@ -88,7 +88,7 @@ def export_model(
         files,
         len(built.model.graph.node),
         prepared.transform.label,
-        planned.resolved,
+        Source(prepared.loaded, planned.resolved),
         judged.judgement,
         judged.fidelity,
         judged.speed,

@@ -117,7 +117,7 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
 def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     result = exported(f"csnln{scale}", tmp_path)
     assert result.judgement.passed
-    assert {site.name for site in result.resolved.values()} == {"full"}
+    assert {site.name for site in result.source.resolved.values()} == {"full"}
     model = onnx.load(str(result.model))
     onnx.checker.check_model(model, full_check=True)
     assert dimensions(model.graph.output[0]) == ["batch", 3, f"{scale}*height", f"{scale}*width"]

@@ -24,7 +24,7 @@ def test_a_film_of_one_clip(tmp_path: Path) -> None:
     options = ExportOptions(plan, {"frames": 2}, opset=18, speed=False)
     result = export_model(path, tmp_path / "film.onnx", options)
     assert len(result.judgement.tolerances) == 3
-    assert {site.name for site in result.resolved.values()} == {"full", "nystra"}
+    assert {site.name for site in result.source.resolved.values()} == {"full", "nystra"}
     session = Session(result.model, threads=1)
     (port,) = session.facts.inputs
     assert session.inputs[0].shape == ("batch", 2, 3, "height", "width")
@@ -34,7 +34,7 @@ def test_a_film_of_one_clip(tmp_path: Path) -> None:
     film = torch.from_numpy(feeds["input"])
     network = load(path, frames=2).network
     with torch.no_grad():
-        wanted = swap(network, result.resolved)(film).numpy()
+        wanted = swap(network, result.source.resolved)(film).numpy()
     for library in ("none", "auto"):
         got = Session(result.model, threads=1, library=library).run(feeds)["output"]
         np.testing.assert_allclose(got, wanted, atol=1e-5)

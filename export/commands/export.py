@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         result = export_model(args.checkpoint, args.output, options, progress)
         if args.sheet is not None:
             progress("sheet")
-            _draw(result.model, args)
+            _draw(result, args.sheet)
     if not args.quiet:
         for text in result.warnings:
             warn(text)
@@ -129,18 +129,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _draw(model: Path, args: argparse.Namespace) -> None:
+def _draw(result: ExportResult, sheet: Path) -> None:
     """Draw the sheet of the file that was just written, full attention beside it."""
     from ...runtime.session import Session
-    from ..source import load_source
     from .model_sheet import draw_model_sheet, sheet_restorer
 
     try:
-        session = Session(model)
-        source = load_source(model, session.metadata, args.checkpoint, hyper_from(args))
-        draw_model_sheet(args.sheet, session, sheet_restorer(args.sheet, session), source)
+        session = Session(result.model)
+        draw_model_sheet(sheet, session, sheet_restorer(sheet, session), result.source)
     except NystraError as error:
-        raise type(error)(f"{model} is written; the sheet is not: {error}") from error
+        raise type(error)(f"{result.model} is written; the sheet is not: {error}") from error
 
 
 def _static(text: str | None) -> tuple[int, ...] | None:
@@ -162,7 +160,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "nodes": result.nodes,
         "precision": result.precision,
         "bytes": result.model.stat().st_size,
-        "sites": {path: site.as_dict() for path, site in result.resolved.items()},
+        "sites": {path: site.as_dict() for path, site in result.source.resolved.items()},
         "against_torch": result.judgement.as_dict(),
         "fidelity": result.fidelity.as_dict(),
         "planning": result.proposal.figures or None,
@@ -174,7 +172,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
 
 def _print(result: ExportResult) -> None:
     counts: dict[str, int] = {}
-    for site in result.resolved.values():
+    for site in result.source.resolved.values():
         counts[site.name] = counts.get(site.name, 0) + 1
     attention = ", ".join(f"{name} at {count} sites" for name, count in counts.items())
     rows = [
