@@ -1,8 +1,9 @@
 # ruff: noqa: T201
-"""Time an export step by step: SwinIR-M (classical x2, window 8) with weights from a seed.
+"""Time an export step by step: SwinIR-M (classical x2) with weights from a seed.
 
     OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn nystra --window 32
     OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn full
+    OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn auto --built 16 --no-speed
 
 A smaller network shows the same faster: ``--width 60 --depths 2 2``. Beside the seconds stand those
 that this process kept CPUs busy, which say more on a machine that others use (with one thread:
@@ -20,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export.auto.planner import AutoPlanner
 from nystra.models.swinir.network import SwinIR
 
 
@@ -38,13 +40,13 @@ class Stopwatch:
         self._step, self._begun, self._busy = step, now, busy
 
 
-def save_network(path: Path, width: int, depths: list[int]) -> None:
+def save_network(path: Path, width: int, depths: list[int], window: int) -> None:
     """Write the checkpoint; heads are 30 channels wide, as published."""
     torch.manual_seed(0)
     network = SwinIR(
         upscale=2,
         img_size=64,
-        window_size=8,
+        window_size=window,
         embed_dim=width,
         depths=depths,
         num_heads=[width // 30] * len(depths),
@@ -57,27 +59,30 @@ def main() -> None:
     """Export and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attn", default="nystra")
-    parser.add_argument("--window", type=int, help="default: 8, as trained")
+    parser.add_argument("--built", type=int, default=8, help="window of the network (8)")
+    parser.add_argument("--window", type=int, help="another one to export it at")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--no-speed", action="store_true")
     parser.add_argument("--width", type=int, default=180)
     parser.add_argument("--depths", type=int, nargs="+", default=[6] * 6)
     args = parser.parse_args()
     options = ExportOptions(
-        Plan(mechanism(args.attn)),
+        AutoPlanner() if args.attn == "auto" else Plan(mechanism(args.attn)),
         hyper={} if args.window is None else {"window_size": args.window},
         precision=args.precision,
         speed=not args.no_speed,
     )
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder, "swinir.safetensors")
-        save_network(checkpoint, args.width, args.depths)
+        save_network(checkpoint, args.width, args.depths, args.built)
         watch, begun = Stopwatch(), time.perf_counter()
         result = export_model(checkpoint, folder, options, watch)
         watch("end")
         print(f"{time.perf_counter() - begun:7.1f} s  in all, {torch.get_num_threads()} threads")
     fidelity, speed = result.fidelity, result.speed
     print(f"against full {fidelity.mean:.2f}, against trained {fidelity.trained_mean}")
+    if result.proposal.summary:
+        print(result.proposal.summary, result.proposal.figures)
     print(f"against PyTorch {result.judgement.figures}, speed {speed}")
 
 

@@ -73,8 +73,8 @@ def main() -> None:
         "--engine",
         choices=("torch", "kernels", "files"),
         default="torch",
-        help="of plans and masks: plain PyTorch, PyTorch with the operators' CPU kernels, or the "
-        "files in onnxruntime with the operator library (torch)",
+        help="of plans, masks and sharp: plain PyTorch, PyTorch with the operators' CPU kernels, "
+        "or, of the first two, the files in onnxruntime with the operator library (torch)",
     )
     parser.add_argument("--files", type=Path, help="folder that keeps the exported files")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
@@ -106,7 +106,7 @@ def main() -> None:
             "masks": lambda: masks_table(models, sets, progress, engine),
             "bias": lambda: bias_table(models, sets, progress),
             "settings": lambda: settings_table(models, sets, progress),
-            "sharp": lambda: sharp_table(models, sets, progress),
+            "sharp": lambda: sharp_table(models, sets, progress, engine, options.only),
             "files": lambda: files_table(models, sets, progress, folder),
             "times": lambda: times_table(models, sizes, progress, folder, options.threads),
         }

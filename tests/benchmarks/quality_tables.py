@@ -129,13 +129,21 @@ def bias_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -
     ]
 
 
-def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
+def sharp_table(
+    models: Models,
+    sets: Sequence[PictureSet],
+    progress: Progress,
+    engine: Engine = planned,
+    only: Sequence[str] = ("",),
+) -> list[Row]:
     """Measure plans on networks whose logits are multiplied, against the same full attention.
 
     An artificial stress: no network was trained like this, so ground truth means nothing here.
+    Of the plans those whose label starts with one of ``only``.
     """
-    plans = [*(nystra(16, n, g) for g in (GUARD, 0.0) for n in (2, 6)), nystra(32)]
-    plans += [nystromformer(16), nystromformer(32)]
+    plans: list[Mechanism] = [nystra(16, n, g) for g in (GUARD, 0.0) for n in (2, 6)]
+    plans += [nystra(32), nystromformer(16), nystromformer(32), cluster(16), cluster(16, block=8)]
+    plans = [plan for plan in plans if label(plan).startswith(tuple(only))]
     rows = []
     for name, model in models.items():
         first = sets[0]
@@ -145,7 +153,7 @@ def sharp_table(models: Models, sets: Sequence[PictureSet], progress: Progress) 
             change = sharpen(factor)
             measured = sharpness(planned(model, Full(), change), image)
             variants = [(label(plan), plan, change) for plan in plans]
-            for row in _compare(name, model, first, variants, progress, change)[1:]:
+            for row in _compare(name, model, first, variants, progress, change, engine)[1:]:
                 kept = {key: row[key] for key in row.keys() - {"psnr", "change", "ssim"}}
                 rows.append(kept | {"factor": factor, **measured})
     return rows
