@@ -8,9 +8,9 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-// The logarithm of the least weight: its products with values are no denormal numbers, which some
-// CPUs multiply a hundred times slower.
-constexpr float kLeastWeight = -100.0f;
+// 2^t, at least 2^-100: its products with values are no denormal numbers, which some CPUs multiply
+// a hundred times slower.
+inline Vec softmax_weight(Vec t) { return exp2(max(splat(-100.0f), t)); }
 
 // What is known of rows so far: their maxima, their sums of 2^(score - maximum), and the factor
 // that what was summed before the last block is to be multiplied by.
@@ -33,13 +33,13 @@ inline void softmax_block(float* scores, int64_t step, int64_t rows, int64_t col
     const float base = maximum == -INFINITY ? 0.0f : maximum;
     Vec total = {};
     for (int64_t i = 0; i < cols; i += kLanes) {
-      const Vec w = exp2(max(splat(kLeastWeight), load(scores + i) - base));
+      const Vec w = softmax_weight(load(scores + i) - base);
       total += w;
       store(scores + i, w);
     }
     const float correction = maximum == before     ? 1.0f
                              : before == -INFINITY ? 0.0f
-                                                   : exp2(splat(before - base))[0];
+                                                   : softmax_weight(splat(before - base))[0];
     running.corrections[r] = correction;
     running.totals[r] = running.totals[r] * correction + sum(total);
     running.maxima[r] = maximum;

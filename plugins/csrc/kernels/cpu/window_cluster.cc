@@ -241,12 +241,12 @@ void softmax(const Buffers& b, const Block& block, int64_t column, int64_t slots
     for (int64_t j = 1; j < all; ++j) top = max(top, load(scores + j * kChunk));
     Vec total = {};
     for (int64_t j = 0; j < b.m; ++j) {
-      const Vec weight = exp2(max(splat(kLeastWeight), load(scores + j * kChunk) - top));
+      const Vec weight = softmax_weight(load(scores + j * kChunk) - top);
       total += weight;
       store(scores + j * kChunk, weight * splat(b.inverse[j * kVectors + i / kLanes]));
     }
     for (int64_t j = b.m; j < all; ++j) {
-      const Vec weight = exp2(max(splat(kLeastWeight), load(scores + j * kChunk) - top));
+      const Vec weight = softmax_weight(load(scores + j * kChunk) - top);
       total += weight;
       store(scores + j * kChunk, weight);
     }

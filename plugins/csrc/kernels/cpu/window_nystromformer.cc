@@ -21,6 +21,10 @@ struct Buffers : LandmarkBuffers {
 
 Vec other_lower(Vec v, IntVec same) { return v + (Vec)((IntVec)splat(-100.0f * kLog2E) & ~same); }
 
+// A weight up to it counts for nothing in A: the products of two in the pseudoinverse would be
+// denormal.
+constexpr float kNothing = 1e-18f;
+
 // A = softmax(q_m k_m).
 void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
   float* const a = b.pinv.a;
@@ -39,8 +43,10 @@ void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
   softmax_block(a, step, b.m, b.step, b.running);
   for (int64_t i = 0; i < b.rows; ++i) {
     const float factor = i < b.m ? 1.0f / b.running.totals[i] : 0.0f;
-    for (int64_t j = 0; j < b.step; ++j)
-      a[i * step + j] = i < b.m && j < b.m ? a[i * step + j] * factor : 0.0f;
+    for (int64_t j = 0; j < b.step; ++j) {
+      const float weight = a[i * step + j];
+      a[i * step + j] = i >= b.m || j >= b.m || weight <= kNothing ? 0.0f : weight * factor;
+    }
   }
 }
 
@@ -81,7 +87,7 @@ void normalise(const Buffers& b, int64_t count) {
     for (int64_t j = 1; j < b.m; ++j) top = max(top, load(b.scores + j * kBlock + i));
     Vec total = {};
     for (int64_t j = 0; j < b.m; ++j) {
-      const Vec w = exp2(load(b.scores + j * kBlock + i) - top);
+      const Vec w = softmax_weight(load(b.scores + j * kBlock + i) - top);
       total += w;
       store(b.scores + j * kBlock + i, w);
     }
