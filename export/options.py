@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..models.loading import LoadedModel
+from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
 from .pictures import Pictures
 
@@ -52,7 +53,8 @@ class ExportOptions:
     """How to export.
 
     Attributes:
-        plan: What to compute where, or what finds that out once the network is loaded.
+        plan: What to compute where, or what finds that out once the network is loaded; nothing
+            said, what it was trained with.
         hyper: Hyper-parameters that go before what the checkpoint says.
         opset: 18, 19 or 20.
         static: The only shape of the first input, or None for any batch, height and width.
@@ -69,7 +71,7 @@ class ExportOptions:
         command: The command line, for the manifest.
     """
 
-    plan: Plan | Planner = field(default_factory=Plan)
+    plan: Plan | Planner = field(default_factory=lambda: Plan(AsTrained()))
     hyper: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 20
     static: tuple[int, ...] | None = None

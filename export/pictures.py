@@ -24,6 +24,7 @@ Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
 
 _LARGEST_CALIBRATION_SIDE = 256
+_BATCHES = (1, 2, 5)
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
 
@@ -56,13 +57,14 @@ def photographs() -> dict[str, Path]:
 
 
 def validation_sizes(facts: Facts) -> list[Size]:
-    """Return the sizes a file is validated at.
+    """Return the sizes a file is validated at; a file of one size at several batches.
 
     One is a multiple of the window (or, without one, of the size multiple), none but the first
     is square, one is smaller than the window in a direction.
     """
     if facts.sides is not None:
-        return [facts.sides] * 3
+        free = "batch" not in facts.inputs[0].lengths
+        return [facts.sides | ({"batch": batch} if free else {}) for batch in _BATCHES]
     cell, least = facts.cell, facts.size_minimum
     return [
         picture_size(2 * cell, 2 * cell),
@@ -158,9 +160,10 @@ _MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
 
 
 def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
-    """Return the middle of an image, as often as the batch is long."""
+    """Return the middle of an image as often as the batch is long, each moved by one pixel more."""
     batch, _, height, width = shape
-    return np.repeat(_crop(image, height, width), batch, axis=0)
+    middle = _crop(image, height, width)
+    return np.concatenate([np.roll(middle, place, axis=-1) for place in range(batch)])
 
 
 def _planes(pixels: Pixels, channels: int) -> Pixels:

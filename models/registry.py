@@ -83,6 +83,17 @@ ARCHITECTURES = (
         ".rvrt.checkpoint",
     ),
     Row(
+        "vit",
+        (
+            "embedding.patch_embeddings.projection.weight|patch_embed.proj.weight|conv_proj.weight",
+            "embedding.position_embeddings|pos_embed|encoder.pos_embedding",
+            "encoder.blocks.0.layernorm_1.weight|blocks.0.norm1.weight|encoder.layers.*_0.ln_1.weight",
+            "encoder.blocks.0.mlp.dense_1.weight|blocks.0.mlp.fc1.weight|encoder.layers.*_0.mlp.*",
+            "classifier.weight|head.weight|heads.head.weight",
+        ),
+        ".vit.checkpoint",
+    ),
+    Row(
         "csnln",
         (
             "SEM.multi_source_projection.up_attention.conv_match_1.0.weight",

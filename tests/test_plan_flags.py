@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nystra.export import mechanism
+from nystra.export.attention.as_trained.parameters import AsTrained
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.nystromformer.parameters import Nystromformer
@@ -58,7 +59,8 @@ def test_flags_make_the_plan() -> None:
     )  # fmt: skip
     assert plan.default == Nystra((2, 4), 3, "batch", -1.5, 0.0, mask="none")
     assert parsed("--attn", "nystromformer").default == Nystromformer()
-    assert parsed().default == Full()
+    assert parsed().default == AsTrained()
+    assert parsed("--attn", "full").default == Full()
 
 
 @pytest.mark.parametrize(("name", "key"), EVERY)

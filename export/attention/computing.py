@@ -58,8 +58,8 @@ def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
     if reason := unserved(mechanism, site):
         raise NystraError(reason)
     kind = getattr(_home(mechanism), _kind(site))
-    trained = {"site": site} if mechanism.trained else {}
-    computed: Computing = kind(mechanism, form, **trained)
+    more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
+    computed: Computing = kind(mechanism, form, **more)
     return computed
 
 
@@ -80,10 +80,14 @@ def unserved(mechanism: Mechanism, site: AnySite) -> str:
         return ""
     if not hasattr(_home(mechanism), _kind(site)):
         return f"{mechanism.name} serves no attention between {_kind(site).lower()}"
-    missing = [name for name in mechanism.trained if getattr(site, name, None) is None]
-    if missing:
+    if missing := untrained(mechanism, site):
         return f"{mechanism.name} needs trained tensors that are not there: {', '.join(missing)}"
     return mechanism.fits(getattr(site, "geometry", None))
+
+
+def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
+    """Return the names of the trained tensors of a mechanism that a site does not hold."""
+    return [name for name in mechanism.trained if getattr(site, name, None) is None]
 
 
 def as_trained(site: AnySite) -> Mechanism:

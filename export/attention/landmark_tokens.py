@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -41,6 +42,9 @@ def linear_tokens(
 ) -> Tensor:
     """Return linear attention of q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e).
 
+    Tokens before those of the grid (a class token) are landmarks by themselves, and see everything
+    exactly.
+
     Args:
         name: Of the function in ``plugins.operators.attention``.
         q: Queries.
@@ -50,10 +54,11 @@ def linear_tokens(
         parameters: Landmarks, iterations and start value.
         **more: Further arguments of that function.
     """
-    queries = pooling_matrix(geometry.query_grid, parameters.landmarks, q) @ q
-    keys = pooling_matrix(geometry.key_grid, parameters.landmarks, k) @ k
+    before = q.shape[2] - math.prod(geometry.query_grid)
+    queries = _landmarks(q, geometry.query_grid, parameters)
+    keys = _landmarks(k, geometry.key_grid, parameters)
     out: Tensor = getattr(attention, name)(
-        q,
+        q[:, :, before:],
         k,
         v,
         queries,
@@ -63,4 +68,14 @@ def linear_tokens(
         batch_init=int(parameters.init == "batch"),
         **more,
     )
-    return out
+    if not before:
+        return out
+    first = attention.softmax_attention(q[:, :, :before], k, v, geometry.scale)
+    return torch.cat([first, out], 2)
+
+
+def _landmarks(tokens: Tensor, grid: tuple[int, ...], parameters: Landmarks) -> Tensor:
+    """Return the tokens before the grid, and the means of its cells."""
+    before = tokens.shape[2] - math.prod(grid)
+    cells = pooling_matrix(grid, parameters.landmarks, tokens) @ tokens[:, :, before:]
+    return torch.cat([tokens[:, :, :before], cells], 2) if before else cells

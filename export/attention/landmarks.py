@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...models.geometry import WindowGeometry
+from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
 from .beside import beside, unlaid
@@ -42,7 +42,7 @@ class Landmarks(Windowed):
             geometry = beside(geometry)
         reason = super().fits(geometry)
         if reason or not isinstance(geometry, WindowGeometry):
-            return reason
+            return reason or self._too_many(geometry)
         rows, columns = geometry.window
         if self.landmarks[0] > rows or self.landmarks[1] > columns:
             return f"more landmarks than rows or columns of the {rows}x{columns} window"
@@ -55,6 +55,16 @@ class Landmarks(Windowed):
                         f"a region border cuts a landmark cell (window {side}, shift {shift}, "
                         f"{parts} cells); mask 'none' ignores the regions"
                     )
+        return ""
+
+    def _too_many(self, geometry: Geometry) -> str:
+        """Return why a grid of tokens has no such landmarks, or ""."""
+        if not isinstance(geometry, TokenGeometry):
+            return ""
+        for grid in (geometry.query_grid, geometry.key_grid):
+            if any(parts > side for parts, side in zip(self.landmarks, grid, strict=True)):
+                sides = "x".join(map(str, grid))
+                return f"more landmarks than rows or columns of the {sides} grid of tokens"
         return ""
 
     def cannot_pay(self, tokens: int) -> str:

@@ -26,6 +26,7 @@ class Mechanism:
         keeps_bias: A relative position bias takes part.
         has_near_ties: It decides what is attended to, and rounding may turn its decisions.
         trained: Names of the trained tensors that a site has to hold.
+        takes_site: What computes it is given the site; always where it has trained tensors.
         advice: What to change where it loses too much.
         reason: Why a site has what it has; text for the reader of a written plan.
     """
@@ -35,6 +36,7 @@ class Mechanism:
     keeps_bias: ClassVar[bool] = True
     has_near_ties: ClassVar[bool] = False
     trained: ClassVar[tuple[str, ...]] = ()
+    takes_site: ClassVar[bool] = False
     advice: ClassVar[str] = ""
 
     reason: str = field(default="", kw_only=True, compare=False)

@@ -14,6 +14,8 @@ MECHANISMS: dict[str, str] = {
     "nystromformer": "Nystromformer",
     "cluster": "Cluster",
     "psal": "Psal",
+    "linformer": "Linformer",
+    "performer": "Performer",
     "as_trained": "AsTrained",
 }
 """Name, which is also the folder -> class in its ``parameters.py``."""

@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
-from ...plugins.errors import UnsupportedModelError
+from ...plugins.errors import NystraError, UnsupportedModelError
 from .as_trained.parameters import AsTrained
-from .computing import AnySite, Form, as_trained, computing, unserved
+from .computing import AnySite, Form, as_trained, computing, unserved, untrained
 from .full.parameters import Full
 from .mechanism import Mechanism
 from .plan import Plan
@@ -77,6 +77,19 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
     sites = find_sites(network)
     plan.refuse_unknown_sites([site.path for site in sites])
     return {site.path: _resolved(plan.at(site.path), site.module) for site in sites}
+
+
+def refuse_untrained(plan: Plan, network: nn.Module) -> None:
+    """Raise NystraError where a plan asks for trained tensors that a site does not hold."""
+    for site in find_sites(network):
+        planned = plan.at(site.path)
+        if missing := untrained(planned, site.module):
+            raise NystraError(
+                f"{planned.name} computes with tensors that were trained with the network "
+                f"({', '.join(missing)}), and {site.path} has none: take a checkpoint that was "
+                f"trained with {planned.name}, or a mechanism that needs no training "
+                "(--attn nystra, nystromformer, cluster or psal)"
+            )
 
 
 def _resolved(planned: Mechanism, site: AnySite) -> Mechanism:

@@ -51,11 +51,16 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a checkpoint may not tell: window, heads, frames and other hyper-parameters."""
+    """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
     parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")
     parser.add_argument("--heads", type=int, metavar="N", help="attention heads of the network")
     parser.add_argument(
         "--frames", type=int, metavar="N", help="frames of a film that a video network takes"
+    )
+    parser.add_argument(
+        "--resize-positions",
+        metavar="HxW",
+        help="run a vision transformer at this size: its learned positions are resized (bicubic)",
     )
     parser.add_argument(
         "--set",
@@ -149,6 +154,9 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
         if key in hyper:
             raise NystraError(f"{flag} and --set {key} contradict each other: give one")
         hyper[key] = value
+    if args.resize_positions is not None:
+        size = parse_size("--resize-positions", args.resize_positions)
+        hyper["resize_positions"] = list(size.values())
     return hyper
 
 

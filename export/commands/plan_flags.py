@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
+from ..attention.as_trained.parameters import AsTrained
 from ..attention.parameter import Choice, Grid, Number, Parameter, Switch
 from ..attention.plan import Plan, read_plan
 from ..attention.registry import MECHANISMS, mechanism, mechanism_class, refuse_foreign
@@ -18,7 +19,9 @@ AUTO = "auto"
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how attention is computed: the mechanism, and a flag for each parameter of any."""
     told = "; ".join(f"{name}: {mechanism_class(name).summary}" for name in MECHANISMS)
-    parser.add_argument("--attn", metavar="MECHANISM", help=f"{told} (default: full)")
+    parser.add_argument(
+        "--attn", metavar="MECHANISM", help=f"{told} (default: as_trained, which mostly is full)"
+    )
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
     parser.add_argument(
         "--keep-full",
@@ -73,6 +76,8 @@ def plan_from(args: argparse.Namespace) -> Plan:
     if args.plan is not None:
         _refuse_beside_a_plan(args, given)
         return read_plan(args.plan).keep_full(args.keep_full)
+    if args.attn is None and not given:
+        return Plan(AsTrained()).keep_full(args.keep_full)
     name = args.attn or "full"
     if name == AUTO:
         raise NystraError(

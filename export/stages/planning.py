@@ -9,9 +9,11 @@ from pathlib import Path
 from ...plugins.errors import NystraError
 from ...runtime.files.writing import check_writable_folder
 from ..attention.advice import plan_warnings
+from ..attention.as_trained.parameters import AsTrained
+from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
-from ..attention.site import neutral, resolve
+from ..attention.site import neutral, refuse_untrained, resolve
 from ..naming import output_path
 from ..options import Proposal
 from .preparing import Prepared
@@ -62,10 +64,12 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     loaded, options = prepared.loaded, prepared.options
     proposal = _proposed(prepared, output, progress)
     asked = proposal.plan
+    refuse_untrained(asked, loaded.network)
     resolved = resolve(asked, loaded.network)
     target = _target(prepared, output, resolved)
     written = replace(
         asked,
+        default=_written_default(asked.default, resolved),
         sites=resolved,
         window=loaded.facts.window,
         source_sha256=loaded.checkpoint.sha256,
@@ -78,6 +82,15 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
     return Planned(written, neutral(loaded.network), target, warnings, proposal)
+
+
+def _written_default(asked: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
+    """Return what a written plan has for its default: as trained is ``full`` where that is all."""
+    if isinstance(asked, AsTrained) and not any(
+        isinstance(site, AsTrained) for site in resolved.values()
+    ):
+        return Full()
+    return asked
 
 
 def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:

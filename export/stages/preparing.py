@@ -142,7 +142,7 @@ def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
         if first.channels not in (None, channels := static[first.axes.index("channels")]):
             raise NystraError(f"--static has {channels} channels, the network {first.channels}")
         return facts.fixed(static)
-    if facts.sides is not None:
+    if facts.sides is not None and "height" in facts.outputs[0].axes:
         shape = first.shape({})
         raise UnsupportedModelError(
             f"the network takes {size_text(facts.sides)} only (its position embedding is "

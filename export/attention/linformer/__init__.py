@@ -1,0 +1,1 @@
+"""Mechanism ``linformer``."""

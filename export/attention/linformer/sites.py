@@ -1,0 +1,28 @@
+"""Mechanism ``linformer``: softmax attention to few tokens that trained matrices make of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....models.geometry import TokenGeometry
+from ....models.vit.linformer import linformer_attention
+from ..computing import Form
+from .parameters import Linformer
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Linformer at a token site that holds its matrices; of standard operators."""
+
+    parameters: Linformer
+    form: Form
+    site: Any
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        return linformer_attention(q, k, v, self.site.E_K, self.site.E_V, geometry.scale)

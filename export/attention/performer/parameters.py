@@ -1,0 +1,32 @@
+"""The parameters of ``performer``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..mechanism import Mechanism
+from ..parameter import Number, parameter
+
+
+@dataclass(frozen=True)
+class Performer(Mechanism):
+    """Positive orthogonal random features of the softmax kernel (Choromanski et al., 2021).
+
+    A network that was trained with it keeps its own features and its own kernel.
+    """
+
+    name = "performer"
+    summary = "random features of the softmax kernel: linear, meant for networks trained with it"
+    keeps_bias = False
+    takes_site = True
+    advice = "more --features"
+
+    features: int = parameter(
+        Number(64, "random features, where the network was not trained with its own", 1, 4096)
+    )
+    feature_seed: int = parameter(Number(0, "of the random features", 0, 1 << 31))
+
+    def cannot_pay(self, tokens: int) -> str:
+        """Return both counts where features are half as many as tokens, or more."""
+        few = tokens <= 2 * self.features
+        return f"{tokens} tokens, {self.features} features" if few else ""

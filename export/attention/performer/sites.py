@@ -1,0 +1,34 @@
+"""Mechanism ``performer``: attention by random features, trained with or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....models.geometry import TokenGeometry
+from ....models.vit.performer import orthogonal_features, performer_attention
+from ..computing import Form
+from .parameters import Performer
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Performer at a token site, of standard operators."""
+
+    parameters: Performer
+    form: Form
+    site: Any
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
+    ) -> Tensor:
+        """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
+        own = getattr(self.site, "by_features", None)
+        if own is not None:
+            out: Tensor = own(q, k, v, bias, geometry)
+            return out
+        given = self.parameters
+        directions = orthogonal_features(given.features, q.shape[-1], given.feature_seed)
+        return performer_attention(q, k, v, directions.to(q), geometry.scale)

@@ -1,0 +1,1 @@
+"""Vision transformers: class token or pooling, exact attention or one trained as linear."""

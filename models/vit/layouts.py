@@ -1,0 +1,168 @@
+"""The keys of the libraries that vision transformers come from, brought to those of ours.
+
+Facts from public documentation: the state-dict keys of ``torchvision.models.VisionTransformer``
+and of ``timm``'s ``VisionTransformer``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...plugins.errors import CheckpointError
+from ..architecture import State
+
+_FAMILY_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+"""Heads of the published networks by their width: tiny, small, base, large, huge."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a library calls the tensors.
+
+    Attributes:
+        name: Of the library.
+        patches: The key that tells it.
+        renames: Pattern of a key -> our key; keys that match none stay.
+        hyper: What is the same in all of its networks.
+        heads: Width -> attention heads, where nothing else says them.
+    """
+
+    name: str
+    patches: str
+    renames: Mapping[str, str] = field(default_factory=dict)
+    hyper: Mapping[str, Any] = field(default_factory=dict)
+    heads: Mapping[int, int] = field(default_factory=dict)
+
+    def canonical(self, state: State) -> dict[str, torch.Tensor]:
+        """Return the tensors under our keys.
+
+        Raises:
+            CheckpointError: Two tensors claim one key.
+        """
+        renamed: dict[str, torch.Tensor] = {}
+        for key, value in state.items():
+            ours = self._renamed(key)
+            if ours in renamed:
+                raise CheckpointError(f"two tensors of the file are {ours}, one of them {key}")
+            renamed[ours] = value
+        return renamed
+
+    def _renamed(self, key: str) -> str:
+        for pattern, ours in self.renames.items():
+            if match := re.fullmatch(pattern, key):
+                return match.expand(ours)
+        return key
+
+
+_EXACT = {"gelu": "none", "norm_epsilon": 1e-6}
+
+OWN = Layout("the study", "embedding.patch_embeddings.projection.weight")
+
+LAYOUTS = (
+    OWN,
+    Layout(
+        "timm",
+        "patch_embed.proj.weight",
+        {
+            "cls_token": "embedding.cls_token",
+            "pos_embed": "embedding.position_embeddings",
+            r"patch_embed\.proj\.(\w+)": r"embedding.patch_embeddings.projection.\1",
+            r"blocks\.(\d+)\.attn\.qkv\.(\w+)": r"encoder.blocks.\1.attention.qkv_projection.\2",
+            r"blocks\.(\d+)\.attn\.proj\.(\w+)": (
+                r"encoder.blocks.\1.attention.output_projection.\2"
+            ),
+            r"blocks\.(\d+)\.norm([12])\.(\w+)": r"encoder.blocks.\1.layernorm_\2.\3",
+            r"blocks\.(\d+)\.mlp\.fc([12])\.(\w+)": r"encoder.blocks.\1.mlp.dense_\2.\3",
+            r"(?:fc_)?norm\.(\w+)": r"layernorm.\1",
+            r"head\.(\w+)": r"classifier.\1",
+        },
+        _EXACT,
+        _FAMILY_HEADS,
+    ),
+    Layout(
+        "torchvision",
+        "conv_proj.weight",
+        {
+            "class_token": "embedding.cls_token",
+            r"encoder\.pos_embedding": "embedding.position_embeddings",
+            r"conv_proj\.(\w+)": r"embedding.patch_embeddings.projection.\1",
+            r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_(\w+)": (
+                r"encoder.blocks.\1.attention.qkv_projection.\2"
+            ),
+            r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.(\w+)": (
+                r"encoder.blocks.\1.attention.output_projection.\2"
+            ),
+            r"encoder\.layers\.encoder_layer_(\d+)\.ln_([12])\.(\w+)": (
+                r"encoder.blocks.\1.layernorm_\2.\3"
+            ),
+            r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:0|linear_1)\.(\w+)": (
+                r"encoder.blocks.\1.mlp.dense_1.\2"
+            ),
+            r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:3|linear_2)\.(\w+)": (
+                r"encoder.blocks.\1.mlp.dense_2.\2"
+            ),
+            r"encoder\.ln\.(\w+)": r"layernorm.\1",
+            r"heads\.head\.(\w+)": r"classifier.\1",
+        },
+        _EXACT,
+        _FAMILY_HEADS,
+    ),
+)
+
+
+def layout_of(state: State) -> Layout:
+    """Return the layout of a state dict.
+
+    Raises:
+        CheckpointError: It is of none.
+    """
+    for layout in LAYOUTS:
+        if layout.patches in state:
+            return layout
+    known = ", ".join(layout.patches for layout in LAYOUTS)
+    raise CheckpointError(f"the file has none of {known}: it is no vision transformer of patches")
+
+
+_HEAD = re.compile(r"(.*\.attention)\.heads\.(\d+)\.(query|key|value)\.(weight|bias)")
+_HEAD_MATRIX = re.compile(r"(.*\.attention)\.heads\.(\d+)\.(E_[KV])")
+
+
+def join_heads(state: State) -> tuple[dict[str, torch.Tensor], int | None]:
+    """Return the tensors of networks with a layer for each head as those of one for all.
+
+    Returns:
+        The tensors, and the number of heads; None where the state dict has no such layers.
+
+    Raises:
+        CheckpointError: Some of the heads' tensors are missing, or of other shapes.
+    """
+    joined = {key: value for key, value in state.items() if ".attention.heads." not in key}
+    parts: dict[str, dict[tuple[int, int], torch.Tensor]] = {}
+    for key, value in state.items():
+        if match := _HEAD.fullmatch(key):
+            site, head, role, kind = match.groups()
+            place = ("query", "key", "value").index(role), int(head)
+            parts.setdefault(f"{site}.qkv_projection.{kind}", {})[place] = value
+        elif match := _HEAD_MATRIX.fullmatch(key):
+            site, head, name = match.groups()
+            parts.setdefault(f"{site}.{name}", {})[0, int(head)] = value
+        elif ".attention.heads." in key:
+            joined[key] = value  # unknown: refused by its name where the network is filled
+    heads = 1 + max((head for part in parts.values() for _, head in part), default=-1)
+    for key, part in parts.items():
+        roles = 3 if ".qkv_projection." in key else 1
+        rows = [part.get((role, head)) for role in range(roles) for head in range(heads)]
+        whole = [row for row in rows if row is not None]
+        if len(whole) < len(rows) or len({row.shape for row in whole}) != 1:
+            raise CheckpointError(
+                f"the heads of {key.rpartition('.')[0]} are not alike: {len(whole)} of "
+                f"{len(rows)} tensors for {key.rpartition('.')[2]}, shapes "
+                f"{sorted({tuple(row.shape) for row in whole})}"
+            )
+        joined[key] = torch.cat(whole) if roles == 3 else torch.stack(whole)
+    return joined, heads or None

@@ -1,0 +1,220 @@
+"""The vision transformer (Dosovitskiy et al., 2021) of the study of efficient attention.
+
+One network for all of its attentions, under the keys of its published code; ``layouts.py`` brings
+the keys of other libraries to these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .attention import Attention
+from .embedding import Embedding, Stem
+from .linformer import Linformer
+from .nystromformer import Nystromformer, Padding, Start
+from .performer import Kernel, Performer
+
+Kind: TypeAlias = Literal["full", "linformer", "performer", "nystromformer"]
+Pool: TypeAlias = Literal["class", "mean"]
+Norm: TypeAlias = Literal["none", "tokens", "pooled"]
+Gelu: TypeAlias = Literal["tanh", "none"]
+
+
+class _Mlp(nn.Module):
+    def __init__(self, width: int, hidden: int, gelu: Gelu) -> None:
+        super().__init__()
+        self.dense_1 = nn.Linear(width, hidden)
+        self.dense_2 = nn.Linear(hidden, width)
+        self.gelu = gelu
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense_2(F.gelu(self.dense_1(x), approximate=self.gelu))
+
+
+class _Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(
+        self, width: int, hidden: int, attention: Attention, gelu: Gelu, epsilon: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.layernorm_1 = nn.LayerNorm(width, epsilon)
+        self.mlp = _Mlp(width, hidden, gelu)
+        self.layernorm_2 = nn.LayerNorm(width, epsilon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.layernorm_1(x))
+        return x + self.mlp(self.layernorm_2(x))
+
+
+class _Encoder(nn.Module):
+    def __init__(self, blocks: list[_Block]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class ViT(nn.Module):
+    """(B, C, H, W) to logits (B, classes); H and W are those of the positions."""
+
+    def __init__(
+        self,
+        *,
+        image_size: Sequence[int] = (32, 32),
+        patch_size: int = 4,
+        num_channels: int = 3,
+        num_classes: int = 10,
+        hidden_size: int = 48,
+        intermediate_size: int = 192,
+        depth: int = 4,
+        num_heads: int = 4,
+        qkv_bias: bool = True,
+        output_projection: bool = True,
+        attention: Kind = "full",
+        pool: Pool = "class",
+        class_token: bool = True,
+        stem: Stem = "patches",
+        norm: Norm = "none",
+        norm_epsilon: float = 1e-5,
+        gelu: Gelu = "tanh",
+        linformer_k: int = 32,
+        linformer_length: int | None = None,
+        linformer_shared: bool = True,
+        rp_dim: int = 64,
+        kernel: Kernel = "softmax",
+        feature_seed: int = 0,
+        num_landmarks: int = 16,
+        conv_kernel_size: int = 0,
+        start: Start = "original",
+        padding: Padding = "end",
+    ) -> None:
+        """Build the layers.
+
+        Args:
+            image_size: Height and width of the picture, multiples of the patch.
+            patch_size: Side of a patch, in pixels.
+            num_channels: Of the picture.
+            num_classes: Number of logits.
+            hidden_size: Channels of a token.
+            intermediate_size: Channels inside the feed-forward.
+            depth: Number of blocks.
+            num_heads: Attention heads of every block.
+            qkv_bias: Queries, keys and values have a bias.
+            output_projection: A linear layer mixes the heads.
+            attention: What it was trained with.
+            pool: Logits are made of the ``class`` token or of the ``mean`` of the patches' tokens.
+            class_token: There is a class token; it must be for ``pool`` ``class``.
+            stem: Tokens are ``patches`` of the picture or of what two ``convolutions`` make of it.
+            norm: The last norm is of the ``tokens``, of what is ``pooled``, or there is ``none``.
+            norm_epsilon: Of the norms.
+            gelu: Approximated by ``tanh``, or ``none``: exact.
+            linformer_k: Of ``linformer``: tokens that keys and values are projected to.
+            linformer_length: Tokens that its projections are for; None: as many as there are.
+            linformer_shared: All heads have the same projections.
+            rp_dim: Of ``performer``: random features.
+            kernel: ``softmax`` or ``relu`` features.
+            feature_seed: Of the features, where the network is not filled from a checkpoint.
+            num_landmarks: Of ``nystromformer``: segments of the row of tokens.
+            conv_kernel_size: Taps of the convolution of its values, odd; 0 for none.
+            start: Of its pseudoinverse, see `segment_attention`.
+            padding: Of its row of tokens, see `segment_attention`.
+
+        Raises:
+            ValueError: Numbers that do not fit each other.
+        """
+        super().__init__()
+        rows, columns = grid = grid_of(image_size, patch_size)
+        if pool == "class" and not class_token:
+            raise ValueError("pool 'class' needs a class token; without one pool is 'mean'")
+        tokens = rows * columns + int(class_token)
+        length = linformer_length or tokens
+        if attention == "linformer" and tokens > length:
+            raise ValueError(
+                f"linformer's projections are for {length} tokens at most, these are {tokens}"
+            )
+        kinds: dict[Kind, tuple[type[Attention], dict[str, Any]]] = {
+            "full": (Attention, {}),
+            "linformer": (
+                Linformer,
+                {"length": length, "linformer_k": linformer_k, "shared": linformer_shared},
+            ),
+            "performer": (Performer, {"rp_dim": rp_dim, "kernel": kernel, "seed": feature_seed}),
+            "nystromformer": (
+                Nystromformer,
+                {
+                    "num_landmarks": num_landmarks,
+                    "start": start,
+                    "padding": padding,
+                    "conv_kernel_size": conv_kernel_size,
+                },
+            ),
+        }
+        kind, more = kinds[attention]
+        self.image_size = (rows * patch_size, columns * patch_size)
+        self.pool, self.norm = pool, norm
+        self.embedding = Embedding(
+            num_channels, hidden_size, patch_size, grid, class_token=class_token, stem=stem
+        )
+        self.encoder = _Encoder(
+            [
+                _Block(
+                    hidden_size,
+                    intermediate_size,
+                    kind(
+                        hidden_size,
+                        num_heads,
+                        grid,
+                        bias=qkv_bias,
+                        project=output_projection,
+                        **more,
+                    ),
+                    gelu,
+                    norm_epsilon,
+                )
+                for _ in range(depth)
+            ]
+        )
+        self.layernorm = (
+            nn.Identity() if norm == "none" else nn.LayerNorm(hidden_size, norm_epsilon)
+        )
+        self.classifier = nn.Linear(hidden_size, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits (B, classes) of pictures x (B, C, H, W)."""
+        tokens = self.encoder(self.embedding(x))
+        if self.pool == "class":
+            tokens = tokens[:, :1]  # nothing else is looked at: the norm is of one token
+        elif self.embedding.cls_token is not None:
+            tokens = tokens[:, 1:]
+        if self.norm == "tokens":
+            tokens = self.layernorm(tokens)
+        pooled = tokens.mean(1)
+        if self.norm == "pooled":
+            pooled = self.layernorm(pooled)
+        logits: Tensor = self.classifier(pooled)
+        return logits
+
+
+def grid_of(image_size: Sequence[int], patch_size: int) -> tuple[int, int]:
+    """Return rows and columns of the patches of a picture.
+
+    Raises:
+        ValueError: The size is not two numbers, or no multiple of the patch.
+    """
+    if len(image_size) != 2 or patch_size < 1:
+        raise ValueError(f"image_size {list(image_size)} is not height and width")
+    height, width = image_size
+    if min(height, width) < 1 or height % patch_size or width % patch_size:
+        raise ValueError(
+            f"image_size {height}x{width} is no multiple of the patches of {patch_size} pixels"
+        )
+    return height // patch_size, width // patch_size

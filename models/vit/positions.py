@@ -1,0 +1,53 @@
+"""Learned positions at another grid than they were trained at."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...plugins.errors import NystraError
+
+
+def trained_grid(count: int, told: tuple[int, int] | None, source: str) -> tuple[int, int]:
+    """Return rows and columns of so many positions.
+
+    Args:
+        count: Positions of patches, the class token not counted.
+        told: What the file or the caller says.
+        source: Name of the file, for messages.
+
+    Raises:
+        NystraError: They are not so many, or nothing is told of a number that is no square.
+    """
+    side = math.isqrt(count)
+    grid = told or (side, side)
+    if grid[0] * grid[1] == count:
+        return grid
+    if told is None:
+        raise NystraError(
+            f"{source}: its {count} positions are no square; give the height and width of the "
+            "pictures it was trained on with --set image_size=[H,W]"
+        )
+    raise NystraError(
+        f"{source}: image_size gives {grid[0]}x{grid[1]} patches, the file has {count} positions. "
+        "To run it at another size than it was trained at, give --resize-positions HxW"
+    )
+
+
+def resize_positions(
+    positions: Tensor, trained: tuple[int, int], wanted: tuple[int, int]
+) -> Tensor:
+    """Return positions of another grid, bicubic with antialiasing, as timm resizes them.
+
+    Args:
+        positions: (1, before + rows * columns, C); those before the grid (a class token) stay.
+        trained: Rows and columns there are.
+        wanted: Rows and columns to make.
+    """
+    before = positions.shape[1] - trained[0] * trained[1]
+    grid = positions[:, before:].float().transpose(1, 2).unflatten(2, trained)
+    made = F.interpolate(grid, wanted, mode="bicubic", antialias=True, align_corners=False)
+    return torch.cat([positions[:, :before].float(), made.flatten(2).transpose(1, 2)], 1)
