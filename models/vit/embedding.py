@@ -38,7 +38,8 @@ class _Patches(nn.Module):
         self.projection = nn.Conv2d(channels, width, patch, patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.projection(x).flatten(2).transpose(1, 2)
+        tokens: Tensor = self.projection(x).flatten(2).transpose(1, 2)
+        return tokens
 
 
 def _convolutions(channels: int, width: int) -> nn.Sequential:
@@ -85,4 +86,5 @@ class Embedding(nn.Module):
         tokens = self.patch_embeddings(x if self.backbone is None else self.backbone(x))
         if self.cls_token is not None:
             tokens = torch.cat([self.cls_token.expand(tokens.shape[0], -1, -1), tokens], 1)
-        return tokens + self.position_embeddings
+        placed: Tensor = tokens + self.position_embeddings
+        return placed

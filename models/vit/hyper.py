@@ -58,6 +58,6 @@ def _attention(state: State, width: int) -> Hyper:
         return {"attention": "performer", "rp_dim": count, "num_heads": width // size}
     convolution = f"{_SITE}conv.weight"
     if convolution in state:
-        heads, _, taps, _ = shape_of(state, convolution, 4)
-        return {"attention": "nystromformer", "conv_kernel_size": taps, "num_heads": heads}
+        count, _, taps, _ = shape_of(state, convolution, 4)
+        return {"attention": "nystromformer", "conv_kernel_size": taps, "num_heads": count}
     return {}

@@ -32,7 +32,8 @@ class _Mlp(nn.Module):
         self.gelu = gelu
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dense_2(F.gelu(self.dense_1(x), approximate=self.gelu))
+        out: Tensor = self.dense_2(F.gelu(self.dense_1(x), approximate=self.gelu))
+        return out
 
 
 class _Block(nn.Module):
@@ -49,7 +50,8 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.layernorm_1(x))
-        return x + self.mlp(self.layernorm_2(x))
+        out: Tensor = x + self.mlp(self.layernorm_2(x))
+        return out
 
 
 class _Encoder(nn.Module):

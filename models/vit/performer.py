@@ -72,7 +72,7 @@ def _features(x: Tensor, directions: Tensor, kernel: Kernel, over: tuple[int, ..
         return along.relu() + _RELU_FLOOR
     half = x.square().sum(-1, keepdim=True) / 2
     positive = (along - half - along.amax(over, keepdim=True)).exp()
-    return (positive + _SOFTMAX_FLOOR) * len(directions) ** -0.5
+    return (positive + _SOFTMAX_FLOOR) * float(len(directions) ** -0.5)
 
 
 class _Directions(nn.Module):
