@@ -44,7 +44,7 @@ def node(name: str) -> tuple[str, dict[str, Any]]:
     return operator, attributes
 
 
-def runner(name: str, threads: int) -> Callable[[], None]:
+def runner(name: str, threads: int, side: int = SIDE) -> Callable[[], None]:
     """Return a function that runs a configuration once, on inputs and outputs bound beforehand.
 
     Args:
@@ -52,10 +52,11 @@ def runner(name: str, threads: int) -> Callable[[], None]:
             of ``bias``, ``mask`` (with a shift of half a window) and ``body``: the operator's own
             ONNX function in plain onnxruntime, without the library.
         threads: Of the session.
+        side: Of the map, a multiple of the window.
     """
     operator, attributes = node(name)
     rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal((1, SIDE, SIDE, 3 * HEADS * HEAD_DIM), dtype=np.float32)]
+    inputs = [rng.standard_normal((1, side, side, 3 * HEADS * HEAD_DIM), dtype=np.float32)]
     if "bias" in attributes:
         rows = (2 * attributes["window_h"] - 1) ** 2
         shape = (rows, HEADS) if attributes["bias"] else (1,)
@@ -89,6 +90,6 @@ def runner(name: str, threads: int) -> Callable[[], None]:
     binding = session.io_binding()
     for n, array in zip(names, inputs, strict=True):
         binding.bind_ortvalue_input(n, ort.OrtValue.ortvalue_from_numpy(array))
-    result = np.zeros((1, SIDE, SIDE, HEADS * HEAD_DIM), np.float32)
+    result = np.zeros((1, side, side, HEADS * HEAD_DIM), np.float32)
     binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(result))
     return lambda: session.run_with_iobinding(binding)
