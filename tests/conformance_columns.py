@@ -37,7 +37,8 @@ class Column:
         run: (case, dtype) -> the output (several: a tuple), or what was raised.
         missing: Why it cannot run on this machine, or None.
         dtypes: The types a row runs in; none: it does not run.
-        long: It runs with ``-m full`` only: the same source as another column, otherwise set.
+        long: It runs with ``-m full`` only: it takes long to build, or is the same source as
+            another column, otherwise set.
     """
 
     name: str
@@ -182,7 +183,7 @@ COLUMNS: list[Column] = [
             functools.partial(emulator_columns.run, build, limits),
             emulator_library.missing,
             functools.partial(emulator_columns.dtypes, build, limits),
-            long=limits != "default",
+            long=True,
         )
         for build in emulator_columns.builds()
         for limits in emulator_columns.LIMITS

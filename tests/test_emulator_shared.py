@@ -50,6 +50,7 @@ def _smallest(operator: str) -> Case:
     return min(rows, key=lambda case: int(np.prod(case.shape)))
 
 
+@pytest.mark.full
 def test_shared_memory_follows_the_device() -> None:
     if reason := emulator_library.missing():
         pytest.skip(reason)

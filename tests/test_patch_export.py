@@ -128,6 +128,7 @@ def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     compare(result.model, f"csnln{scale}", [[(b, 3, h, w)] for b, h, w in sizes])
 
 
+@pytest.mark.full
 def test_inpainting_takes_every_size(inpainting: Path) -> None:
     model = onnx.load(str(inpainting))
     onnx.checker.check_model(model, full_check=True)
@@ -142,6 +143,7 @@ def test_inpainting_takes_every_size(inpainting: Path) -> None:
     compare(inpainting, "inpainting", [[(b, 3, h, w), (b, 1, h, w)] for b, h, w in sizes])
 
 
+@pytest.mark.full
 def test_inpainting_on_the_command_line(
     tmp_path: Path, inpainting: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
