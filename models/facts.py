@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..plugins.ports.port import Port, picture_size
+from ..plugins.ports.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Facts:
             when the network has to see the whole of it.
         license: Of the weights, ``unknown`` when the checkpoint does not say.
         window: Sides of the attention window in tokens, where all sites have the same one.
+        preprocessing: What becomes of a picture before the network takes it; None: nobody says.
     """
 
     architecture: str
@@ -33,6 +35,7 @@ class Facts:
     tiling: str
     license: str
     window: tuple[int, ...] | None = None
+    preprocessing: Preprocessing | None = None
 
     @property
     def scale(self) -> int:
@@ -66,7 +69,14 @@ class Facts:
 
     @property
     def cell(self) -> int:
-        """Side that test sizes are made of: a window where there are some, else four multiples."""
+        """Side that test sizes are made of: a window where there are some, else four multiples.
+
+        Where the network resizes pictures itself, three quarters of what they become, so that test
+        sizes are smaller and larger.
+        """
+        if self.preprocessing is not None and self.preprocessing.in_graph:
+            resize = self.preprocessing.resize
+            return 8 if resize is None else max(2, max(resize.sides) * 3 // 4)
         if self.window is None:
             return 4 * max(self.size_multiple, 2)
         return max(self.size_multiple, *self.window)
@@ -89,4 +99,7 @@ class Facts:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as a dictionary of plain values."""
-        return asdict(self) | {"scale": self.scale}
+        values = asdict(self) | {"scale": self.scale}
+        if self.preprocessing is None:
+            del values["preprocessing"]
+        return values

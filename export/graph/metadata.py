@@ -9,6 +9,7 @@ import onnx
 
 from ...models.facts import Facts
 from ...plugins.ports.listing import KEY, list_ports
+from ...plugins.ports.preprocessing import write_preprocessing
 
 
 def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
@@ -36,6 +37,8 @@ def metadata(facts: Facts, more: Mapping[str, str]) -> dict[str, str]:
     }
     if facts.window is not None:
         own["window"] = json.dumps(list(facts.window))
+    if facts.preprocessing is not None:
+        own["preprocessing"] = write_preprocessing(facts.preprocessing)
     return plain | {f"nystra.{key}": value for key, value in (own | dict(more)).items()}
 
 

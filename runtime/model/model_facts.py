@@ -9,6 +9,8 @@ from typing import Any
 from ...plugins.errors import NystraError
 from ...plugins.ports.listing import KEY, read_count, read_ports, read_range
 from ...plugins.ports.port import AXES, Port
+from ...plugins.ports.preprocessing import KEY as PREPROCESSING
+from ...plugins.ports.preprocessing import Preprocessing, read_preprocessing
 from ...plugins.strict_json import parse_json
 from .model_ports import TensorInfo, input_ports, output_ports
 
@@ -35,6 +37,7 @@ class ModelFacts:
         license: License of the weights, or None.
         quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
             it sees the whole picture; else 0.
+        preprocessing: What becomes of a picture before the file takes it, or None.
         foreign: The file was not written by nystra.
     """
 
@@ -49,6 +52,7 @@ class ModelFacts:
     window: tuple[int, ...] | None = None
     license: str | None = None
     quadratic_bytes: float = 0.0
+    preprocessing: Preprocessing | None = None
     foreign: bool = True
 
     def input(self, role: str) -> Port | None:
@@ -87,6 +91,7 @@ def parse_facts(
         NystraError: A metadata entry cannot be read; the message names it.
     """
     listed = read_ports(metadata[KEY]) if KEY in metadata else {}
+    stated = metadata.get(PREPROCESSING)
     return ModelFacts(
         architecture=metadata.get("architecture"),
         task=metadata.get("nystra.task", "restoration"),
@@ -99,6 +104,7 @@ def parse_facts(
         window=_window(metadata),
         license=metadata.get("license"),
         quadratic_bytes=_bytes(metadata),
+        preprocessing=None if stated is None else read_preprocessing(stated),
         foreign="nystra.version" not in metadata,
     )
 

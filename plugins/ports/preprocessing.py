@@ -1,0 +1,221 @@
+"""``nystra.preprocessing``: what becomes of a picture before a classifying network takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import NystraError
+from ..strict_json import parse_json
+from .port import AXES
+
+KEY = "nystra.preprocessing"
+FILTERS = ("bilinear", "bicubic")
+
+_LARGEST_SIDE = AXES["height"].largest
+_MOST_CHANNELS = 64
+_LARGEST_VALUE = 1e6
+_MOST_LABELS = 1 << 16
+_LONGEST_LABEL = 512
+_LONGEST_TEXT = 4 << 20
+
+
+@dataclass(frozen=True)
+class Resize:
+    """How a picture becomes larger or smaller.
+
+    Attributes:
+        sides: In pixels. One: of the shorter side, the other in proportion, rounded down. Two:
+            height and width, whatever the picture's shape.
+        filter: ``bilinear`` or ``bicubic``.
+        antialias: Shrinking, the filter is widened to cover every pixel, as Pillow does; otherwise
+            only the 2 (bilinear) or 4 pixels an axis around each place count.
+    """
+
+    sides: tuple[int, ...]
+    filter: str = "bilinear"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no size, and unknown filters."""
+        if len(self.sides) not in (1, 2) or not all(map(_is_side, self.sides)):
+            raise NystraError(
+                f"the size to resize to is {self.sides}, expected the shorter side or height and "
+                f"width, each 1 to {_LARGEST_SIDE} pixels"
+            )
+        if self.filter not in FILTERS:
+            raise NystraError(f"the filter is {self.filter!r}, expected {' or '.join(FILTERS)}")
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width that a picture of these becomes."""
+        if len(self.sides) == 2:
+            return self.sides[0], self.sides[1]
+        shorter = min(height, width)
+        return self.sides[0] * height // shorter, self.sides[0] * width // shorter
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What is done to a picture in 0..1: resize, crop the middle, (x - mean) / std; in that order.
+
+    Attributes:
+        resize: None leaves a picture as large as it is.
+        crop: Height and width of the middle that is kept; None keeps all.
+        mean: Taken from each channel; empty for nothing.
+        std: What each channel is then divided by; as many as `mean`.
+        labels: What the classes are called, in their order; empty where nobody says.
+        in_graph: The model file does all this itself, to pictures of any size.
+    """
+
+    resize: Resize | None = None
+    crop: tuple[int, int] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+    in_graph: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):
+            raise NystraError(
+                f"the mean is {self.mean} and the std {self.std}, expected as many numbers of "
+                "both, each std above 0"
+            )
+        if self.crop is None:
+            return
+        if self.resize is None or self.crop[0] < 1 or self.crop[1] < 1:
+            raise NystraError(f"the crop {self.crop} needs a size that pictures are resized to")
+        smallest = self.resize.size(1, 1)
+        if self.crop[0] > smallest[0] or self.crop[1] > smallest[1]:
+            raise NystraError(
+                f"the crop {self.crop} is larger than what pictures are resized to, "
+                f"{self.resize.sides}"
+            )
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of what comes out, or None where they depend on the picture."""
+        if self.crop is not None:
+            return self.crop
+        if self.resize is not None and len(self.resize.sides) == 2:
+            return self.resize.size(1, 1)
+        return None
+
+    @property
+    def left(self) -> Preprocessing:
+        """What is left to do before a model file takes a picture: nothing, or all of it."""
+        return Preprocessing(labels=self.labels) if self.in_graph else self
+
+    def within_graph(self) -> Preprocessing:
+        """Return the same, done by the model file."""
+        return replace(self, in_graph=True)
+
+
+def write_preprocessing(preprocessing: Preprocessing) -> str:
+    """Return the JSON of ``nystra.preprocessing``; what has its default is left out."""
+    resize = preprocessing.resize
+    entry: dict[str, Any] = {
+        "resize": None if resize is None else vars(resize),
+        "crop": preprocessing.crop,
+        "mean": preprocessing.mean,
+        "std": preprocessing.std,
+        "labels": preprocessing.labels,
+        "in_graph": preprocessing.in_graph,
+    }
+    return json.dumps({key: value for key, value in entry.items() if value}, sort_keys=True)
+
+
+def read_preprocessing(text: str) -> Preprocessing:
+    """Return what ``nystra.preprocessing`` says; a key that is not there has its default.
+
+    Raises:
+        NystraError: It is not of that form, a key is unknown, or a number or text is out of all
+            bounds.
+    """
+    if len(text) > _LONGEST_TEXT:
+        raise NystraError(f"the metadata entry {KEY} has {len(text)} characters: it is damaged")
+    entry = _object("", parse_json(text, f"the metadata entry {KEY}"), _READERS)
+    return Preprocessing(**{key: _READERS[key](key, value) for key, value in entry.items()})
+
+
+def _resize(key: str, value: Any) -> Resize:
+    readers: dict[str, Callable[[str, Any], Any]] = {
+        "sides": _sides,
+        "filter": _text,
+        "antialias": _truth,
+    }
+    entry = _object(key, value, readers)
+    if "sides" not in entry:
+        raise _refusal(key, value, "an object with sides, filter and antialias")
+    return Resize(**{name: readers[name](f"{key}.{name}", part) for name, part in entry.items()})
+
+
+def _object(key: str, value: Any, known: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value.keys() <= known.keys():
+        raise _refusal(key, value, f"an object of {', '.join(known)}")
+    return value
+
+
+def _sides(key: str, value: Any) -> tuple[int, ...]:
+    if isinstance(value, list) and len(value) in (1, 2) and all(map(_is_side, value)):
+        return tuple(value)
+    raise _refusal(key, value, f"one or two whole numbers from 1 to {_LARGEST_SIDE}")
+
+
+def _crop(key: str, value: Any) -> tuple[int, int]:
+    sides = _sides(key, value)
+    if len(sides) != 2:
+        raise _refusal(key, value, "height and width")
+    return sides[0], sides[1]
+
+
+def _values(key: str, value: Any) -> tuple[float, ...]:
+    if isinstance(value, list) and len(value) <= _MOST_CHANNELS and all(map(_is_value, value)):
+        return tuple(map(float, value))
+    raise _refusal(key, value, f"at most {_MOST_CHANNELS} numbers to {_LARGEST_VALUE:g}")
+
+
+def _labels(key: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, list) and len(value) <= _MOST_LABELS:
+        return tuple(_text(key, label) for label in value)
+    raise _refusal(key, value, f"a list of at most {_MOST_LABELS} texts")
+
+
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, str) and 0 < len(value) <= _LONGEST_LABEL:
+        return value
+    raise _refusal(key, value, f"a text of 1 to {_LONGEST_LABEL} characters")
+
+
+def _truth(key: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _refusal(key, value, "true or false")
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "resize": _resize,
+    "crop": _crop,
+    "mean": _values,
+    "std": _values,
+    "labels": _labels,
+    "in_graph": _truth,
+}
+
+
+def _is_side(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_SIDE
+
+
+def _is_value(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) <= _LARGEST_VALUE
+
+
+def _refusal(key: str, value: Any, expected: str) -> NystraError:
+    where = f"the metadata entry {KEY}" + (f", {key}," if key else "")
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return NystraError(f"{where} is {shown}, expected {expected}")
