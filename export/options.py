@@ -67,6 +67,7 @@ class ExportOptions:
         overwrite: Replace files of another export, or that are not of an export.
         keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
         speed: Time the file against the full-attention file.
+        with_preprocessing: The file takes pictures of any size and prepares them itself.
         suggest: Measure what ``cluster`` would do, where full attention is kept in large windows.
         command: The command line, for the manifest.
     """
@@ -83,5 +84,6 @@ class ExportOptions:
     overwrite: bool = False
     keep: bool = False
     speed: bool = True
+    with_preprocessing: bool = False
     suggest: bool = False
     command: Sequence[str] = ()

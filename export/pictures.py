@@ -18,6 +18,8 @@ from ..models.facts import Facts
 from ..plugins.errors import NystraError
 from ..plugins.ports.examples import example_array, own_sizes
 from ..plugins.ports.port import Port, Size, picture_size
+from ..plugins.ports.preprocessing import Preprocessing
+from ..runtime.classifying.preparing import prepare
 from ..runtime.pictures.images import read_picture
 
 Pixels: TypeAlias = npt.NDArray[np.float32]
@@ -90,7 +92,8 @@ def calibration_feeds(facts: Facts, folder: Path | None) -> dict[str, Feeds]:
 
     Args:
         facts: Of the network.
-        folder: The user's pictures (the middle 256x256 of each), or None for the shipped ones.
+        folder: The user's pictures (the middle 256x256 of each), or None for the shipped ones;
+            where the facts say how a picture is prepared, the whole of each is.
 
     Raises:
         NystraError: The folder is missing or holds no pictures.
@@ -101,7 +104,11 @@ def calibration_feeds(facts: Facts, folder: Path | None) -> dict[str, Feeds]:
         pixels = read_picture(path).pixels
         height, width = pixels.shape[:2]
         size = facts.sides or picture_size(min(side, height), min(side, width))
-        samples[path.stem] = feeds_of(facts, pixels, size)
+        samples[path.stem] = (
+            feeds_of(facts, pixels, size)
+            if facts.preprocessing is None
+            else _prepared(facts, facts.preprocessing, pixels)
+        )
     return samples
 
 
@@ -130,6 +137,15 @@ def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
     """Return the inputs by name for the middle of a picture (H, W, C) in 0..1."""
     whole = own_sizes(facts.inputs, size)
     return {port.name: _MAKERS[port.role](port, pixels, whole) for port in facts.inputs}
+
+
+def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
+    """Return the one input of a classifier, as `nystra run` would give it."""
+    port = facts.inputs[0]
+    image = prepare(pixels, preprocessing, port.channels or 3)
+    if port.sides is not None:
+        image = _crop(image, *port.sides.values())
+    return {port.name: np.repeat(image, port.lengths.get("batch", 1), axis=0)}
 
 
 def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:

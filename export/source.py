@@ -11,10 +11,13 @@ from torch import nn
 
 from ..models.loading import LoadedModel
 from ..plugins.errors import NystraError
+from ..plugins.ports.preprocessing import KEY as PREPROCESSING
+from ..plugins.ports.preprocessing import read_preprocessing
 from .attention.mechanism import Mechanism
 from .attention.plan import decode_plan
 from .attention.site import neutral, resolve, swap
 from .stages.preparing import load_for
+from .with_preprocessing import with_preprocessing
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class Source:
     """What a model file was made of.
 
     Attributes:
-        loaded: The checkpoint, at the file's window.
+        loaded: The checkpoint, at the file's window; where the file prepares pictures itself, so
+            does the network.
         resolved: Mechanism of every site, by path.
     """
 
@@ -61,4 +65,7 @@ def load_source(
             f"{path} was exported from another checkpoint: sha256 {plan.source_sha256}, "
             f"{checkpoint} has {loaded.checkpoint.sha256}"
         )
+    stated = metadata.get(PREPROCESSING)
+    if stated is not None and read_preprocessing(stated).in_graph:
+        loaded = with_preprocessing(loaded)
     return Source(loaded, resolve(plan, loaded.network))

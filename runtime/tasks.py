@@ -7,19 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ..plugins.errors import NystraError
 from ..plugins.ports.port import Port
 from .session import Session
 
 Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
-"""Takes an open session, an input and an output path and the `RunOptions`; by name ``video``, the
-`VideoOptions`, and ``report``, a `Report`.
+"""Takes an open session, an input and an output path and the options of the row; by name ``video``,
+the `VideoOptions`, and ``report``, a `Report`.
 
 Returns for each thing it ran ``input``, ``output``, ``status`` (done, failed or skipped),
 ``reason``, ``error`` and ``warnings``, and what else the task tells.
 """
+
+
+class Telling(Protocol):
+    """What is said to people of the results of a task."""
+
+    def rows(self, results: Sequence[dict[str, Any]], /) -> list[tuple[str, ...]]:
+        """Return a table, its head first."""
+
+    def line(self, result: dict[str, Any], /) -> str:
+        """Return what became of one thing."""
+
+
+def _run_options() -> type[Any]:
+    from .restoring.options import RunOptions
+
+    return RunOptions
+
+
+def _restored() -> Telling:
+    from .restoring import telling
+
+    return telling
 
 
 @dataclass(frozen=True)
@@ -32,6 +54,10 @@ class Task:
         may_take: Roles that it may have besides.
         gives: Role of the first output.
         load: Imports what runs a file, when it is wanted.
+        tell: Imports what tells of the results.
+        options: Imports the dataclass that the runner takes: a field for each flag of
+            ``nystra run`` that goes with the task; others are refused.
+        needs_output: Without ``-o`` nothing would come of a run; otherwise results are told.
     """
 
     names: tuple[str, ...]
@@ -39,6 +65,9 @@ class Task:
     may_take: tuple[str, ...]
     gives: str
     load: Callable[[], Runner]
+    tell: Callable[[], Telling] = _restored
+    options: Callable[[], type[Any]] = _run_options
+    needs_output: bool = True
 
 
 def _restoration() -> Runner:
@@ -53,6 +82,24 @@ def _video() -> Runner:
     return run_video
 
 
+def _classification() -> Runner:
+    from .classifying.job import classify_pictures
+
+    return classify_pictures
+
+
+def _class_options() -> type[Any]:
+    from .classifying.options import ClassOptions
+
+    return ClassOptions
+
+
+def _classified() -> Telling:
+    from .classifying import telling
+
+    return telling
+
+
 TASKS = [
     Task(
         names=("restoration", "inpainting", "colorization"),
@@ -62,6 +109,16 @@ TASKS = [
         load=_restoration,
     ),
     Task(names=("video",), takes=("frames",), may_take=(), gives="frames", load=_video),
+    Task(
+        names=("classification",),
+        takes=("image",),
+        may_take=(),
+        gives="logits",
+        load=_classification,
+        tell=_classified,
+        options=_class_options,
+        needs_output=False,
+    ),
 ]
 
 

@@ -122,8 +122,8 @@ def _check_measured(args: argparse.Namespace, baseline: Baseline) -> None:
     from ...runtime.checking.gate import NEEDS
 
     for item, flags in NEEDS.items():
-        given = args.speed_against if item == "speed" else args.images
-        if item in baseline.items and given is None:
+        given = {"speed": args.speed_against, "accuracy": args.labelled, "quality": args.images}
+        if item in baseline.items and given[item.partition("_")[0]] is None:
             raise _unasked(args, item, flags)
 
 
@@ -144,9 +144,11 @@ def _unasked(args: argparse.Namespace, item: str, flags: str) -> NystraError:
 
 
 def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
+    from ...runtime.checking.accuracy import measure_accuracy
     from ...runtime.checking.clip_quality import validate_folder
-    from ...runtime.checking.gate import add_quality, add_speed, measure_file
+    from ...runtime.checking.gate import add_accuracy, add_quality, add_speed, measure_file
     from ...runtime.checking.intact import bodies_of
+    from ...runtime.classifying.classifier import classifier_for
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:
@@ -165,6 +167,10 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
                 reference=args.reference,
             )
             add_quality(measured, quality)
+        if args.labelled is not None:
+            progress("labelled pictures")
+            accuracy = measure_accuracy(classifier_for(session), args.labelled)
+            add_accuracy(measured, accuracy)
         if args.speed_against is not None:
             progress("speed")
             size = _speed_size(args)

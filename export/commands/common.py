@@ -94,6 +94,12 @@ def add_truth_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
     parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
     parser.add_argument(
+        "--labelled",
+        type=Path,
+        metavar="FOLDER",
+        help="pictures with known classes, one sub-folder a class: how often a classifier is right",
+    )
+    parser.add_argument(
         "--video",
         action="store_true",
         help="--images and --truth are the frames of one video: measure how it flickers too "

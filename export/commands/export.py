@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="tensorrt",
         help="with bf16: a file for TensorRT alone, its convolutions and attention bf16 too",
     )
+    parser.add_argument(
+        "--with-preprocessing",
+        action="store_true",
+        help="of a classifier: the file resizes, crops and normalises pictures of any size itself",
+    )
     functions = parser.add_mutually_exclusive_group()
     functions.add_argument(
         "--no-functions", action="store_true", help="no bodies: the file needs the library"
@@ -109,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         keep=args.keep,
         speed=not args.no_speed,
+        with_preprocessing=args.with_preprocessing,
         suggest=not (args.attn or args.plan or args.no_speed or args.quiet),
         command=args.command_line,
     )

@@ -1,4 +1,4 @@
-"""``nystra run``: restore pictures and videos with a model file."""
+"""``nystra run``: use a model file on pictures and videos."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .saying import say
 from .video_flags import add_video_arguments, video_options
 
 if TYPE_CHECKING:
-    from ...runtime.restoring.options import RunOptions
     from ...runtime.session import Session
+    from ...runtime.tasks import Task, Telling
 
-SUMMARY = "Restore a picture, a folder of pictures or a video with a model file."
+SUMMARY = "Restore or classify a picture, a folder of pictures or a video with a model file."
 
 _LONG = 30.0
 """Seconds after which a run that nobody watches says where it is."""
@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i", "--input", type=Path, required=True, help="picture, video, folder, or - for stdin"
     )
     parser.add_argument(
-        "-o", "--output", required=True, help="picture, video, folder, or - for stdout"
+        "-o",
+        "--output",
+        help="picture, video, folder, or - for stdout; of classes a .csv or .json file (default: "
+        "a table)",
     )
     parser.add_argument(
         "-t",
@@ -80,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--recursive", action="store_true", help="take the pictures of subfolders too"
     )
     outputs.add_argument(
-        "--format", metavar="NAME", help="png, jpg, tif or webp (default: the input's, else png)"
+        "--format",
+        metavar="NAME",
+        help="png, jpg, tif or webp (default: the input's, else png); of classes csv or json",
     )
     outputs.add_argument(
         "--suffix", default="", metavar="TEXT", help="behind the names in a folder, such as _x2"
@@ -90,6 +95,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="of JPEG (default: 95) and of WebP (default: lossless), 1 to 100",
+    )
+    classes = parser.add_argument_group("classes (of a model that classifies)")
+    classes.add_argument(
+        "--top", type=int, metavar="K", help="classes of each picture, best first (default: 5)"
+    )
+    classes.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="what the classes are called, one a line or a JSON list (default: the model's own)",
     )
     add_video_arguments(parser)
     add_session_arguments(parser)
@@ -101,27 +116,33 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.session import Session
     from ...runtime.tasks import find_task
 
-    if args.json and args.output == "-":
-        raise NystraError("--json and -o - both want the standard output: give one")
+    prints = args.output == "-" or (args.output is None and args.format is not None)
+    if args.json and prints:
+        raise NystraError(
+            "--json and what is written to the standard output contradict each other: give one"
+        )
     _check_threads(args.threads)
     begin = time.perf_counter()
     session = Session(args.model, args.backend, args.threads, args.library)
     if not args.quiet:
         _say_how_it_runs(session, verbose=args.verbose)
-    run_task = find_task(session).load()
-    results = run_task(
+    task = find_task(session)
+    options = _options(args, task, session.facts.task)
+    telling = task.tell()
+    results = task.load()(
         session,
         args.input,
         args.output,
-        _options(args),
+        options,
         video=video_options(args),
-        report=_reporter(quiet=args.quiet, verbose=args.verbose),
+        report=_reporter(telling, quiet=args.quiet, verbose=args.verbose),
     )
     if args.json:
         print_json({"library_reason": session.library_reason, "pictures": results})
-    elif not args.quiet and args.output != "-":
-        if not args.verbose:
-            _print_pictures(results)
+    elif not args.quiet and not prints:
+        rows = telling.rows(results)
+        if len(rows) > 1 and (not args.verbose or not task.needs_output):
+            print_table(rows)
         if args.input.is_dir() and not any("frames" in result for result in results):
             say(_summary(results, time.perf_counter() - begin))
     for result in results:
@@ -133,12 +154,25 @@ def run(args: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-def _options(args: argparse.Namespace) -> RunOptions:
-    from ...runtime.restoring.options import RunOptions
+def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
+    """Return the flags that go with a task, as its runner takes them.
 
+    Raises:
+        NystraError: One was given that goes with another task, or the output is missing.
+    """
+    from ...runtime.tasks import TASKS
+
+    if args.output is None and task.needs_output:
+        raise NystraError(f"a model of the task {name!r} needs an output: give -o")
     memory = None if args.max_memory is None else _bytes(args.max_memory)
-    names = {field.name for field in fields(RunOptions)} - {"max_memory"}
-    return RunOptions(max_memory=memory, **{name: getattr(args, name) for name in names})
+    values = vars(args) | {"max_memory": memory}
+    kind = task.options()
+    own = {field.name for field in fields(kind)}
+    others = {field.name for row in TASKS for field in fields(row.options())} - own
+    given = [f"--{flag.replace('_', '-')}" for flag in sorted(others) if values[flag]]
+    if given:
+        raise NystraError(f"{', '.join(given)}: does not apply to a model of the task {name!r}")
+    return kind(**{flag: values[flag] for flag in own})
 
 
 def _bytes(text: str) -> int:
@@ -168,7 +202,9 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
         say(session.library_reason, file=sys.stderr)
 
 
-def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, int], None] | None:
+def _reporter(
+    telling: Telling, *, quiet: bool, verbose: bool
+) -> Callable[[dict[str, Any], int, int], None] | None:
     """Return what says on stderr how far it is: a line a picture, or one every so many."""
     from ...runtime.progress import wants_bar
 
@@ -181,7 +217,7 @@ def _reporter(*, quiet: bool, verbose: bool) -> Callable[[dict[str, Any], int, i
         nonlocal last
         counts[result["status"]] += 1
         if verbose:
-            say(f"{done} of {total}: {_line(result)}", file=sys.stderr, flush=True)
+            say(f"{done} of {total}: {telling.line(result)}", file=sys.stderr, flush=True)
             return
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
@@ -199,30 +235,6 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _line(result: dict[str, Any]) -> str:
-    if result["status"] == "failed":
-        return f"{result['input']} failed: {result['error']}"
-    width, height = result["output_size"]
-    return (
-        f"{result['input']} -> {result['output']}, {width}x{height}, {result['tiles']} tiles, "
-        f"{result['seconds']:.2f} s (model {result['model_seconds']:.2f} s)"
-    )
-
-
-def _print_pictures(results: list[dict[str, Any]]) -> None:
-    video = any("frames" in result for result in results)
-    rows = [("input", "output", "size", "seconds", "frames" if video else "tiles")]
-    for result in results:
-        if result["status"] == "done":
-            width, height = result["output_size"]
-            seconds, count = f"{result['seconds']:.2f}", str(result["tiles"])
-            if video:
-                count = f"{result['frames']}, {result['kept']} kept"
-            rows.append((result["input"], result["output"], f"{width}x{height}", seconds, count))
-    if len(rows) > 1:
-        print_table(rows)
 
 
 def _summary(results: list[dict[str, Any]], seconds: float) -> str:

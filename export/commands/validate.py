@@ -25,6 +25,7 @@ from .common import (
 from .saying import say
 
 if TYPE_CHECKING:
+    from ...runtime.checking.accuracy import Accuracy
     from ...runtime.restoring.restorer import Restorer
     from ...runtime.session import Session
     from ..source import Source
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
             by_bodies = validate_against_references(bodies, references, args.tolerance)
         passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
         quality = _quality(args, session, progress) if args.images is not None else None
+        accuracy = _accuracy(args, session, source, progress)
         if restorer is not None:
             progress("sheet")
             _sheet(args, session, restorer, source)
@@ -112,9 +114,12 @@ def run(args: argparse.Namespace) -> int:
         }
         if quality is not None:
             document["quality"] = quality.as_dict()
+        if accuracy:
+            document["accuracy"] = {name: one.as_dict() for name, one in accuracy.items()}
         print_json(document)
     elif not args.quiet:
         _print(report, by_bodies, quality, session.library_reason)
+        _print_accuracy(accuracy)
     for text in changes:
         warn(text)
     for text in quality.warnings if quality is not None else ():
@@ -127,8 +132,8 @@ def _layerwise(args: argparse.Namespace) -> int:
     from ..layerwise import Way, compare_layers
     from .layers import print_layers
 
-    if args.images is not None or args.sheet is not None:
-        raise NystraError("--layerwise compares layers only: omit --images and --sheet")
+    if (args.images, args.labelled, args.sheet) != (None, None, None):
+        raise NystraError("--layerwise compares layers only: omit --images, --labelled and --sheet")
     header = read_onnx_header(args.model)
     way = Way(args.backend, args.threads, args.library)
     with steps(args) as progress:
@@ -207,6 +212,34 @@ def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
     )
 
 
+def _accuracy(
+    args: argparse.Namespace,
+    session: Session,
+    source: Source | None,
+    progress: Callable[[str], None],
+) -> dict[str, Accuracy]:
+    """Return how often the file is right, and the network as it was trained where it is given."""
+    if args.labelled is None:
+        return {}
+    from ...runtime.checking.accuracy import measure_accuracy
+    from ...runtime.classifying.classifier import classifier_for
+
+    runners = {"file": classifier_for(session)}
+    if source is not None:
+        from ..torch_backend import TorchBackend
+
+        runners["network"] = replace(runners["file"], function=TorchBackend(source.exact()))
+
+    def measured(name: str) -> Accuracy:
+        return measure_accuracy(
+            runners[name],
+            args.labelled,
+            lambda done, total: progress(f"{name}: labelled picture {done} of {total}"),
+        )
+
+    return {name: measured(name) for name in runners}
+
+
 def _restorer(sheet: Path, session: Session) -> Restorer:
     from .model_sheet import sheet_restorer
 
@@ -253,6 +286,15 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
                 f"flicker {quality.flicker:.3f} of 255: the mean error of the change from frame "
                 "to frame (dtSSD), 0 is best"
             )
+
+
+def _print_accuracy(accuracy: dict[str, Accuracy]) -> None:
+    rows = [("labelled pictures", "top-1", "top-5")]
+    rows += [(name, f"{one.top1:.2%}", f"{one.top5:.2%}") for name, one in accuracy.items()]
+    if accuracy:
+        print_table(rows)
+        one = accuracy["file"]
+        say(f"{one.pictures} pictures in {len(one.classes)} folders, told by {one.told_by}")
 
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:

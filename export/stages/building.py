@@ -14,6 +14,7 @@ from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from ..graph.bodies import attach_bodies, inline_bodies
 from ..graph.metadata import metadata, write_metadata
+from ..graph.preprocessing import prepend
 from ..graph.tidy import tidy
 from ..graph.trace import trace
 from ..quadratic import quadratic_bytes
@@ -70,11 +71,13 @@ def _graph(
     resolved: Mapping[str, Mechanism],
     progress: Callable[[str], None],
 ) -> tuple[onnx.ModelProto, Outcome | None]:
-    options, facts, transform = prepared.options, prepared.loaded.facts, prepared.transform
+    options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
-    network = swap(prepared.loaded.network, resolved, "operator")
+    network = swap(prepared.traced.network, resolved, "operator")
     model = trace(network, facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)
+    if options.with_preprocessing and facts.preprocessing is not None:
+        prepend(model, facts.preprocessing, prepared.loaded.facts.inputs[0])
     outcome = None
     if transform.apply is not None:
         progress(transform.name)

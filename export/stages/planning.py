@@ -126,7 +126,7 @@ def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism])
 
 def _marks(prepared: Prepared) -> list[str]:
     """Return what else makes it another file, for its name."""
-    loaded, marks = prepared.loaded, []
+    loaded, marks = prepared.loaded, ["prepares"] if prepared.options.with_preprocessing else []
     if loaded.retargeted and loaded.facts.window is not None:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
         marks.append("w" + "x".join(str(side) for side in sides))

@@ -18,6 +18,7 @@ from ..attention.plan import Plan
 from ..options import OPSETS, ExportOptions
 from ..pictures import Feeds, Pictures, calibration_feeds, validation_feeds
 from ..transforms import Transform, find_transform
+from ..with_preprocessing import prepared_network, with_preprocessing
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Prepared:
     Attributes:
         options: How to export.
         loaded: The network, at the window and with the axes fixed that were asked for.
+        traced: The same where the graph is to prepare pictures: without that, which is written in
+            front of it.
         trained: The network at its trained window, or None where that is the same.
         transform: What changes the arithmetic of the graph.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
@@ -35,6 +38,7 @@ class Prepared:
 
     options: ExportOptions
     loaded: LoadedModel
+    traced: LoadedModel
     trained: nn.Module | None
     transform: Transform
     feeds: list[Feeds]
@@ -62,7 +66,13 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     if frames is not None and "frames" not in options.hyper:
         loaded = load_for(checkpoint, asked, {**options.hyper, "frames": frames})
     facts = fixed_facts(loaded.facts, options.static)
-    loaded = replace(loaded, facts=facts)
+    traced = loaded = replace(loaded, facts=facts)
+    trained = _trained(loaded, options.hyper)
+    if options.with_preprocessing:
+        loaded = with_preprocessing(traced)
+        if trained is not None and facts.preprocessing is not None:
+            trained = prepared_network(trained, facts.preprocessing)
+        facts = loaded.facts
     transform.allow(facts.architecture)
     headline = measure_for(facts.outputs[0]).headline
     if options.min_psnr is not None and headline != "psnr":
@@ -77,7 +87,8 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     return Prepared(
         options,
         loaded,
-        _trained(loaded, options.hyper),
+        traced,
+        trained,
         transform,
         validation_feeds(facts),
         pictures,

@@ -1,8 +1,9 @@
 """The baseline: accepted figures and tolerances, which a model file is held against.
 
 The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
-"tolerance": number}}, "metadata": {...}, "quality": {...}, "speed": {...}}``. ``metadata`` says
-which model it is; the last two how those figures were taken, since they mean nothing otherwise.
+"tolerance": number}}, "metadata": {...}, "quality": {...}, "accuracy": {...}, "speed": {...}}``.
+``metadata`` says which model it is; the last three how those figures were taken, since they mean
+nothing otherwise.
 Unknown keys are errors.
 """
 
@@ -67,6 +68,8 @@ ITEMS = {
     "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05),
     "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001),
     "quality_flicker": Item("flicker against ground truth", "of 255", "growth", 0.02),
+    "accuracy_top1": Item("top-1 accuracy on labelled pictures", "", "drop", 0.005),
+    "accuracy_top5": Item("top-5 accuracy on labelled pictures", "", "drop", 0.005),
     "nodes": Item("nodes of the graph", "", "growth", 0.0),
     "bytes": Item("size of the model file", "bytes", "growth_share", 0.02),
     "speed": Item("times as fast as the other model", "", "drop_share", 0.15),
@@ -75,6 +78,7 @@ ITEMS = {
 
 _SETTINGS: dict[str, dict[str, type]] = {
     "quality": {"channel": str, "crop_border": int, "pictures": list},
+    "accuracy": {"classes": list, "pictures": int},
     "speed": {"against": str, "size": list},
 }
 
@@ -95,6 +99,7 @@ class Baseline:
         model: Name of the model file, for people.
         items: Name of `ITEMS` -> the figure.
         quality: How the quality was taken: ``channel``, ``crop_border``, ``pictures``.
+        accuracy: How the accuracy was taken: ``classes`` (names of folders), ``pictures`` (number).
         speed: How the speed was taken: ``against`` (a file name), ``size`` [height, width].
         metadata: The model's metadata as `guarded_metadata` returns them; None: not recorded.
     """
@@ -104,6 +109,7 @@ class Baseline:
     quality: Mapping[str, Any] = field(default_factory=dict)
     speed: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, str] | None = None
+    accuracy: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline, at once or not at all.
@@ -152,7 +158,8 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     _only(f"{where}, items", value["items"], set(ITEMS), set())
     items = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {key: _settings(f"{where}, {key}", value.get(key), key) for key in _SETTINGS}
-    for key, name in (("quality", "quality_psnr"), ("speed", "speed")):
+    needed = {"quality": "quality_psnr", "accuracy": "accuracy_top1", "speed": "speed"}
+    for key, name in needed.items():
         if name in items and not settings[key]:
             raise NystraError(f"{where} has the item {name} and no {key!r} that says how it was")
     metadata = value.get("metadata")

@@ -17,6 +17,7 @@ from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
 from ..timing.interleaved import interleaved
+from .accuracy import Accuracy
 from .baseline import ITEMS, Accepted, Baseline
 from .intact import find_changes, guarded_metadata, metadata_changes
 from .measures import FIGURES, PSNR_CEILING, ROUNDING
@@ -36,6 +37,8 @@ NEEDS = {
     "quality_psnr": "--images and --truth",
     "quality_ssim": "--images and --truth",
     "quality_flicker": "--images and --truth with --video",
+    "accuracy_top1": "--labelled",
+    "accuracy_top5": "--labelled",
     "speed": "--speed-against",
 }
 """Items that are measured only when they are asked for, and the flags that do so."""
@@ -50,6 +53,7 @@ class Measured:
         items: Name of `ITEMS` -> value.
         findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
         quality: As in `Baseline`.
+        accuracy: As in `Baseline`.
         speed: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
@@ -60,6 +64,7 @@ class Measured:
     items: dict[str, float] = field(default_factory=dict)
     findings: dict[str, str] = field(default_factory=dict)
     quality: dict[str, Any] = field(default_factory=dict)
+    accuracy: dict[str, Any] = field(default_factory=dict)
     speed: dict[str, Any] = field(default_factory=dict)
     tolerance: float = ROUNDING
     sizes: tuple[SizeReport, ...] = ()
@@ -151,6 +156,12 @@ def add_quality(measured: Measured, report: QualityReport) -> None:
     }
 
 
+def add_accuracy(measured: Measured, report: Accuracy) -> None:
+    """Add how often a classifier is right."""
+    measured.items |= {"accuracy_top1": report.top1, "accuracy_top5": report.top5}
+    measured.accuracy = {"classes": list(report.classes), "pictures": report.pictures}
+
+
 def add_speed(
     measured: Measured,
     session: Session,
@@ -214,7 +225,7 @@ def judge(measured: Measured, baseline: Baseline) -> list[Verdict]:
             f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
             "--update"
         )
-    for key in ("quality", "speed"):
+    for key in ("quality", "accuracy", "speed"):
         now, then = getattr(measured, key), getattr(baseline, key)
         if now and now != then:
             changed = [name for name in now if now[name] != then.get(name)]
@@ -251,6 +262,7 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
         measured.quality or (old.quality if old else {}),
         measured.speed or (old.speed if old else {}),
         measured.metadata,
+        measured.accuracy or (old.accuracy if old else {}),
     )
 
 

@@ -88,7 +88,7 @@ def run_pictures(
     only: Picture | None = None
     if not work.folder:  # the cheaper errors come before the model is loaded
         check_pair(*pairs[0], overwrite=how.overwrite)
-        only = _read(pairs[0][0])
+        only = read_input(pairs[0][0])
     session = (
         model
         if isinstance(model, Session)
@@ -130,7 +130,7 @@ class _Job:
         """Restore one picture, which may have been read already, and return what is said of it."""
         begin = time.perf_counter()
         check_pair(here, there, overwrite=self.options.overwrite)
-        before = _read(here) if picture is None else picture
+        before = read_input(here) if picture is None else picture
         others, doubts = self.companions.read(here, before.size)
         model_begin = time.perf_counter()
         after, tiles, findings = restored(
@@ -170,7 +170,12 @@ def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:
         )
 
 
-def _read(path: Path) -> Picture:
+def read_input(path: Path) -> Picture:
+    """Read a picture, or what the standard input holds.
+
+    Raises:
+        NystraError: As `read_picture`.
+    """
     if path != STREAM:
         return read_picture(path)
     data = sys.stdin.buffer.read(_MOST_BYTES + 1)
@@ -179,14 +184,26 @@ def _read(path: Path) -> Picture:
     return decode_picture(data, "the standard input")
 
 
-def in_one_line(error: Exception, here: Path) -> NystraError:
-    """Return whatever was raised over a picture or a video as an error of one line."""
+def in_one_line(
+    error: Exception,
+    here: Path,
+    done: str = "restored",
+    advice: str = "use smaller tiles (-t 128)",
+) -> NystraError:
+    """Return whatever was raised over a picture or a video as an error of one line.
+
+    Args:
+        error: What was raised.
+        here: The picture or video.
+        done: What could not be done to it.
+        advice: What to do where the memory does not suffice.
+    """
     if isinstance(error, NystraError):
         return error
     if isinstance(error, MemoryError):
-        return NystraError(f"the memory does not suffice for {here}: use smaller tiles (-t 128)")
+        return NystraError(f"the memory does not suffice for {here}: {advice}")
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
-    return NystraError(f"{here} cannot be restored: {reason or type(error).__name__}")
+    return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")
 
 
 def _result(here: Path, **values: Any) -> dict[str, Any]:

@@ -73,25 +73,46 @@ def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = Fa
     """
     target = Path(output)
     if source == STREAM or not source.is_dir():
-        if source != STREAM and not os.path.lexists(source):
-            raise NystraError(f"there is no picture or folder at {source}")
+        list_pictures(source)
         into = target != STREAM and (output.endswith(("/", os.sep)) or target.is_dir())
         if not into:
             _check_format(target, naming)
         return Worklist(((source, target / naming.name(source) if into else target),))
     if target == STREAM or (target.exists() and not target.is_dir()):
         raise NystraError(f"the input {source} is a folder, so the output {target} must be one too")
-    files = list(_files(source, target if recursive else None, recursive))
+    pictures, others = list_pictures(source, target, recursive=recursive)
+    check_can_make(target)
+    pairs = tuple(
+        (file, target / file.relative_to(source).parent / naming.name(file)) for file in pictures
+    )
+    return Worklist(pairs, tuple(others), True)
+
+
+def list_pictures(
+    source: Path, without: Path | None = None, *, recursive: bool = False
+) -> tuple[list[Path], list[Path]]:
+    """Return the pictures that are given, and the other files that lie among them.
+
+    Args:
+        source: A picture, a folder, or `STREAM`.
+        without: A folder that is not looked into.
+        recursive: Take those of subfolders too.
+
+    Raises:
+        NystraError: There is no such picture or folder, or the folder holds no pictures.
+    """
+    if source == STREAM or not source.is_dir():
+        if source != STREAM and not os.path.lexists(source):
+            raise NystraError(f"there is no picture or folder at {source}")
+        return [source], []
+    files = _files(source, without if recursive else None, recursive)
     pictures = [file for file in files if _is_picture(file)]
     if not pictures:
         advice = "" if recursive else " (--recursive looks into subfolders)"
         kinds = ", ".join(READ_SUFFIXES)
         raise NystraError(f"the folder {source} holds no pictures: {kinds}{advice}")
-    check_can_make(target)
-    pairs = tuple(
-        (file, target / file.relative_to(source).parent / naming.name(file)) for file in pictures
-    )
-    return Worklist(pairs, tuple(file for file in files if file not in set(pictures)), True)
+    known = set(pictures)
+    return pictures, [file for file in files if file not in known]
 
 
 def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:

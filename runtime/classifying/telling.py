@@ -1,0 +1,30 @@
+"""What is said of classified pictures to people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def rows(results: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a table, its head first: every class, or the first ones where a file has them all."""
+    table: list[tuple[str, ...]] = [("picture", "class", "label", "probability")]
+    for result in results:
+        classes = result["classes"] if result["output"] is None else result["classes"][:1]
+        for rank, one in enumerate(classes):
+            name = result["input"] if rank == 0 else ""
+            table.append((name, str(one["class"]), one["label"] or "", _share(one)))
+    return table
+
+
+def line(result: dict[str, Any]) -> str:
+    """Return what became of one picture."""
+    if result["status"] == "failed":
+        return f"{result['input']} failed: {result['error']}"
+    best = result["classes"][0]
+    label = best["label"] or f"class {best['class']}"
+    return f"{result['input']}: {label}, {_share(best)}, {result['seconds']:.2f} s"
+
+
+def _share(one: dict[str, Any]) -> str:
+    return f"{one['probability']:.1%}"
