@@ -46,6 +46,13 @@ def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str
                 assert argument in usage, line
 
 
+def test_readme_names_every_network_and_no_other() -> None:
+    section = README.split("## What is supported\n")[1].split("\n## ")[0]
+    names = re.findall(r"^\| (\w[\w -]*) \|", section, re.M)
+    networks = [name.lower().replace(" ", "_") for name in names[: names.index("mechanisms")]]
+    assert networks == [row.name for row in ARCHITECTURES]
+
+
 def test_contributing_names_files_that_exist() -> None:
     """Every path of the tables exists for everything that is registered."""
     operators = list(OPERATORS.values())
