@@ -46,13 +46,44 @@ class SiteReport:
         return values | {"plan": self.planned.as_dict()}
 
 
+@dataclass(frozen=True)
+class Inspection:
+    """What ``nystra inspect`` says of a network.
+
+    Attributes:
+        sites: A report for every site, in the order of the network.
+        shape: Of the first input that operations are counted for.
+        flops: Of the whole network, 2 for each multiply-add of convolutions and matrix products.
+        attention: What of them is exact attention.
+    """
+
+    sites: list[SiteReport]
+    shape: tuple[int, ...]
+    flops: int
+    attention: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        counted = {"shape": self.shape, "network": self.flops, "attention": self.attention}
+        return {"flops": counted, "sites": [one.as_dict() for one in self.sites]}
+
+    def sentence(self) -> str:
+        """Return how much of the network's operations attention is."""
+        rest = self.flops - self.attention
+        return (
+            f"exact attention is {self.attention / self.flops:.0%} of the network's operations: "
+            f"{self.attention / 1e9:.3g} GFLOPs, {rest / 1e9:.3g} are left, for an input of "
+            f"{'x'.join(map(str, self.shape))}"
+        )
+
+
 def inspect_network(
     network: nn.Module,
     facts: Facts,
     resolved: Mapping[str, Mechanism],
     samples: Mapping[str, Feeds],
-) -> list[SiteReport]:
-    """Return a report for every site, in the order of the network.
+) -> Inspection:
+    """Return what a plan does at every site, and what exact attention costs there.
 
     Args:
         network: The loaded network.
@@ -76,7 +107,8 @@ def inspect_network(
                 None if cost is None else cost.guarded,
             )
         )
-    return reports
+    shape = facts.inputs[0].shape(facts.test_size())
+    return Inspection(reports, shape, total, sum(spent.values()))
 
 
 class _Meter:

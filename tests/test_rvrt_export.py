@@ -1,5 +1,6 @@
 """RVRT as a file: frames fixed, height and width free, the same numbers as PyTorch's."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,27 @@ import torch
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.site import swap
+from nystra.export.cli import main
 from nystra.models import load
 from nystra.plugins.ports.examples import example_arrays
 from nystra.runtime.session import Session
-from rvrt_tools import save_small
+from rvrt_tools import SMALL, save_small
+
+
+def test_inspect_counts_sites_and_operations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save_small(tmp_path / "small.safetensors")
+    assert main(["inspect", str(path), "--frames", "2", "--attn", "nystra", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["flops"]["shape"] == [1, 2, 3, 16, 16]
+    tokens = {site["path"]: site["tokens"] for site in document["sites"]}
+    assert sorted(tokens.values()) == [16] * 4 + [32] * 8
+    assert all(count == 32 for path, count in tokens.items() if path.startswith("backbone."))
+    per_key = 2 * 2 * (2 * 16 * 16) * SMALL["embed_dim"]  # two products with every token
+    assert document["flops"]["attention"] == per_key * sum(tokens.values())
+    assert document["flops"]["network"] > 2 * document["flops"]["attention"]
+    assert all(site["error"] > 0 for site in document["sites"])
 
 
 @pytest.mark.full

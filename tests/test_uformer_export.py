@@ -99,6 +99,16 @@ def test_inspect_counts_sites_and_operations(
     assert "uformer, 1x, 3 channels, window 4x4" in text
     assert text.count(".attn ") == sum(HYPER["depths"])
     assert "of the network's operations" in text
+    assert main(["inspect", str(checkpoint), "--json"]) == 0
+    flops = json.loads(capsys.readouterr().out)["flops"]
+    assert flops["shape"] == [1, 3, 128, 128]
+    attention = 0
+    for level, depth, window in [(0, 2, 4), (1, 2, 4), (2, 4, 4), (3, 2, 4), (4, 1, 2)]:
+        for dim in {0: (4, 8), 1: (8, 16), 2: (16, 32), 3: (32, 64), 4: (64,)}[level]:
+            sites = depth if level == 4 else depth // 2
+            attention += sites * 2 * 2 * (128 >> level) ** 2 * window**2 * dim
+    assert flops["attention"] == attention
+    assert 2 * attention < flops["network"]
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         resolved = resolve(plan, loaded.network)
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)
-        reports = inspect_network(loaded.network, loaded.facts, resolved, samples)
+        found = inspect_network(loaded.network, loaded.facts, resolved, samples)
+    reports = found.sites
     by_loss = sorted(reports, key=lambda report: -(report.error or 0.0))
     if args.sort == "loss":
         reports = by_loss
@@ -81,7 +83,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         document: dict[str, Any] = {
             "facts": loaded.facts.as_dict(),
             "hyper": loaded.hyper,
-            "sites": [one.as_dict() for one in reports],
+            **replace(found, sites=reports).as_dict(),
             "warnings": warnings,
         }
         print_json(document)
@@ -108,8 +110,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     say(_LEGEND)
     if worst := [f"{one.path} ({one.error:.2%})" for one in by_loss[:3] if one.error]:
         say(f"loses most: {', '.join(worst)}")
-    share = sum(one.flops_share for one in reports)
-    say(f"exact attention is {share:.0%} of the network's operations")
+    say(found.sentence())
     return 0
 
 
@@ -151,8 +152,12 @@ def _inspect_model(args: argparse.Namespace) -> int:
             say(f"{key}: {metadata[key]}")
     say(f"library: {reason}")
     if nodes:
-        print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes)])
-        say("path: kernel, a fused kernel of the library; body, standard operators in the file")
+        named = {name.partition("#")[0] for name, _ in nodes}
+        plain = [(n, one["mechanism"], "plain") for n, one in sites.items() if n not in named]
+        print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *plain])
+        say("path: kernel, a fused kernel of the library; body, standard operators in its place")
+        if plain:
+            say("plain: attention that is written in standard operators only")
     else:
         say("no nystra nodes: plain ONNX")
     return 0
@@ -163,7 +168,9 @@ def _sites(text: str) -> dict[str, Any]:
     where = "the metadata entry nystra.attention"
     plan = parse_json(text, where)
     sites = plan.get("sites", {}) if isinstance(plan, dict) else None
-    if not isinstance(sites, dict):
+    if not isinstance(sites, dict) or not all(
+        isinstance(one, dict) and isinstance(one.get("mechanism"), str) for one in sites.values()
+    ):
         raise NystraError(f"{where} is no plan: export the model again")
     return sites
 
