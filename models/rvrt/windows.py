@@ -72,7 +72,8 @@ class WindowAttention(WindowSite):
 
 
 def _padded(x: Tensor, window: tuple[int, ...]) -> Tensor:
-    over = [-side % step for side, step in zip(x.shape[1:-1], window, strict=True)]
+    sides = zip(x.shape[1:-1], window, strict=True)
+    over = [(side + step - 1) // step * step - side for side, step in sides]
     return F.pad(x, (0, 0, *(end for side in reversed(over) for end in (0, side))))
 
 
