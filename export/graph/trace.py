@@ -86,6 +86,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
             if exported is None:
                 raise ExportError("torch.onnx.export returned no program")
             _merge_equal_nodes(exported.model)
+            _squeeze_weights(exported.model)
             exported.optimize()
     except ExportError:
         raise
@@ -103,6 +104,24 @@ def _merge_equal_nodes(model: ir.Model) -> None:
     """
     CommonSubexpressionEliminationPass()(model)
     RemoveUnusedNodesPass()(model)
+
+
+def _squeeze_weights(model: ir.Model) -> None:
+    """Store weights that the network squeezes in the shape it squeezes them to, in place.
+
+    The optimiser computes small constants only. A large weight would stay behind a node, where
+    neither low precision nor other programs see that it is one.
+    """
+    for node in model.graph:
+        if node.op_type != "Squeeze" or len(node.inputs) != 2:
+            continue
+        weight, axes = node.inputs[0], ir.convenience.get_const_tensor(node.inputs[1])
+        if weight is None or weight.const_value is None or axes is None or len(weight.uses()) != 1:
+            continue
+        values = weight.const_value.numpy().squeeze(tuple(axes.numpy().reshape(-1)))
+        weight.const_value = ir.Tensor(values, name=weight.name)
+        weight.shape = ir.Shape(values.shape)
+        ir.convenience.replace_all_uses_with(node.outputs[0], weight)
 
 
 def _sizes_of_one() -> contextlib.AbstractContextManager[object]:
