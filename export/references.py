@@ -43,6 +43,7 @@ def record_references(
     transform: Transform = UNCHANGED,
     progress: Progress = lambda _: None,
     output: Port = PICTURE,
+    architecture: str = "",
 ) -> References:
     """Run the planned network at the validation sizes and keep inputs, outputs and tolerances.
 
@@ -63,6 +64,7 @@ def record_references(
         transform: Of the file; its yardstick widens the tolerances.
         progress: Is called with the name of each step.
         output: What the network gives.
+        architecture: Of the network; a yardstick asks what of it stays exact.
 
     Raises:
         UnsupportedModelError: Rounding to the precision alone does too much to the outputs.
@@ -75,7 +77,9 @@ def record_references(
     searching = others != dict(resolved)
     reseeded = TorchBackend(swap(network, others)) if searching else None
     single, double = TorchBackend(plain), TorchBackend(plain, torch.float64)
-    rounded = None if transform.yardstick is None else TorchBackend(transform.yardstick(plain))
+    rounded = None
+    if transform.yardstick is not None:
+        rounded = TorchBackend(transform.yardstick(plain, architecture))
     cases, limits, mean_limits = [], [], []
     for case in feeds:
         progress("PyTorch " + size_text({name: array.shape for name, array in case.items()}))

@@ -48,7 +48,8 @@ class Transform:
         name: What ``--precision`` takes; the row of its tolerance.
         apply: (model, architecture, inputs to measure on) -> outcome; the model, traced and tidied
             and without bodies, is changed in place. None leaves the graph as it is.
-        yardstick: The plain network -> a copy that rounds as the transform does, by other code.
+        yardstick: (the plain network, architecture) -> a copy that rounds as the transform does,
+            by other code.
         allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
             is known not to be safe, before anything long is begun.
         target: The only program that takes the file, or None.
@@ -56,7 +57,7 @@ class Transform:
 
     name: str
     apply: Callable[[onnx.ModelProto, str, Sequence[Feeds]], Outcome] | None = None
-    yardstick: Callable[[nn.Module], nn.Module] | None = None
+    yardstick: Callable[[nn.Module, str], nn.Module] | None = None
     allow: Callable[[str], object] = lambda _: None
     target: str | None = None
 
@@ -73,12 +74,16 @@ def _lower(
     return lower_model(model, precision, policy, feeds, tensorrt=target is not None)
 
 
+def _rounded(precision: str, label: str, network: nn.Module, name: str) -> nn.Module:
+    return rounded_network(network, label, policy_for(name, precision))
+
+
 def _precision(name: str, target: str | None = None) -> Transform:
     label = name if target is None else f"{name}-{target}"
     return Transform(
         name,
         partial(_lower, name, target),
-        partial(rounded_network, precision=label),
+        partial(_rounded, name, label),
         partial(policy_for, precision=name),
         target,
     )

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..models.architecture import PrecisionPolicy
 from ..models.sites import WindowSite
 from .graph.precision.table import LOW_TYPES
 
@@ -39,13 +40,17 @@ def round_digits(values: Tensor, digits: int) -> Tensor:
     return (rounded & -(1 << drop)).view(torch.float32)
 
 
-def rounded_network(network: nn.Module, precision: str) -> nn.Module:
+def rounded_network(
+    network: nn.Module, precision: str, policy: PrecisionPolicy | None = None
+) -> nn.Module:
     """Return a copy of a plain float32 network whose layers round to a precision.
 
     Args:
         network: Left as it is.
         precision: ``fp16``, ``bf16`` or ``bf16-tensorrt``.
+        policy: Of the architecture: modules that stay float32 in the file do so here.
     """
+    policy = policy or PrecisionPolicy()
     digits = LOW_TYPES[precision.partition("-")[0]].digits
     layers = _FOR_EVERY_PROGRAM.get(precision, _LAYERS)
     site = WindowSite if layers is _LAYERS else ()
@@ -57,7 +62,9 @@ def rounded_network(network: nn.Module, precision: str) -> nn.Module:
     def after(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
         return round_digits(output, digits)
 
-    for module in twin.modules():
+    for path, module in twin.named_modules():
+        if policy.exact(path) is not None:
+            continue
         if isinstance(module, layers):
             module.weight.data = round_digits(module.weight.data, digits)
             module.register_forward_pre_hook(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -57,11 +58,17 @@ class PrecisionPolicy:
 
     Attributes:
         keep: Operator type -> why its nodes stay float32.
+        modules: Pattern of module paths (``flow.*``) -> why their layers stay float32.
         refused: Precision -> why there is no such file.
     """
 
     keep: Mapping[str, str] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+
+    def exact(self, path: str) -> str | None:
+        """Return why the layer at a module path stays float32, or None where it does not."""
+        return next((why for name, why in self.modules.items() if fnmatchcase(path, name)), None)
 
 
 @dataclass(frozen=True)

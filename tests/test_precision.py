@@ -16,13 +16,10 @@ from nystra.export.graph.precision.cast import lower
 from nystra.export.graph.precision.choice import choose
 from nystra.export.graph.precision.constants import lost
 from nystra.export.graph.precision.lowering import lower_model
-from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.table import LOW_TYPES
 from nystra.export.graph.precision.twin import rounded_twin
 from nystra.export.transforms import find_transform
-from nystra.models.architecture import Architecture, PrecisionPolicy
-from nystra.models.registry import ARCHITECTURES
-from nystra.models.swinir import checkpoint as swinir
+from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins.errors import ExportError, NystraError, UnsupportedModelError
 from nystra.plugins.operators import OPERATORS
 from nystra.plugins.operators.schema import node_attributes
@@ -373,27 +370,3 @@ def test_labels(precision: str, target: str | None, label: str) -> None:
 def test_unknown_precisions(precision: str, target: str | None, words: str) -> None:
     with pytest.raises(NystraError, match=words):
         find_transform(precision, target)
-
-
-def test_every_shipped_architecture_says_what_low_precision_does_to_it() -> None:
-    for row in {row.name for row in ARCHITECTURES} - {"rvrt"}:
-        assert policy_for(row, "fp16").keep == {}
-    with pytest.raises(UnsupportedModelError, match="rvrt in fp16 is not safe: the places"):
-        policy_for("rvrt", "fp16")
-    with pytest.raises(UnsupportedModelError, match="architecture 'hat' is unknown"):
-        policy_for("hat", "fp16")
-
-
-def test_a_precision_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swinir, "ARCHITECTURE", Architecture(swinir.load))
-    with pytest.raises(UnsupportedModelError, match="was not measured for swinir"):
-        policy_for("swinir", "fp16")
-
-
-def test_what_a_policy_keeps_or_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = choose(small(), "fp16", {"Conv": "because"})
-    assert chosen.kept == {"first": "because", "last": "because"}
-    refusing = Architecture(swinir.load, PrecisionPolicy(refused={"fp16": "it goes black"}))
-    monkeypatch.setattr(swinir, "ARCHITECTURE", refusing)
-    with pytest.raises(UnsupportedModelError, match="swinir in fp16 is not safe: it goes black"):
-        policy_for("swinir", "fp16")

@@ -240,7 +240,9 @@ def test_a_search_that_rounding_turns_is_refused(tmp_path: Path) -> None:
     }
     feeds = validation_feeds(loaded.facts)
     with pytest.raises(UnsupportedModelError, match="makes the search find other matches"):
-        record_references(loaded.network, resolved, feeds, TRANSFORMS["fp16"])
+        record_references(
+            loaded.network, resolved, feeds, TRANSFORMS["fp16"], architecture="swinir"
+        )
 
 
 def test_the_yardstick_rounds_and_nothing_else(tmp_path: Path) -> None:

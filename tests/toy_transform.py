@@ -53,7 +53,7 @@ def stepped(
 
 YARDSTICK = '''
 
-def stepped_network(network: nn.Module) -> nn.Module:
+def stepped_network(network: nn.Module, architecture: str) -> nn.Module:
     """Return a copy of a network with its weights in steps of 1/64."""
     twin = copy.deepcopy(network)
     for weight in twin.parameters():

@@ -189,7 +189,13 @@ def _references(
             f"{', '.join(TRANSFORMS)}: export it again"
         )
     references = record_references(
-        source.loaded.network, source.resolved, feeds, transform, progress
+        source.loaded.network,
+        source.resolved,
+        feeds,
+        transform,
+        progress,
+        facts.outputs[0],
+        facts.architecture,
     )
     stated = metadata | metadata_of(facts, {})
     return replace(references, meta=references.meta | {RECORDED_METADATA: stated})

@@ -115,8 +115,11 @@ def _squeeze_weights(model: ir.Model) -> None:
     for node in model.graph:
         if node.op_type != "Squeeze" or len(node.inputs) != 2:
             continue
-        weight, axes = node.inputs[0], ir.convenience.get_const_tensor(node.inputs[1])
-        if weight is None or weight.const_value is None or axes is None or len(weight.uses()) != 1:
+        weight, places = node.inputs
+        if weight is None or weight.const_value is None or places is None:
+            continue
+        axes = ir.convenience.get_const_tensor(places)
+        if axes is None or len(weight.uses()) != 1:
             continue
         values = weight.const_value.numpy().squeeze(tuple(axes.numpy().reshape(-1)))
         weight.const_value = ir.Tensor(values, name=weight.name)

@@ -53,9 +53,16 @@ def judge_all(
         BackendUnavailableError: The file needs the operator library and there is none.
     """
     network, transform, options = prepared.loaded.network, prepared.transform, prepared.options
-    output = prepared.loaded.facts.outputs[0]
+    facts = prepared.loaded.facts
+    output = facts.outputs[0]
     references = record_references(
-        network, planned.resolved, prepared.feeds, transform, progress, output
+        network,
+        planned.resolved,
+        prepared.feeds,
+        transform,
+        progress,
+        output,
+        facts.architecture,
     )
     with tempfile.TemporaryDirectory() as folder:
         trial = _saved(Path(folder, "model.onnx"), built.model)
@@ -71,7 +78,6 @@ def judge_all(
         if built.full is not None and judgement.passed:
             progress("speed")
             full = _saved(Path(folder, "full.onnx"), built.full)
-            facts = prepared.loaded.facts
             quadratic = quadratic_bytes(network, facts, planned.neutral)
             size = timed_size(facts, quadratic, judgement.pace)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1

@@ -66,8 +66,9 @@ def _frames(count: object, source: str) -> int:
     )
 
 
-_UNMEASURED = "the places of its samples and its flows would have to stay float32: not measured"
+_PLACES = "samples lie where it says, to fractions of a pixel"
 
 ARCHITECTURE = Architecture(
-    load, PrecisionPolicy(refused={"fp16": _UNMEASURED, "bf16": _UNMEASURED})
+    load,
+    PrecisionPolicy(modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES}),
 )

@@ -30,14 +30,16 @@ from nystra.export import mechanism as planned
 from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.bodies import attach_bodies
 from nystra.export.graph.precision.lowering import Lowered, lower_model
+from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.ranges import largest_values
+from nystra.export.graph.precision.types import float_tensors
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
 from nystra.export.pictures import validation_feeds
 from nystra.export.torch_backend import TorchBackend
 from nystra.export.yardstick import rounded_network
 from nystra.models import load, pretrained_path
-from nystra.models.architecture import PrecisionPolicy
+from nystra.models.rvrt.network import RVRT
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
 
@@ -50,6 +52,7 @@ STRESS = 3000.0
 
 def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
     """Yield a label, a checkpoint and a mechanism."""
+    from rvrt_tools import filled, published
     from shared import golden
     from test_patch_export import checkpoint
 
@@ -66,6 +69,11 @@ def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
         }
         save_file(weights, path, {"nystra": json.dumps(case.constructor)})
         yield f"{name} (random)", path, "full"
+    case, path = golden("rvrt_x4"), folder / "rvrt_x4.safetensors"
+    film = filled(RVRT(**published(case.constructor)), case)
+    save_file(film.state_dict(), path, {"nystra": json.dumps({"frames": 4})})
+    for mechanism in ("full", "nystra"):
+        yield "rvrt_x4 (random, 4 frames)", path, mechanism
     for name in ("csnln2", "inpainting", "colorization"):
         for mechanism in ("full", "psal"):
             yield f"{name} (random, tiny)", checkpoint(name, folder), mechanism
@@ -121,32 +129,26 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
     tidy(base, facts.inputs, facts.outputs)
     weights = {tensor.name for tensor in base.graph.initializer}
-    streams = [
+    streams = {
         node.output[0]
         for node in base.graph.node
-        if node.op_type == "Add" and not weights & set(node.input) and "int" not in node.output[0]
-    ]
+        if node.op_type == "Add" and not weights & set(node.input)
+    } & float_tensors(base.graph)
     single = session_of(base, folder)
     wanted = [single(feed) for feed in feeds]
     exact = [TorchBackend(plain, torch.float64)(*feed.values()) for feed in feeds]
-    stream = 0.0
-    for name in streams:
-        try:
-            stream = max(stream, *largest_values(base, [name], feeds[:1]).values())
-        except NystraError:  # an Add of sizes, not of maps
-            continue
+    stream = max(largest_values(base, streams, feeds[:1]).values())
     searching = any(site.has_near_ties for site in resolved.values())
     for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
         name = f"{precision}-tensorrt" if tensorrt else precision
+        policy = policy_for(facts.architecture, precision)
         model = onnx.ModelProto.FromString(base.SerializeToString())
         try:
-            done: Lowered = lower_model(
-                model, precision, PrecisionPolicy(), feeds, tensorrt=tensorrt
-            )
+            done: Lowered = lower_model(model, precision, policy, feeds, tensorrt=tensorrt)
         except NystraError as error:
             print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
             continue
-        yardstick = TorchBackend(rounded_network(plain, name))
+        yardstick = TorchBackend(rounded_network(plain, name, policy))
         errors = [
             yardstick(*feed.values()) - output for feed, output in zip(feeds, exact, strict=True)
         ]

@@ -19,6 +19,7 @@ from ....models.architecture import PrecisionPolicy
 from ....plugins.errors import UnsupportedModelError
 from .cast import lower
 from .choice import choose
+from .policy import kept_layers
 from .ranges import largest_values, overflowing
 from .table import LOW_TYPES
 from .twin import rounded_twin
@@ -72,13 +73,14 @@ def lower_model(
     Raises:
         UnsupportedModelError: Nothing of the network can be of that type.
     """
-    chosen = choose(model, precision, policy.keep, tensorrt=tensorrt)
+    keep = {**policy.keep, **kept_layers(model.graph, policy)}
+    chosen = choose(model, precision, keep, tensorrt=tensorrt)
     kept, largest = dict(chosen.kept), 0.0
     if LOW_TYPES[precision].narrow_range and chosen.nodes:
         values = largest_values(model, chosen.tensors | chosen.entering, feeds)
         high = overflowing(chosen, values)
         if high:
-            chosen = choose(model, precision, {**policy.keep, **high}, tensorrt=tensorrt)
+            chosen = choose(model, precision, {**keep, **high}, tensorrt=tensorrt)
             kept |= chosen.kept
         held = chosen.tensors | chosen.entering
         largest = max((values[name] for name in held), default=0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx
+
 from ....models.architecture import PrecisionPolicy
 from ....models.registry import row_named
 from ....plugins.errors import UnsupportedModelError
@@ -24,3 +26,19 @@ def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
             "Use --precision fp32"
         )
     return policy
+
+
+def kept_layers(graph: onnx.GraphProto, policy: PrecisionPolicy) -> dict[str, str]:
+    """Return the nodes of the layers that a policy keeps in float32: first output -> why.
+
+    A layer is known by the name of its weight or bias, which are those of the network.
+    """
+    reasons = {
+        tensor.name: policy.exact(tensor.name.rpartition(".")[0]) for tensor in graph.initializer
+    }
+    kept = {}
+    for node in graph.node:
+        why = next((why for name in node.input if (why := reasons.get(name))), None)
+        if why is not None:
+            kept[node.output[0]] = why
+    return kept
