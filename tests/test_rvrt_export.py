@@ -4,13 +4,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.full.parameters import Full
-from nystra.export.attention.site import swap
+from nystra.export.attention.site import resolve, swap
 from nystra.export.cli import main
+from nystra.export.graph.bodies import attach_bodies
+from nystra.export.graph.trace import trace
+from nystra.export.stages.preparing import fixed_facts
 from nystra.models import load
 from nystra.plugins.ports.examples import example_arrays
 from nystra.runtime.session import Session
@@ -55,4 +59,27 @@ def test_a_film_of_one_clip(tmp_path: Path) -> None:
         wanted = swap(network, result.source.resolved)(film).numpy()
     for library in ("none", "auto"):
         got = Session(result.model, threads=1, library=library).run(feeds)["output"]
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("static", [None, (1, 2, 3, 18, 21)])
+def test_a_network_that_keeps_the_size(static: tuple[int, ...] | None, tmp_path: Path) -> None:
+    """Deblurring and denoising: features of a quarter of the sides, any height and width."""
+    loaded = load(save_small(tmp_path / "small.safetensors", upscale=1, in_chans=3), frames=2)
+    facts = fixed_facts(loaded.facts, static)
+    resolved = resolve(Plan(mechanism("nystra", landmarks=(2, 2))), loaded.network)
+    model = trace(swap(loaded.network, resolved, "operator"), facts, 20)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    convolutions = [node.input[1] for node in model.graph.node if node.op_type == "Conv"]
+    assert {"upsampler.0.weight", "feat_extract.1.weight"} <= set(convolutions) <= weights
+    attach_bodies(model, 20)
+    (tmp_path / "film.onnx").write_bytes(model.SerializeToString())
+    session = onnxruntime.InferenceSession(tmp_path / "film.onnx")
+    plain = swap(loaded.network, resolved)
+    for sides in [static[3:]] if static else [(5, 5), (16, 16), (7, 33), (37, 50)]:
+        film = torch.rand(1, 2, 3, *sides)
+        with torch.no_grad():
+            wanted = plain(film).numpy()
+        (got,) = session.run(None, {"input": film.numpy()})
         np.testing.assert_allclose(got, wanted, atol=1e-5)
