@@ -27,7 +27,7 @@ from nystra.models.training.data import Pair, draw_batch, read_pairs, reduce_bic
 from nystra.models.training.denoising import Denoising, with_noise
 from nystra.models.training.enlarging import Enlarging
 from nystra.models.training.loop import train
-from nystra.models.training.recipe import mean_psnr
+from nystra.models.training.restoring import Restoring, mean_psnr
 from nystra.plugins.errors import CheckpointError, NystraError
 from shared import shared_path
 
@@ -220,13 +220,11 @@ def test_the_command_writes_what_loads(
 def test_a_signal_stops_the_command_between_two_steps(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.models.training import __main__ as training
-
-    def interrupted(*_: object) -> float:
+    def interrupted(*_: object) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
-        return 0.0
+        return "0 dB"
 
-    monkeypatch.setattr(training, "mean_psnr", interrupted)
+    monkeypatch.setattr(Restoring, "figure", interrupted)
     arguments = ["--data", str(photographs), "--out", str(tmp_path / "s.safetensors"), *FLAGS]
     assert main(arguments) == 130
     assert [file.name for file in tmp_path.iterdir()] == ["s.state.pt"]

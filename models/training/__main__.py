@@ -1,4 +1,4 @@
-"""Train a small network on photographs: ``python -m nystra.models.training --data DIR --out FILE``.
+"""Train a small network: ``python -m nystra.models.training --data DIR --out FILE``.
 
 The state file beside the output is written every minute; the same command goes on from it and
 ends with the same bytes as one that was never interrupted (same machine, same threads).
@@ -22,16 +22,19 @@ import torch
 from torch import Tensor
 
 from ...plugins.errors import NystraError
+from .classifying import Classifying
 from .denoising import Denoising
 from .enlarging import Enlarging
 from .loop import train, write_file
-from .recipe import Recipe, mean_psnr
+from .recipe import Recipe
 
-RECIPES: dict[str, type[Recipe]] = {"swinir": Enlarging, "uformer": Denoising}
+RECIPES: dict[str, type[Recipe]] = {
+    "swinir": Enlarging,
+    "uformer": Denoising,
+    "vit": Classifying,
+}
 """Architecture -> what decides its training."""
 
-_HELD_OUT = 5  # pictures
-_SMALLEST = 2  # side of an input of the held-out figure, in pixels
 _REPORTS = 10  # a training
 
 
@@ -39,7 +42,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], recipe: Recipe) -> 
     """Write safetensors, the network's arguments as JSON under ``nystra``; bytes reproducible."""
     from safetensors.torch import save
 
-    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **recipe.hyper()}
+    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **recipe.metadata()}
     tensors = {key: weights[key].to(recipe.stored).contiguous() for key in sorted(weights)}
     content = save(tensors, metadata={"nystra": json.dumps(facts, sort_keys=True)})
     write_file(path, lambda file: file.write(content))
@@ -77,10 +80,12 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
     """Return the flags of a training: one for each setting of its recipe."""
     parser = argparse.ArgumentParser(
         prog="python -m nystra.models.training",
-        description="Train a small network on photographs; the same command goes on after a stop.",
+        description="Train a small network; the same command goes on after a stop.",
     )
     _add_network(parser)
-    parser.add_argument("--data", type=Path, required=True, help="folder with train/ and val/")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with train/, and val/ (of classes: test/)"
+    )
     parser.add_argument("--out", type=Path, required=True, help=".safetensors file to write")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
     for field in fields(recipe):
@@ -97,7 +102,7 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
-    words = "what to train: swinir enlarges, uformer takes noise out (swinir)"
+    words = "what to train: swinir enlarges, uformer takes noise out, vit classifies (swinir)"
     parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
 
 
@@ -119,7 +124,7 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
 
     Args:
         recipe: What to train.
-        data: Folder of photographs with ``train/``, and ``val/`` for the reported figure.
+        data: Folder with ``train/``, and ``val/`` or ``test/`` for the reported figure.
         out: ``.safetensors`` file; the state of the training is ``<stem>.state.pt`` beside it.
 
     Raises:
@@ -132,8 +137,7 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
         raise NystraError(f"--out {out} must end in .safetensors")
     if not out.parent.is_dir():
         raise NystraError(f"--out {out}: there is no folder {out.parent}; create it first")
-    pairs = recipe.read(data / "train", recipe.patch)
-    held_out = recipe.read(data / "val", _SMALLEST, most=_HELD_OUT)
+    examples, held_out = recipe.training_set(data), recipe.held_out(data)
     every = max(1, recipe.steps // _REPORTS)
     hidden = not sys.stderr.isatty()
     with _asked_to_stop() as asked, tqdm(total=recipe.steps, unit="step", disable=hidden) as bar:
@@ -143,13 +147,13 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
             if asked:
                 raise KeyboardInterrupt
             if done % every == 0:
-                figure = mean_psnr(recipe, average, held_out)
-                bar.write(f"step {done}: loss {loss:.4f}, held out {figure:.2f} dB", sys.stderr)
+                figure = recipe.figure(average, held_out)
+                bar.write(f"step {done}: loss {loss:.4f}, held out {figure}", sys.stderr)
 
-        weights = train(recipe, pairs, out.with_suffix(".state.pt"), on_step)
+        weights = train(recipe, examples, out.with_suffix(".state.pt"), on_step)
     write_weights(out, weights, recipe)
     weights = {key: value.to(recipe.stored) for key, value in weights.items()}
-    print(f"{out}: {mean_psnr(recipe, weights, held_out):.2f} dB on held-out pictures")  # noqa: T201
+    print(f"{out}: {recipe.figure(weights, held_out)} on held-out pictures")  # noqa: T201
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

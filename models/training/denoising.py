@@ -15,11 +15,12 @@ from torch import Tensor
 from ...plugins.errors import NystraError
 from ..uformer.network import Uformer
 from .data import Pair, Picture, draw_batch, read_pairs
-from .recipe import Recipe, psnr_of_error, setting
+from .recipe import setting
+from .restoring import Restoring, psnr_of_error
 
 
 @dataclass(frozen=True)
-class Denoising(Recipe):
+class Denoising(Restoring):
     """The training of a small Uformer on Gaussian noise, clipped and rounded to 8 bit.
 
     Attributes:
@@ -74,10 +75,10 @@ class Denoising(Recipe):
         return read_pairs(folder, 1, smallest, most)
 
     def draw(
-        self, pairs: Sequence[Pair], step: int
+        self, examples: Sequence[Pair], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return crops with noise and without."""
-        clean = draw_batch(pairs, self.patch, self.batch, self.seed, step)[1]
+        clean = draw_batch(examples, self.patch, self.batch, self.seed, step)[1]
         return with_noise(clean * 255.0, self.sigma, (self.seed, step)) / np.float32(255.0), clean
 
     def example(self, pair: Pair, number: int) -> Picture:

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from ...plugins.errors import NystraError
 from ..swinir.network import SwinIR
 from .data import Pair, Picture, draw_batch, read_pairs
-from .recipe import Recipe, psnr_of_error, setting
+from .recipe import setting
+from .restoring import Restoring, psnr_of_error
 
 _LUMA = (65.481, 128.553, 24.966)  # BT.601 in studio swing, of RGB 0..1
 
 
 @dataclass(frozen=True)
-class Enlarging(Recipe):
+class Enlarging(Restoring):
     """The training of a small SwinIR on bicubic reductions.
 
     Attributes:
@@ -96,10 +97,10 @@ class Enlarging(Recipe):
         return read_pairs(folder, self.scale, smallest, most)
 
     def draw(
-        self, pairs: Sequence[Pair], step: int
+        self, examples: Sequence[Pair], step: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return small crops and the large ones they are made of."""
-        return draw_batch(pairs, self.patch, self.batch, self.seed, step)
+        return draw_batch(examples, self.patch, self.batch, self.seed, step)
 
     def example(self, pair: Pair, number: int) -> Picture:
         """Return the reduction."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from ...plugins.errors import CheckpointError, NystraError
-from .data import Pair
 from .recipe import Recipe
 
 _SAVE_SECONDS = 60.0
@@ -26,13 +25,13 @@ OnStep: TypeAlias = Callable[[int, float, Mapping[str, Tensor]], None]
 
 
 def train(
-    recipe: Recipe, pairs: Sequence[Pair], state: Path, on_step: OnStep | None = None
+    recipe: Recipe, examples: Sequence[Any], state: Path, on_step: OnStep | None = None
 ) -> dict[str, Tensor]:
     """Train, going on from the state file where there is one.
 
     Args:
         recipe: What to train.
-        pairs: Photographs, each input at least ``recipe.patch`` on both sides.
+        examples: What `Recipe.training_set` gives.
         state: File of the interrupted training; written every minute, when ``on_step`` raises
             KeyboardInterrupt, and at the end.
         on_step: Called after each step with the number of steps done, the loss and the moving
@@ -63,7 +62,7 @@ def train(
     saved = time.monotonic()
     with _deterministic():
         while done < recipe.steps:
-            loss = _step(network, optimizer, recipe, pairs, done)
+            loss = _step(network, optimizer, recipe, examples, done)
             _follow(average, network, done)
             done += 1
             if on_step is not None:
@@ -83,14 +82,14 @@ def _step(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     recipe: Recipe,
-    pairs: Sequence[Pair],
+    examples: Sequence[Any],
     step: int,
 ) -> float:
-    given, wanted = recipe.draw(pairs, step)
+    given, wanted = recipe.draw(examples, step)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate_at(step)
     optimizer.zero_grad(set_to_none=True)
-    loss: Tensor = (network(torch.from_numpy(given)) - torch.from_numpy(wanted)).abs().mean()
+    loss = recipe.loss(network(torch.from_numpy(given)), torch.from_numpy(wanted))
     if not math.isfinite(loss.item()):
         raise NystraError(
             f"the loss of step {step} is {loss.item()}: the training diverged; "

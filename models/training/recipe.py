@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...plugins.errors import NystraError
-from .data import Pair, Picture
 
 _WARM_UP = 0.02  # of all steps
 _LAST_RATE = 0.005  # of the highest learning rate
@@ -28,25 +26,23 @@ def setting(default: Any, words: str) -> Any:
 
 @dataclass(frozen=True)
 class Recipe(ABC):
-    """Everything that decides the result of a training, besides the photographs.
+    """Everything that decides the result of a training, besides the data.
 
     Attributes:
         architecture: Of the network, as in the registry.
         stored: Type of the weights in the file.
-        seed: Of the start weights and of the crops.
+        seed: Of the start weights and of what is drawn.
         steps: Number of optimiser steps.
-        batch: Crops a step.
-        patch: Side of a crop of the network's input, in pixels.
+        batch: Examples a step.
         rate: Highest learning rate.
     """
 
     architecture: ClassVar[str]
     stored: ClassVar[torch.dtype] = torch.float32
 
-    seed: int = setting(0, "of the start weights and of the crops")
+    seed: int = setting(0, "of the start weights and of what is drawn")
     steps: int = setting(3000, "optimiser steps")
-    batch: int = setting(4, "crops a step")
-    patch: int = setting(48, "side of a crop of the input, in pixels")
+    batch: int = setting(4, "examples a step")
     rate: float = setting(2e-3, "highest learning rate")
 
     @abstractmethod
@@ -58,22 +54,35 @@ class Recipe(ABC):
         """Return the network as the training starts with it."""
 
     @abstractmethod
-    def read(self, folder: Path, smallest: int, most: int | None = None) -> list[Pair]:
-        """Read the photographs of a folder, as `read_pairs` does."""
+    def training_set(self, data: Path) -> Sequence[Any]:
+        """Return the examples to train on.
+
+        Args:
+            data: The folder that was given.
+
+        Raises:
+            NystraError: They are not there, or not readable.
+        """
 
     @abstractmethod
-    def draw(
-        self, pairs: Sequence[Pair], step: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return inputs and targets of a step, 0..1; a step never depends on another."""
+    def held_out(self, data: Path) -> Sequence[Any]:
+        """Return the examples that the figure is of; as `training_set`."""
 
     @abstractmethod
-    def example(self, pair: Pair, number: int) -> Picture:
-        """Return what the network is given for a held-out photograph, uint8 (H, W, 3)."""
+    def draw(self, examples: Sequence[Any], step: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return inputs and what is wanted of a step; a step never depends on another."""
 
     @abstractmethod
-    def psnr(self, output: Tensor, truth: Tensor) -> float:
-        """Return the PSNR in dB of pictures (H, W, 3), 0..255, as the task is judged."""
+    def loss(self, output: Tensor, wanted: Tensor) -> Tensor:
+        """Return what a step makes smaller."""
+
+    @abstractmethod
+    def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
+        """Return how good a network of these weights is, in words: ``36.2 dB``."""
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the file says besides its tensors."""
+        return self.hyper()
 
     def check(self) -> None:
         """Check the settings against each other.
@@ -83,7 +92,7 @@ class Recipe(ABC):
         """
         for name, value in vars(self).items():
             numbers = value if isinstance(value, tuple) else (value,)
-            if name != "seed" and not isinstance(value, bool) and min(numbers) <= 0:
+            if name != "seed" and not isinstance(value, (bool, str)) and min(numbers) <= 0:
                 raise NystraError(f"--{name} {value} must be above 0")
 
     def rate_at(self, step: int) -> float:
@@ -93,21 +102,3 @@ class Recipe(ABC):
             return self.rate * (step + 1) / warm
         way = (step - warm) / max(1, self.steps - warm)
         return self.rate * (_LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * way)))
-
-
-def mean_psnr(recipe: Recipe, weights: Mapping[str, Tensor], pairs: Sequence[Pair]) -> float:
-    """Return the mean PSNR in dB over held-out photographs, the output in 8 bit."""
-    network = recipe.network().eval()
-    network.load_state_dict(dict(weights))
-    figures = []
-    for number, pair in enumerate(pairs):
-        given = torch.from_numpy(recipe.example(pair, number)).permute(2, 0, 1)[None].float()
-        with torch.no_grad():
-            output = network(given / 255.0).clamp(0, 1).mul(255.0).round()[0].permute(1, 2, 0)
-        figures.append(recipe.psnr(output, torch.from_numpy(pair.large).float()))
-    return sum(figures) / len(figures)
-
-
-def psnr_of_error(error: Tensor) -> float:
-    """Return the PSNR in dB of differences of values 0..255."""
-    return 10 * math.log10(255.0**2 / max(float(error.double().square().mean()), 1e-9))

@@ -17,6 +17,7 @@ from .positions import resize_positions, trained_grid
 
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
+_BESIDE = ("resize_positions", "preprocessing")  # which no constructor takes
 _FLAGS = {
     "num_heads": "--heads N",
     "num_landmarks": "--set num_landmarks=N",
@@ -27,12 +28,13 @@ def load(state: State, request: Request) -> Built:
     """Return the network of a state dict, its positions resized where that is asked for."""
     layout = layout_of(state)
     tensors, heads = join_heads(layout.canonical(state))
+    stored = {key: value for key, value in request.stored.items() if key not in _BESIDE}
     read = vit_hyper(tensors) | dict(layout.hyper)
     if layout.name == "timm" and "fc_norm.weight" in state:
         read |= {"pool": "mean", "norm": "pooled"}
     wanted = request.asked.get("resize_positions")
-    asked = {key: value for key, value in request.asked.items() if key != "resize_positions"}
-    hyper = told(read, Request(request.source, asked, request.stored))
+    asked = {key: value for key, value in request.asked.items() if key not in _BESIDE}
+    hyper = told(read, Request(request.source, asked, stored))
     hyper.setdefault("num_heads", heads or layout.heads.get(hyper["hidden_size"]))
     check_types(ViT, {**hyper, "num_heads": hyper["num_heads"] or 1}, request.source)
     _require(hyper, layout, request.source)

@@ -78,7 +78,7 @@ def pinv(
     """
     row_sums, col_sums = a.abs().sum(-1), a.abs().sum(-2)  # (..., m)
     if batch_init:
-        maxima = row_sums.amax() * col_sums.amax()
+        maxima = row_sums.max() * col_sums.max()
     elif regions is None:
         maxima = (row_sums.amax(-1) * col_sums.amax(-1))[..., None, None]
     else:
