@@ -83,7 +83,8 @@ def test_the_command_writes_what_loads(
     assert re.search(r"vit\.safetensors: \d+\.\d\d% on held-out pictures", capsys.readouterr().out)
     loaded = load(out)
     assert loaded.facts.sides == {"height": 8, "width": 8}
-    assert read_checkpoint(out).hyper["preprocessing"]["mean"] == [0.4914, 0.4822, 0.4465]
+    assert loaded.facts.preprocessing is not None
+    assert loaded.facts.preprocessing.mean == (0.4914, 0.4822, 0.4465)
     assert all(value.dtype == torch.float16 for value in read_checkpoint(out).state.values())
 
 

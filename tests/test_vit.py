@@ -16,6 +16,7 @@ from nystra.models.loading import load
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.vit.network import ViT
 from nystra.plugins.errors import CheckpointError, NystraError
+from nystra.plugins.ports.preprocessing import Preprocessing, Resize
 from shared import golden, shared_path
 from test_models_golden import check
 from vit_tools import GOLDEN, TINY, load_golden, tiny_checkpoint
@@ -140,6 +141,23 @@ def test_what_is_built_is_loaded_again(hyper: dict[str, Any], tmp_path: Path) ->
         assert torch.equal(loaded.network(picture), network(picture))
 
 
+def test_how_pictures_are_prepared(tmp_path: Path) -> None:
+    path = tiny_checkpoint(tmp_path)
+    told: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
+    silent = load(path, **told)
+    assert silent.facts.preprocessing == Preprocessing(Resize((8, 12)))
+    assert "how pictures are normalised is not told" in silent.warnings[0]
+    prepared = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2], "labels": ["cat", "dog"]}
+    save_file(load_file(path), path, metadata={"nystra": json.dumps({"preprocessing": prepared})})
+    loaded = load(path, **told)
+    assert loaded.warnings == ()
+    assert loaded.facts.preprocessing == Preprocessing(
+        Resize((8, 12)), None, (0.5, 0.4, 0.3), (0.2, 0.2, 0.2), ("cat", "dog")
+    )
+    with pytest.raises(NystraError, match=r"nystra\.preprocessing"):
+        load(path, **told, preprocessing={"mean": "grey"})
+
+
 def test_a_part_of_the_heads_is_refused(tmp_path: Path) -> None:
     weights = golden("vit_cifar_standard").weights()
     del weights["encoder.blocks.2.attention.heads.1.key.weight"]
@@ -158,7 +176,9 @@ def test_positions_of_another_size(tmp_path: Path) -> None:
     torch.testing.assert_close(same.network(picture), trained.network(picture))
     wider = load(path, **told, resize_positions=[12, 20])
     assert wider.facts.sides == {"height": 12, "width": 20}
-    assert wider.warnings == ("positions for 8x12 pixels are resized to 12x20: measure it",)
+    assert wider.warnings[0] == "positions for 8x12 pixels are resized to 12x20: measure it"
+    assert wider.facts.preprocessing is not None
+    assert wider.facts.preprocessing.size == (12, 20)
     assert wider.network(torch.rand(1, 3, 12, 20)).shape == (1, 5)
     with pytest.raises(NystraError, match="no multiple of the patches of 2 pixels"):
         load(path, **told, resize_positions=[9, 12])

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...plugins.errors import CheckpointError, NystraError
 from ...plugins.ports.port import LOGITS_AXES, Port, picture_size
+from ...plugins.ports.preprocessing import Preprocessing
 from ..architecture import Architecture, Built, Hyper, Request, State
 from ..building import construct, told
 from ..facts import Facts
@@ -14,6 +15,7 @@ from .hyper import vit_hyper
 from .layouts import Layout, join_heads, layout_of
 from .network import ViT, grid_of
 from .positions import resize_positions, trained_grid
+from .preparing import preprocessing_for
 
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
@@ -28,28 +30,37 @@ def load(state: State, request: Request) -> Built:
     """Return the network of a state dict, its positions resized where that is asked for."""
     layout = layout_of(state)
     tensors, heads = join_heads(layout.canonical(state))
-    stored = {key: value for key, value in request.stored.items() if key not in _BESIDE}
     read = vit_hyper(tensors) | dict(layout.hyper)
     if layout.name == "timm" and "fc_norm.weight" in state:
         read |= {"pool": "mean", "norm": "pooled"}
-    wanted = request.asked.get("resize_positions")
-    asked = {key: value for key, value in request.asked.items() if key not in _BESIDE}
+    asked, stored = (
+        {key: value for key, value in given.items() if key not in _BESIDE}
+        for given in (request.asked, request.stored)
+    )
     hyper = told(read, Request(request.source, asked, stored))
-    hyper.setdefault("num_heads", heads or layout.heads.get(hyper["hidden_size"]))
-    check_types(ViT, {**hyper, "num_heads": hyper["num_heads"] or 1}, request.source)
+    check_types(ViT, hyper, request.source)
+    usual = heads or layout.heads.get(hyper["hidden_size"])
+    hyper = {"num_heads": usual} | hyper
     _require(hyper, layout, request.source)
     trained = _grid(tensors, hyper, request.source)
     hyper["image_size"] = [side * hyper["patch_size"] for side in trained]
     warnings: tuple[str, ...] = ()
-    if wanted is not None:
-        grid = _wanted_grid(wanted, hyper["patch_size"], request.source)
-        tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, grid)
-        before = "x".join(map(str, hyper["image_size"]))
-        hyper["image_size"] = [side * hyper["patch_size"] for side in grid]
-        after = "x".join(map(str, hyper["image_size"]))
+    if "resize_positions" in request.asked:
+        wanted = _grid_of(request.asked["resize_positions"], hyper["patch_size"], request.source)
+        tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, wanted)
+        size = [side * hyper["patch_size"] for side in wanted]
+        before, after = ("x".join(map(str, sides)) for sides in (hyper["image_size"], size))
         warnings = (f"positions for {before} pixels are resized to {after}: measure it",)
+        hyper["image_size"] = size
     network = construct(ViT, hyper, tensors, request.source, _REBUILT)
-    return Built(network, vit_facts(network, hyper, request.license), hyper, warnings)
+    prepared, assumed = preprocessing_for(
+        request.asked.get("preprocessing", request.stored.get("preprocessing")),
+        layout,
+        network.image_size,
+        hyper["num_channels"],
+    )
+    facts = vit_facts(network, hyper, request.license, prepared)
+    return Built(network, facts, hyper, warnings + assumed)
 
 
 def _require(hyper: Hyper, layout: Layout, source: str) -> None:
@@ -71,11 +82,11 @@ def _grid(state: State, hyper: Hyper, source: str) -> tuple[int, int]:
         raise CheckpointError(f"{source}: it has no positions (1, tokens, channels)")
     count = state[_POSITIONS].shape[1] - int(hyper["class_token"])
     size = hyper.get("image_size")
-    told_grid = None if size is None else _wanted_grid(size, hyper["patch_size"], source)
+    told_grid = None if size is None else _grid_of(size, hyper["patch_size"], source)
     return trained_grid(count, told_grid, source)
 
 
-def _wanted_grid(size: Any, patch: int, source: str) -> tuple[int, int]:
+def _grid_of(size: Any, patch: int, source: str) -> tuple[int, int]:
     check_types(ViT, {"image_size": size}, source)
     try:
         return grid_of(size, patch)
@@ -83,7 +94,7 @@ def _wanted_grid(size: Any, patch: int, source: str) -> tuple[int, int]:
         raise NystraError(f"{source}: {error}") from error
 
 
-def vit_facts(network: ViT, hyper: Hyper, license_name: str) -> Facts:
+def vit_facts(network: ViT, hyper: Hyper, license_name: str, preprocessing: Preprocessing) -> Facts:
     """Return what a built network promises: pictures of one size, any number of them."""
     size = {"channels": hyper["num_channels"]} | picture_size(*network.image_size)
     classes = {"classes": hyper["num_classes"]}
@@ -94,6 +105,7 @@ def vit_facts(network: ViT, hyper: Hyper, license_name: str) -> Facts:
         outputs=(Port("logits", "logits", LOGITS_AXES, classes, range=None),),
         tiling="internal",
         license=license_name,
+        preprocessing=preprocessing,
     )
 
 

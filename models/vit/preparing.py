@@ -1,0 +1,58 @@
+"""What becomes of a picture before a vision transformer takes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from ...plugins.ports.preprocessing import Preprocessing, Resize, read_preprocessing
+from .layouts import Layout
+
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SHOWN = 'give --set \'preprocessing={"mean": [...], "std": [...]}\' where it is another'
+
+
+def preprocessing_for(
+    told: Any, layout: Layout, sides: tuple[int, int], channels: int
+) -> tuple[Preprocessing, tuple[str, ...]]:
+    """Return how pictures are prepared, and a sentence where that is assumed.
+
+    Told goes before the usual of the library the network comes from: torchvision's published ViT
+    weights; the most of timm's; of the study, whose pictures were normalised by numbers that it
+    does not give, none.
+
+    Args:
+        told: The JSON object of ``nystra.preprocessing``, or None.
+        layout: Of the checkpoint.
+        sides: Height and width that the network takes.
+        channels: That it takes.
+
+    Raises:
+        NystraError: What is told is not of that form.
+    """
+    if told is not None:
+        stated = read_preprocessing(json.dumps(told))
+        fits = stated.size == sides
+        return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
+    if channels != 3 or layout.name not in ("timm", "torchvision"):
+        said = "how pictures are normalised is not told, so that they are not"
+        return Preprocessing(Resize(sides)), (f"{said}: {_SHOWN}",)
+    if layout.name == "torchvision":
+        usual = Preprocessing(
+            *_middle(sides, 224 / 256, "bilinear"), mean=_IMAGENET_MEAN, std=_IMAGENET_STD
+        )
+    else:
+        half = (0.5, 0.5, 0.5)
+        usual = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
+    said = f"pictures are prepared as {layout.name} mostly does (mean {usual.mean[0]:g}, ...)"
+    return usual, (f"{said}: {_SHOWN}",)
+
+
+def _middle(
+    sides: tuple[int, int], share: float, filter_name: str
+) -> tuple[Resize, tuple[int, int] | None]:
+    """Return what keeps the middle share of a picture; all of it where no square comes out."""
+    if sides[0] != sides[1]:
+        return Resize(sides, filter_name), None
+    return Resize((int(sides[0] / share),), filter_name), sides
