@@ -59,7 +59,7 @@ class Classifying(Recipe):
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network; classes are those of CIFAR-10."""
-        ranks = {
+        ranks: dict[str, dict[str, Any]] = {
             "linformer": {"linformer_k": self.rank},
             "performer": {"rp_dim": self.rank},
             "nystromformer": {"num_landmarks": self.rank, "start": "exact"},
@@ -87,18 +87,19 @@ class Classifying(Recipe):
     def check(self) -> None:
         """Check the settings against each other."""
         super().check()
-        for flag, value, known in (
-            ("attention", self.attention, _ATTENTIONS),
-            ("stem", self.stem, ("patches", "convolutions")),
-        ):
-            if value not in known:
-                raise NystraError(f"--{flag} {value} is none of {', '.join(known)}")
-        for flag, value, of, whole in (
+        words = {
+            "attention": (self.attention, _ATTENTIONS),
+            "stem": (self.stem, ("patches", "convolutions")),
+        }
+        for flag, (word, known) in words.items():
+            if word not in known:
+                raise NystraError(f"--{flag} {word} is none of {', '.join(known)}")
+        for flag, size, of, part in (
             ("width", self.width, "heads", self.heads),
             ("side", self.side, "patch-size", self.patch_size),
         ):
-            if value % whole:
-                raise NystraError(f"--{flag} {value} must be a multiple of --{of} {whole}")
+            if size % part:
+                raise NystraError(f"--{flag} {size} must be a multiple of --{of} {part}")
 
     def network(self) -> ViT:
         """Return a network with random weights."""
@@ -154,5 +155,6 @@ class Classifying(Recipe):
 
 def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return pictures (B, H, W, 3) as the network takes them, (B, 3, H, W)."""
-    values = (pixels.astype(np.float32) / 255.0 - np.float32(_MEAN)) / np.float32(_STD)
+    mean, std = (np.array(values, np.float32) for values in (_MEAN, _STD))
+    values = (pixels.astype(np.float32) / 255.0 - mean) / std
     return np.ascontiguousarray(values.transpose(0, 3, 1, 2))

@@ -39,8 +39,7 @@ def load(state: State, request: Request) -> Built:
     )
     hyper = told(read, Request(request.source, asked, stored))
     check_types(ViT, hyper, request.source)
-    usual = heads or layout.heads.get(hyper["hidden_size"])
-    hyper = {"num_heads": usual} | hyper
+    hyper.setdefault("num_heads", heads or layout.heads.get(hyper["hidden_size"]))
     _require(hyper, layout, request.source)
     trained = _grid(tensors, hyper, request.source)
     hyper["image_size"] = [side * hyper["patch_size"] for side in trained]
