@@ -9,6 +9,7 @@ import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
@@ -18,6 +19,7 @@ from ..plugins.ports.port import SIDES
 from ..plugins.ports.preprocessing import Preprocessing
 from ..runtime.classifying.classifier import check_preprocessing
 from ..runtime.classifying.preparing import middle
+from .pictures import Feeds, Pixels
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,13 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
             preprocessing=preprocessing.within_graph(),
         ),
     )
+
+
+def prepared_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
+    """Return the inputs of a network, by name, for pictures (B, C, H, W) in 0..1 as the first."""
+    (name, image), *others = feeds.items()
+    made: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
+    return {name: made} | dict(others)
 
 
 def prepared_network(network: nn.Module, preprocessing: Preprocessing) -> nn.Module:

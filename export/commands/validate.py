@@ -179,9 +179,10 @@ def _references(
     from ..references import record_references
     from ..transforms import TRANSFORMS
 
-    first = read_facts(args.model).inputs[0]
     facts = source.loaded.facts
-    feeds = validation_feeds(facts if first.free_axes() else facts.fixed(first.shape({})))
+    ports = zip(facts.inputs, read_facts(args.model).inputs, strict=True)
+    taken = tuple(replace(port, lengths=own.lengths) for port, own in ports)
+    feeds = validation_feeds(replace(facts, inputs=taken))
     transform = TRANSFORMS.get(metadata.get("nystra.precision", "fp32"))
     if transform is None:
         raise NystraError(

@@ -78,6 +78,7 @@ class _Writer:
             "resized",
             mode=_MODES[resize.filter],
             antialias=int(resize.antialias),
+            exclude_outside=int(resize.antialias),
             axes=_SIDES,
             coordinate_transformation_mode="half_pixel",
             cubic_coeff_a=CUBIC[resize.antialias],

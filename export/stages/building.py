@@ -76,13 +76,13 @@ def _graph(
     network = swap(prepared.traced.network, resolved, "operator")
     model = trace(network, facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)
-    if options.with_preprocessing and facts.preprocessing is not None:
-        prepend(model, facts.preprocessing, prepared.loaded.facts.inputs[0])
     outcome = None
     if transform.apply is not None:
         progress(transform.name)
-        outcome = transform.apply(model, facts.architecture, prepared.feeds)
+        outcome = transform.apply(model, facts.architecture, prepared.traced_feeds)
     for graph in [model] if outcome is None else [model, outcome.twin]:
+        if options.with_preprocessing and facts.preprocessing is not None:
+            prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
         if options.functions != "none":
             attach_bodies(graph, options.opset)
             onnx.checker.check_model(graph)

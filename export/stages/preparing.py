@@ -18,7 +18,7 @@ from ..attention.plan import Plan
 from ..options import OPSETS, ExportOptions
 from ..pictures import Feeds, Pictures, calibration_feeds, validation_feeds
 from ..transforms import Transform, find_transform
-from ..with_preprocessing import prepared_network, with_preprocessing
+from ..with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,14 @@ class Prepared:
     transform: Transform
     feeds: list[Feeds]
     pictures: Pictures
+
+    @property
+    def traced_feeds(self) -> list[Feeds]:
+        """What `traced` takes at each validation size."""
+        preprocessing = self.traced.facts.preprocessing
+        if self.traced is self.loaded or preprocessing is None:
+            return self.feeds
+        return [prepared_feeds(feeds, preprocessing) for feeds in self.feeds]
 
     @property
     def samples(self) -> dict[str, Feeds]:

@@ -21,7 +21,7 @@ def export_form(options: ExportOptions) -> dict[str, Any]:
         "precision": options.precision,
         "static": None if options.static is None else list(options.static),
         "target": options.target,
-        "with_preprocessing": options.with_preprocessing,
+        "preprocessing": options.with_preprocessing,
     }
 
 

@@ -80,7 +80,7 @@ def bodies_of(session: Session, threads: int | None) -> Session | None:
 
 def _scale_changes(session: Session, references: References) -> list[str]:
     scale, image, picture = session.facts.scale, session.facts.image, session.facts.picture
-    if scale is None or image is None or picture is None:
+    if scale is None or image is None or picture is None or picture.role == "logits":
         return []
     changes = []
     for case in references.cases:
