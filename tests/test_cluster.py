@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.computing import computing
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.site import resolve
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import TokenSite, WindowSite, exact_tokens
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError
 from nystra.plugins.operators.window_cluster.schema import SCHEMA
+from test_checkpoint import tiny
 
 
 def geometry(window: int, shift: int = 0, masked: bool = True) -> WindowGeometry:
@@ -40,6 +44,20 @@ def test_the_largest_block_that_no_border_cuts(
     assert fitting.block == taken
     assert asked.attributes(geometry(window, shift), True)["block"] == taken
     assert asked.at(geometry(window, shift, masked=False)).block == block
+
+
+def test_a_window_whose_every_block_is_cut_keeps_exact_attention() -> None:
+    network = SwinIR(**tiny(window_size=10))
+    whole, cut = resolve(Plan(Cluster()), network).values()
+    assert (whole.name, cut.name) == ("cluster", "full")
+    assert cut.reason.startswith("a region border cuts every block of 2 to 4 (window 10 x 10, sh")
+    asked = Cluster().attributes(geometry(10, 0), False) | {
+        "shift_h": 5,
+        "mask": 1,
+        "bias_block": 4,
+    }
+    with pytest.raises(NystraError, match="border at 5 of 10 rows cuts a block of bias_block 4"):
+        SCHEMA.validate(asked)
 
 
 @pytest.mark.parametrize("bias", [False, True])
