@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ from .errors import BackendUnavailableError, NystraError
 from .library import CPU_LIBRARY, library_path
 from .operators import find_schema
 
-__all__ = ["available", "run"]
+__all__ = ["available", "outputs", "run"]
 
 Arrays = list[npt.NDArray[np.generic]]
+Described = tuple[tuple[int, ...], str]
+"""Shape and type of an array, such as ((1, 8, 8, 36), "float32")."""
 
 _INTERFACE = 1
 _REFUSED = 1
@@ -109,23 +112,53 @@ def run(
         OSError: The library cannot be loaded on this machine.
         BackendUnavailableError: The library has no kernels for this machine.
     """
+    arrays = [np.ascontiguousarray(array) for array in inputs]
+    asked = _asked(operator, list(map(_tensor, arrays)), attributes)
+    made = [new(shape, kind) for shape, kind in _described(operator, asked)]
+    results = (_Tensor * len(made))(*map(_tensor, made))
+    threads = len(os.sched_getaffinity(0)) if threads is None else threads
     library = _library()
-    schema = find_schema(operator)
-    kinds = {attribute.name: attribute.kind for attribute in schema.attributes}
+    _check(library, library.nystra_cpu_run(*asked, results, len(results), threads))
+    return made
+
+
+def outputs(
+    operator: str, inputs: Sequence[Described], attributes: Mapping[str, int | float]
+) -> list[Described]:
+    """Return shape and type of each output of an operator; nothing is computed.
+
+    Args:
+        operator: The node type, such as ``NystraPinv``.
+        inputs: Shape and type of each input, as `run` takes them.
+        attributes: As `run` takes them.
+
+    Raises:
+        NystraError: The operator refuses the attributes or the inputs; the message says why.
+        FileNotFoundError: The library was not built.
+        OSError: The library cannot be loaded on this machine.
+        BackendUnavailableError: The library has no kernels for this machine.
+    """
+    tensors = [_described_tensor(None, shape, kind) for shape, kind in inputs]
+    return _described(operator, _asked(operator, tensors, attributes))
+
+
+def _asked(
+    operator: str, tensors: Sequence[_Tensor], attributes: Mapping[str, int | float]
+) -> tuple[Any, ...]:
+    """Return the arguments that the library's functions begin with."""
+    kinds = {attribute.name: attribute.kind for attribute in find_schema(operator).attributes}
     given = (_Attribute * len(attributes))(
         *(_attribute(name, value, kinds.get(name)) for name, value in attributes.items())
     )
-    arrays = [np.ascontiguousarray(array) for array in inputs]
-    tensors = (_Tensor * len(arrays))(*map(_tensor, arrays))
-    described = (_Tensor * len(schema.outputs))()
-    asked = (operator.encode(), given, len(given), tensors, len(tensors))
+    listed = (_Tensor * len(tensors))(*tensors)
+    return operator.encode(), given, len(given), listed, len(listed)
+
+
+def _described(operator: str, asked: tuple[Any, ...]) -> list[Described]:
+    library, described = _library(), (_Tensor * len(find_schema(operator).outputs))()
     _check(library, library.nystra_cpu_outputs(*asked, described, len(described)))
     types = list(_TYPES)
-    outputs = [new(tuple(array.shape[: array.rank]), types[array.type]) for array in described]
-    results = (_Tensor * len(outputs))(*map(_tensor, outputs))
-    threads = len(os.sched_getaffinity(0)) if threads is None else threads
-    _check(library, library.nystra_cpu_run(*asked, results, len(results), threads))
-    return outputs
+    return [(tuple(array.shape[: array.rank]), types[array.type]) for array in described]
 
 
 def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
@@ -136,18 +169,21 @@ def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
 
 
 def _tensor(array: npt.NDArray[np.generic]) -> _Tensor:
-    """Describe an array.
+    return _described_tensor(array.ctypes.data, array.shape, array.dtype.name)
+
+
+def _described_tensor(data: int | None, shape: tuple[int, ...], kind: str) -> _Tensor:
+    """Describe an array by its address, shape and type.
 
     Raises:
         NystraError: The kernels take no such type or rank.
     """
-    if array.dtype.name not in _TYPES or array.ndim > _MAX_RANK:
+    if kind not in _TYPES or len(shape) > _MAX_RANK:
         raise NystraError(
-            f"an array of {array.dtype} with {array.ndim} dimensions; expected "
+            f"an array of {kind} with {len(shape)} dimensions; expected "
             f"{', '.join(_TYPES)} with at most {_MAX_RANK}"
         )
-    shape = (ctypes.c_int64 * _MAX_RANK)(*array.shape)
-    return _Tensor(array.ctypes.data, _TYPES[array.dtype.name], array.ndim, shape)
+    return _Tensor(data, _TYPES[kind], len(shape), (ctypes.c_int64 * _MAX_RANK)(*shape))
 
 
 def _check(library: ctypes.CDLL, status: int) -> None:

@@ -23,6 +23,8 @@ from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
 from nystra.plugins import native
 from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
+from nystra.runtime import Session
+from nystra.runtime.backends import find_backend
 
 Outcome = Outputs | Exception
 
@@ -139,6 +141,25 @@ def run_native(case: Case, dtype: str) -> Outcome:
         return error
 
 
+def run_openvino(case: Case, dtype: str) -> Outcome:
+    """The row as a file of one node in OpenVINO."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "node.onnx"
+        file.write_bytes(node_model(case, dtype=dtype, functions=False).SerializeToString())
+        try:
+            runner = Session(file, "openvino", threads=2)
+            names = [tensor.name for tensor in runner.inputs]
+            feeds = dict(zip(names, case.inputs(dtype), strict=True))
+            return _outputs(list(runner.run(feeds).values()))
+        except Exception as error:
+            return error
+
+
+def _openvino_missing() -> str | None:
+    usable, reason = find_backend("openvino").available()
+    return reason if not usable else None if native.available() else "libnystra_cpu.so is not built"
+
+
 def _run_all_kernels(file: Path) -> None:
     library = kernel_library()
     assert isinstance(library, Path), library
@@ -176,6 +197,7 @@ COLUMNS: list[Column] = [
         run_native,
         lambda: None if native.available() else "libnystra_cpu.so is not built",
     ),
+    Column("openvino", "cpu", run_openvino, _openvino_missing, lambda _: ("float32",), long=True),
     *(
         Column(
             f"emulator-{build}-{limits}",

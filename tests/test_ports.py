@@ -16,7 +16,7 @@ from nystra.plugins.ports.port import FRAMES_AXES, LOGITS_AXES, Port, picture_si
 from nystra.runtime.engines.profile import ShapeFlags, make_profile
 from nystra.runtime.model.model_facts import ModelFacts, parse_facts
 from nystra.runtime.model.model_ports import TensorInfo
-from nystra.runtime.model.onnx_inputs import read_facts, read_inputs
+from nystra.runtime.model.onnx_tensors import read_facts, read_inputs
 from nystra.runtime.session import Session
 from runtime_models import nystra_metadata, save_upscaler
 

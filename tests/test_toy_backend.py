@@ -89,7 +89,7 @@ def test_every_backend_says_what_it_is() -> None:
     for name in backend_names():
         kind = find_backend(name)
         assert kind.device in ("cpu", "cuda")
-        assert kind.device == ("cpu" if name == "ort-cpu" else "cuda")
+        assert kind.device == ("cpu" if name in ("ort-cpu", "openvino") else "cuda")
         assert kind.engine == (name if name in ("tensorrt", "tensorrt-rtx") else None)
         assert "fp32" in kind.precisions
         assert kind.library_name

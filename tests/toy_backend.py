@@ -54,7 +54,7 @@ import numpy as np
 
 from ...plugins.ports.port import Port
 from ..model.model_ports import TensorInfo
-from ..model.onnx_inputs import read_inputs
+from ..model.onnx_tensors import read_inputs
 
 
 class ToyBackend:

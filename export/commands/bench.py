@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
     """Return the sizes asked for, or else those that fixed models are for."""
-    from ...runtime.model.onnx_inputs import read_facts
+    from ...runtime.model.onnx_tensors import read_facts
 
     facts = {model: read_facts(model) for model in args.models}
     if args.sizes is not None:

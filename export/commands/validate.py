@@ -172,7 +172,7 @@ def _references(
 
     if source is None:
         return read_references(args.references or args.model.with_suffix(".npz"))
-    from ...runtime.model.onnx_inputs import read_facts
+    from ...runtime.model.onnx_tensors import read_facts
     from ...runtime.model.references import RECORDED_METADATA
     from ..graph.metadata import metadata as metadata_of
     from ..pictures import validation_feeds

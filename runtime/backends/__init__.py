@@ -28,6 +28,7 @@ _BACKENDS = {
     "tensorrt-rtx": ("tensorrt_rtx", "TensorrtRtxBackend"),
     "ort-cuda": ("ort_cuda", "OrtCudaBackend"),
     "ort-tensorrt": ("ort_tensorrt", "OrtTensorrtBackend"),
+    "openvino": ("openvino", "OpenvinoBackend"),
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
 

@@ -1,8 +1,9 @@
-"""The inputs of a model file, read without onnx or onnxruntime.
+"""The inputs and outputs of a model file, read without onnx or onnxruntime.
 
-Field numbers of onnx.proto: ``GraphProto.initializer`` 5, ``.input`` 11; ``TensorProto.name`` 8;
-``ValueInfoProto.name`` 1, ``.type`` 2; ``TypeProto.tensor_type`` 1; in it ``elem_type`` 1 and
-``shape`` 2; ``TensorShapeProto.dim`` 1; in it ``dim_value`` 1 and ``dim_param`` 2.
+Field numbers of onnx.proto: ``GraphProto.initializer`` 5, ``.input`` 11, ``.output`` 12;
+``TensorProto.name`` 8; ``ValueInfoProto.name`` 1, ``.type`` 2; ``TypeProto.tensor_type`` 1; in it
+``elem_type`` 1 and ``shape`` 2; ``TensorShapeProto.dim`` 1; in it ``dim_value`` 1 and
+``dim_param`` 2.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .model_ports import TensorInfo
 from .onnx_header import message_fields, message_strings, opened_model, read_onnx_header
 from .onnx_nodes import graph_spans
 
-_INITIALIZER, _INPUT = 5, 11
+_INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
 _DTYPES = {
     1: "float32",
     2: "uint8",
@@ -53,6 +54,16 @@ def read_inputs(path: str | os.PathLike[str]) -> list[TensorInfo]:
         initial = {message_strings(data, span, (8,)).get(8) for span in spans}
         tensors = [_tensor(data, span) for span in graph_spans(data, _INPUT)]
     return [tensor for tensor in tensors if tensor.name not in initial]
+
+
+def read_outputs(path: str | os.PathLike[str]) -> list[TensorInfo]:
+    """Return the outputs of a model file's graph.
+
+    Raises:
+        NystraError: The file is missing, not ONNX or cut short.
+    """
+    with opened_model(path) as data:
+        return [_tensor(data, span) for span in graph_spans(data, _OUTPUT)]
 
 
 def _tensor(data: mmap.mmap, span: Span) -> TensorInfo:

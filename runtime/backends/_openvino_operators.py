@@ -1,0 +1,114 @@
+"""The operators of nystra in OpenVINO: nodes that the CPU kernels compute, by their C interface.
+
+Nothing is compiled against OpenVINO. It calls `evaluate` once a node and run; the kernels then take
+their own threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins import native
+from ...plugins.operators import OPERATORS, find_schema
+from ...plugins.operators.schema import DOMAIN
+
+
+def extensions(threads: int | None) -> list[Any]:
+    """Return what makes OpenVINO's ONNX reader take every operator.
+
+    Args:
+        threads: Of the kernels; None: one a CPU.
+    """
+    from openvino.frontend.onnx import ConversionExtension
+
+    return [
+        ConversionExtension(name, DOMAIN, functools.partial(_convert, name, threads))
+        for name in OPERATORS
+    ]
+
+
+def _convert(operator: str, threads: int | None, node: Any) -> list[Any]:
+    """Return the outputs of the operator that stands for a node of the file."""
+    schema = find_schema(operator)
+    kinds = {"int": int, "float": float}
+    attributes = {
+        one.name: kinds[one.kind](node.get_attribute(one.name, one.default))
+        for one in schema.attributes
+    }
+    inputs = [node.get_input(place) for place in range(len(schema.inputs))]
+    outputs: list[Any] = _operator_class()(inputs, operator, attributes, threads).outputs()
+    return outputs
+
+
+@functools.cache
+def _operator_class() -> Any:
+    """Return the class of all operators; OpenVINO is imported when it is wanted."""
+    from openvino import Op, PartialShape, Type
+
+    class NystraOperator(Op):  # type: ignore[misc]
+        """One node: the name of its operator, its attributes, and the threads of its kernel."""
+
+        def __init__(
+            self,
+            inputs: Any = None,
+            operator: str = "",
+            attributes: dict[str, int | float] | None = None,
+            threads: int | None = None,
+        ) -> None:
+            self._operator, self._attributes = operator, attributes or {}
+            self._threads = threads
+            super().__init__(self, inputs)
+
+        def validate_and_infer_types(self) -> None:
+            """Say the outputs' types, and their shapes where those of the inputs are known."""
+            if not self._operator:
+                return
+            kind = self.get_input_element_type(0)
+            shapes = [self.get_input_partial_shape(i) for i in range(self.get_input_size())]
+            schema = find_schema(self._operator)
+            kinds = [Type.i32 if name in schema.int32 else kind for name in schema.outputs]
+            if all(shape.is_static for shape in shapes):
+                types = [self.get_input_element_type(i).to_dtype().name for i in range(len(shapes))]
+                given = [
+                    (tuple(shape.to_shape()), name)
+                    for shape, name in zip(shapes, types, strict=True)
+                ]
+                described = native.outputs(self._operator, given, self._attributes)
+                made = [PartialShape(list(shape)) for shape, _ in described]
+            else:
+                made = [PartialShape.dynamic(shapes[0].rank) for _ in kinds]
+            for place, (one, shape) in enumerate(zip(kinds, made, strict=True)):
+                self.set_output_type(place, one, shape)
+
+        def clone_with_new_inputs(self, inputs: Any) -> Any:
+            """Return the same node of other inputs."""
+            return NystraOperator(inputs, self._operator, self._attributes, self._threads)
+
+        def visit_attributes(self, visitor: Any) -> bool:
+            """Show what tells this node from another, so that no two are taken for one."""
+            visitor.on_attributes({"operator": self._operator, **self._attributes})
+            return True
+
+        def has_evaluate(self) -> bool:
+            """Say that there is `evaluate`."""
+            return True
+
+        def evaluate(self, outputs: Any, inputs: Any) -> bool:
+            """Run the kernel, straight into OpenVINO's memory."""
+            waiting = iter(outputs)
+
+            def memory(shape: tuple[int, ...], kind: str) -> npt.NDArray[np.generic]:
+                tensor = next(waiting)
+                tensor.shape = list(shape)
+                array: npt.NDArray[np.generic] = tensor.data
+                return array
+
+            arrays = [tensor.data for tensor in inputs]
+            native.run(self._operator, arrays, self._attributes, self._threads, memory)
+            return True
+
+    return NystraOperator

@@ -1,0 +1,145 @@
+"""The backend ``openvino``: OpenVINO on the CPU, in float32, on the kernels of libnystra_cpu."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import BackendUnavailableError, NystraError
+from ...plugins.library import CPU_LIBRARY
+from ..model.onnx_header import OnnxHeader
+from ..model.onnx_tensors import read_inputs, read_outputs
+from ._library import LibraryChoice, choose_library
+from ._openvino_operators import extensions
+
+_MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
+_SIZES = 4
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class OpenvinoBackend:
+    """OpenVINO on the CPU; see `Backend` for the attributes.
+
+    The network is compiled for each size of its inputs that comes; the last four are kept.
+    """
+
+    device: ClassVar[str] = "cpu"
+    engine: ClassVar[str | None] = None
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
+    library_name: ClassVar[str] = CPU_LIBRARY
+
+    def __init__(
+        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
+    ) -> None:
+        """Load a model file.
+
+        Args:
+            path: The ONNX file; external data is found beside it.
+            header: The head of that file.
+            threads: Of OpenVINO and of the operators, or None for their own choice.
+            library: ``auto``, None or ``none``: the operators are those of libnystra_cpu or none.
+
+        Raises:
+            NystraError: OpenVINO refuses the model, or another library was asked for.
+            BackendUnavailableError: The model has operators, and the library is missing.
+        """
+        import openvino
+
+        choice = _choose(path, header, library)
+        self._path, self._threads = path, threads
+        self._core = openvino.Core()
+        for extension in extensions(threads) if choice.path is not None else ():
+            self._core.add_extension(extension)
+        try:
+            self._model = self._core.read_model(str(path))
+        except Exception as error:  # OpenVINO's errors have no base of their own
+            raise NystraError(f"OpenVINO cannot load {path}: {_line(error)}") from error
+        self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
+        self._lock = threading.Lock()
+        self.library = choice.path
+        self.library_reason = choice.reason
+        self.inputs = tuple(read_inputs(path))
+        self.outputs = tuple(read_outputs(path))
+        self.metadata = header.metadata
+
+    @staticmethod
+    def available() -> tuple[bool, str]:
+        """Return whether OpenVINO is installed, and a sentence that says so."""
+        try:
+            found = find_spec("openvino") is not None
+        except ValueError:  # what find_spec makes of a module that is blocked
+            found = False
+        return (True, "OpenVINO is installed") if found else (False, _MISSING)
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Run the model once; safe to call from several threads: every call has its own request.
+
+        Raises:
+            NystraError: OpenVINO cannot run the model on these inputs.
+        """
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        shapes = tuple((name, array.shape) for name, array in arrays.items())
+        try:
+            request = self._network(shapes).create_infer_request()
+            request.infer(arrays)
+        except Exception as error:  # as above
+            sizes = ", ".join(f"{name} {shape}" for name, shape in shapes)
+            raise NystraError(
+                f"OpenVINO cannot run {self._path} on {sizes}: {_line(error)}"
+            ) from error
+        return {
+            tensor.name: np.array(request.get_output_tensor(place).data)
+            for place, tensor in enumerate(self.outputs)
+        }
+
+    def _network(self, shapes: Shapes) -> Any:
+        """Return the network compiled for the shapes of its inputs."""
+        with self._lock:
+            if shapes not in self._compiled:
+                model = self._model.clone()
+                model.reshape({name: list(shape) for name, shape in shapes})
+                self._compiled[shapes] = self._core.compile_model(model, "CPU", self._settings())
+                while len(self._compiled) > _SIZES:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(shapes)
+            return self._compiled[shapes]
+
+    def _settings(self) -> dict[str, Any]:
+        settings = {
+            "INFERENCE_PRECISION_HINT": "f32",  # where the CPU has bfloat16 that is the default
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        return settings | (
+            {} if self._threads is None else {"INFERENCE_NUM_THREADS": self._threads}
+        )
+
+
+def _choose(path: Path, header: OnnxHeader, library: str | Path | None) -> LibraryChoice:
+    """Return whether the operators are needed, and where they come from."""
+    if library not in (None, "none", "auto"):
+        raise NystraError(
+            f"--library {library} is for onnxruntime: openvino takes its operators from "
+            f"lib{CPU_LIBRARY}; give auto or none"
+        )
+    needed = "nystra" in header.opsets
+    choice = choose_library(library, needed=needed, name=CPU_LIBRARY)
+    if needed and choice.path is None:
+        raise BackendUnavailableError(
+            f"{path} has nystra operators, whose ONNX bodies OpenVINO does not run: "
+            f"{choice.reason}. Take --library auto, export with --inline, or use --backend ort-cpu"
+        )
+    return choice
+
+
+def _line(error: Exception) -> str:
+    """Return what an error says; of OpenVINO's the last line, which is the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:400].rstrip(".") if lines else type(error).__name__

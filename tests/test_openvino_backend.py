@@ -1,0 +1,101 @@
+"""The backend ``openvino``: our files in OpenVINO, its operators those of libnystra_cpu."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export.cli import main
+from nystra.plugins import native
+from nystra.plugins.errors import BackendUnavailableError, NystraError
+from nystra.runtime import Session
+from nystra.runtime.backends import find_backend
+from runtime_models import nystra_metadata, save_upscaler
+from test_checkpoint import state_of
+
+pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
+built = pytest.mark.skipif(not native.available(), reason="libnystra_cpu.so is not built")
+
+
+def exported(folder: Path, **options: Any) -> Path:
+    checkpoint = folder / "tiny.safetensors"
+    save_file(state_of(window_size=8, embed_dim=8), checkpoint)
+    plan = Plan(mechanism("cluster", clusters=(2, 2)))
+    return export_model(checkpoint, folder, ExportOptions(plan, speed=False, **options)).model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("openvino"))
+
+
+@built
+def test_it_gives_what_onnxruntime_gives_at_every_size(model: Path) -> None:
+    ours, theirs = Session(model, "openvino", threads=1), Session(model, "ort-cpu", threads=1)
+    assert (ours.inputs, ours.outputs) == (theirs.inputs, theirs.outputs)
+    assert ours.facts == theirs.facts
+    assert ours.library is not None
+    rng = np.random.default_rng(0)
+    for batch, height, width in ((1, 16, 24), (2, 8, 8), (1, 16, 24), (1, 5, 9), (1, 8, 40)):
+        image = rng.random((batch, 3, height, width), np.float32)
+        np.testing.assert_allclose(ours(image), theirs(image), atol=1e-5)
+
+
+@built
+def test_the_last_four_sizes_are_kept(model: Path) -> None:
+    kind = find_backend("openvino")
+    session = Session(model, "openvino", threads=1)
+    assert isinstance(session._backend, kind)
+    kept: Any = session._backend
+    for width in (8, 16, 24, 8, 32, 40):
+        session(np.zeros((1, 3, 8, width), np.float32))
+    assert [shapes[0][1][3] for shapes in kept._compiled] == [24, 8, 32, 40]
+
+
+@built
+@pytest.mark.full
+def test_the_file_is_validated(model: Path) -> None:
+    assert main(["validate", str(model), "--backend", "openvino", "-q"]) == 0
+
+
+@pytest.mark.full
+def test_a_file_without_operators_needs_no_library(tmp_path: Path) -> None:
+    inlined = exported(tmp_path, functions="inline")
+    image = np.random.default_rng(0).random((1, 3, 16, 8), np.float32)
+    ours = Session(inlined, "openvino", threads=1, library=None)
+    assert ours.library is None
+    np.testing.assert_allclose(ours(image), Session(inlined, "ort-cpu")(image), atol=1e-5)
+
+
+def test_what_is_wrong_is_said(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BackendUnavailableError, match="whose ONNX bodies OpenVINO does not run"):
+        Session(model, "openvino", library=None)
+    with pytest.raises(NystraError, match=r"--library other\.so is for onnxruntime: openvino ta"):
+        Session(model, "openvino", library="other.so")
+    half = save_upscaler(
+        tmp_path / "half.onnx", metadata=nystra_metadata() | {"nystra.precision": "fp16"}
+    )
+    with pytest.raises(BackendUnavailableError, match="openvino has no arithmetic of that type"):
+        Session(half, "openvino")
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    given = ["run", str(model), "-i", "a.png", "-o", "b.png", "--backend", "openvino"]
+    assert main(given) == 3
+    assert "pip install 'nystra[openvino]'" in capsys.readouterr().err
+
+
+@built
+@pytest.mark.full
+def test_a_size_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    fixed = exported(tmp_path, static=(1, 3, 16, 16))
+    session = Session(fixed, "openvino", threads=1)
+    assert session(np.zeros((1, 3, 16, 16), np.float32)).shape == (1, 3, 32, 32)
+    with pytest.raises(NystraError, match=r"the input 'input' got the shape \(1, 3, 8, 8\), expected \(1, 3, 16, 16\)"):
+        session(np.zeros((1, 3, 8, 8), np.float32))
