@@ -44,7 +44,7 @@ class Session:
 
         Args:
             path: An ONNX file, by nystra-export or by another program.
-            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first one that is installed.
+            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there.
             threads: Number of threads, or None for the backend's own choice.
             library: The operator library: ``auto`` takes the one built with nystra if it is
                 there and can serve the model; None or ``none`` runs the operators' ONNX bodies;

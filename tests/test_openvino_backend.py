@@ -97,5 +97,5 @@ def test_a_size_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     fixed = exported(tmp_path, static=(1, 3, 16, 16))
     session = Session(fixed, "openvino", threads=1)
     assert session(np.zeros((1, 3, 16, 16), np.float32)).shape == (1, 3, 32, 32)
-    with pytest.raises(NystraError, match=r"the input 'input' got the shape \(1, 3, 8, 8\), expected \(1, 3, 16, 16\)"):
+    with pytest.raises(NystraError, match=r"got the shape \(1, 3, 8, 8\), expected \(1, 3, 16,"):
         session(np.zeros((1, 3, 8, 8), np.float32))
