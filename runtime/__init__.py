@@ -10,9 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .checking.accuracy import Accuracy, measure_accuracy
     from .checking.metrics import psnr, ssim
     from .checking.quality import validate_quality
     from .checking.validation import validate_against_references
+    from .classifying.classifier import Classifier, classifier_for
+    from .classifying.job import classify_pictures
+    from .classifying.options import ClassOptions
     from .model.manifest import Manifest
     from .model.model_facts import ModelFacts
     from .model.model_ports import TensorInfo
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from .video.options import VideoOptions
 
 __all__ = [
+    "Accuracy",
+    "ClassOptions",
+    "Classifier",
     "Manifest",
     "ModelFacts",
     "Picture",
@@ -39,7 +46,10 @@ __all__ = [
     "TensorInfo",
     "TilePlan",
     "VideoOptions",
+    "classifier_for",
+    "classify_pictures",
     "interleaved",
+    "measure_accuracy",
     "plan_tiles",
     "psnr",
     "read_picture",
@@ -55,6 +65,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "Accuracy": "checking.accuracy",
+    "ClassOptions": "classifying.options",
+    "Classifier": "classifying.classifier",
     "Manifest": "model.manifest",
     "ModelFacts": "model.model_facts",
     "Picture": "pictures.picture",
@@ -64,7 +77,10 @@ _HOME = {
     "TensorInfo": "model.model_ports",
     "TilePlan": "restoring.tile_plan",
     "VideoOptions": "video.options",
+    "classifier_for": "classifying.classifier",
+    "classify_pictures": "classifying.job",
     "interleaved": "timing.interleaved",
+    "measure_accuracy": "checking.accuracy",
     "plan_tiles": "restoring.tile_plan",
     "psnr": "checking.metrics",
     "read_picture": "pictures.images",
