@@ -14,7 +14,7 @@ from nystra.export import Plan, mechanism
 from nystra.export.attention.as_trained.parameters import AsTrained
 from nystra.export.attention.registry import mechanism_class
 from nystra.export.attention.site import resolve, swap
-from nystra.export.cli import export_main
+from nystra.export.cli import export_main, main
 from nystra.export.options import ExportOptions
 from nystra.export.pictures import validation_feeds
 from nystra.export.pipeline import export_model
@@ -72,6 +72,7 @@ def test_a_file_takes_any_batch(tmp_path: Path) -> None:
         "vit",
         {"height": 8, "width": 12},
     )
+    assert main(["validate", str(path), "-q"]) == 0
     with pytest.raises(NystraError):
         Session(path)(np.zeros((1, 3, 12, 8), np.float32))
 
