@@ -27,7 +27,15 @@ import numpy as np
 import torch
 from paper_figures import maps_figure, save, scaling_figure, spectrum_figure
 from paper_matrices import Pixels, error_rows, pictures, spectrum
-from paper_times import CASES, PLANS, WINDOWS, network_rows, scaling_rows, window_rows
+from paper_times import (
+    CASES,
+    NETWORK_PLANS,
+    PLANS,
+    WINDOWS,
+    network_rows,
+    scaling_rows,
+    window_rows,
+)
 from PIL import Image
 from quality_tables import cluster, nystra, nystromformer
 
@@ -87,13 +95,13 @@ def write_noisy(folder: Path, out: Path, sigma: float) -> None:
         Image.fromarray(noisy).save(out / path.name)
 
 
-def draw_spectrum(networks: Networks, out: Path) -> None:
+def draw_spectrum(networks: Networks, out: Path, most: int) -> None:
     """Write figure 1, and print when a curve falls below a tenth and a hundredth."""
     curves = {}
     for name, (model, inputs) in networks.items():
-        curves[name] = spectrum(model, inputs)
+        curves[name] = spectrum(model, inputs, most)
         if model.hyper.get("position_bias", True):
-            curves[f"{name}, without its bias"] = spectrum(model, inputs, bias=False)
+            curves[f"{name}, without its bias"] = spectrum(model, inputs, most, bias=False)
     for name, values in curves.items():
         below = [int((values >= least).sum()) for least in (0.1, 0.01)]
         print(
@@ -132,7 +140,7 @@ def _scaling(options: argparse.Namespace) -> None:
 
 
 def _networks_timed(options: argparse.Namespace) -> None:
-    print(times_table(network_rows(options.rounds, CASES[options.case])))
+    print(times_table(network_rows(options.rounds, CASES[options.case], options.plans)))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -157,10 +165,15 @@ def _parser() -> argparse.ArgumentParser:
 
     command("errors", _errors, on=True)
     command("maps", _maps, on=True, out=True)
-    command("spectrum", lambda o: draw_spectrum(_networks(o), o.out), on=True, out=True)
+    drawn = command(
+        "spectrum", lambda o: draw_spectrum(_networks(o), o.out, o.most), on=True, out=True
+    )
+    drawn.add_argument("--most", type=int, default=1, help="windows of a head and picture (1)")
     windows = command("windows", lambda o: print(times_table(window_rows(o.rounds, o.windows))))
     windows.add_argument("--windows", type=int, nargs="+", default=WINDOWS)
-    command("networks", _networks_timed).add_argument("--case", choices=CASES, required=True)
+    timed = command("networks", _networks_timed)
+    timed.add_argument("--case", choices=CASES, required=True)
+    timed.add_argument("--plans", nargs="+", choices=NETWORK_PLANS, default=NETWORK_PLANS)
     scaling = command("scaling", _scaling, out=True)
     scaling.add_argument("--sides", type=int, nargs="+", default=SIDES)
     noisy = commands.add_parser("noisy")

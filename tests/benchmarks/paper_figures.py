@@ -38,7 +38,11 @@ def spectrum_figure(curves: Mapping[str, Curve]) -> Figure:
 
 
 def scaling_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw milliseconds over tokens of one window, twice: linear and logarithmic axes."""
+    """Draw milliseconds over tokens of one window, twice: linear and logarithmic axes.
+
+    Dotted lines through the last points of full attention and of the fastest have the slopes of
+    N^2 and N.
+    """
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for place, scale in enumerate(("linear", "log")):
         axes = figure.add_subplot(1, 2, place + 1)
@@ -48,7 +52,13 @@ def scaling_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             axes.plot(tokens, times, marker="o", markersize=4, label=plan)
         axes.set(xscale=scale, yscale=scale, xlabel="tokens N of the window", ylabel="ms")
         axes.grid(visible=True, alpha=0.3)
+    figure.axes[0].locator_params(axis="x", nbins=5)
     figure.axes[0].legend(fontsize="small")
+    tokens = np.unique([row["tokens"] for row in rows])
+    last = [row["ms"] for row in rows if row["tokens"] == tokens[-1]]
+    for power, end in ((2, max(last)), (1, min(last))):
+        slope = end * (tokens / tokens[-1]) ** power
+        figure.axes[1].plot(tokens, slope, ":", color="0.5", zorder=0)
     return figure
 
 
@@ -130,7 +140,7 @@ def maps_figure(
         line[0].imshow(query.crop(picture), interpolation="nearest")
         line[0].plot(*query.place(picture), "+", color="red", markersize=12, markeredgewidth=2)
         line[0].set_title(name, fontsize=8)
-        line[0].set_xlabel(f"{query.at.path}, head {query.head}", fontsize=5)
+        line[0].set_xlabel(f"{query.at.path}, head {query.head}", fontsize=6)
         for axes, (plan, weights) in zip(line[1:], maps.items(), strict=True):
             axes.imshow(weights.numpy(), vmin=0.0, vmax=top, cmap="magma", interpolation="nearest")
             axes.set_title(plan, fontsize=8)

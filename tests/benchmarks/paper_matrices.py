@@ -177,7 +177,7 @@ def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def spectrum(
-    model: LoadedModel, inputs: Sequence[Pixels], most: int = 4, *, bias: bool = True
+    model: LoadedModel, inputs: Sequence[Pixels], most: int, *, bias: bool = True
 ) -> npt.NDArray[np.float64]:
     """Return the largest singular values of the exact matrices, the first of each matrix 1.
 

@@ -55,6 +55,7 @@ def main() -> None:
         metavar="FILE",
         help="checkpoint or shipped name; may be repeated (default: the shipped ones)",
     )
+    parser.add_argument("--window", type=int, help="run them at another window than trained")
     parser.add_argument(
         "--set",
         action="append",
@@ -81,7 +82,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     shipped = sorted(pretrained_path().parent.glob("*.safetensors"))
-    models = {model.checkpoint.path.stem: model for model in map(load, options.model or shipped)}
+    asked = {"window_size": options.window} if options.window else {}
+    loaded = [load(model, **asked) for model in options.model or shipped]
+    models = {model.checkpoint.path.stem: model for model in loaded}
     sets = [PictureSet(name, Path(low), Path(high)) for name, low, high in options.set]
     sizes = [picture_size(int(side), int(side)) for side in options.sizes.split(",")]
     document: dict[str, Any] = {
