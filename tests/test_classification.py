@@ -16,6 +16,7 @@ from nystra.runtime import Picture, Session, read_picture, write_picture
 from nystra.runtime.classifying.classifier import classifier_for
 from nystra.runtime.classifying.job import ranked
 from nystra.runtime.classifying.labels import read_labels
+from nystra.runtime.restoring.session_restorer import restorer_for
 from runtime_models import save_upscaler
 
 
@@ -144,6 +145,15 @@ def test_flags_and_outputs_of_other_tasks(
     assert "empty holds no pictures" in capsys.readouterr().err
     with pytest.raises(NystraError, match="is no classifier, which takes an image"):
         classifier_for(Session(large))
+    with pytest.raises(NystraError, match="gives logits, no picture: nystra run says the classes"):
+        restorer_for(Session(model))
+    labels = tuple(f"a label of class {number}" for number in range(50))
+    save_classifier(model, Preprocessing(labels=labels))
+    assert main(["inspect", str(model)]) == 0
+    printed = capsys.readouterr().out
+    assert "a label of class 9" in printed
+    assert "characters, --json prints them)" in printed
+    assert "class 49" not in printed
 
 
 def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:

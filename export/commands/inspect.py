@@ -23,6 +23,9 @@ from .saying import say
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
+_LONGEST = 400
+"""Characters of a metadata entry that are shown."""
+
 _LEGEND = (
     "tokens: keys a query sees; FLOPs: share of the network's, in exact attention there; bias: "
     "largest entry, in logits; error: of the site's output under the plan, all other sites exact; "
@@ -149,7 +152,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
         return 0
     for key in sorted(metadata):
         if key not in ("nystra.attention", "nystra.io"):
-            say(f"{key}: {metadata[key]}")
+            say(f"{key}: {_excerpt(metadata[key])}")
     say(f"library: {reason}")
     if nodes:
         named = {name.partition("#")[0] for name, _ in nodes}
@@ -161,6 +164,13 @@ def _inspect_model(args: argparse.Namespace) -> int:
     else:
         say("no nystra nodes: plain ONNX")
     return 0
+
+
+def _excerpt(text: str) -> str:
+    """Return a text, or the beginning of one as long as the labels of a thousand classes."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}... ({len(text)} characters, --json prints them)"
 
 
 def _sites(text: str) -> dict[str, Any]:

@@ -34,6 +34,11 @@ def restorer_for(session: Session) -> Restorer:
     image, picture = facts.image, facts.picture
     mask, reference = facts.input("mask"), facts.input("reference")
     taken = [port for port in (image, mask, reference) if port is not None]
+    if picture is not None and picture.role == "logits":
+        raise NystraError(
+            f"{session.path} gives logits, no picture: nystra run says the classes, nystra "
+            "validate --labelled how often they are right"
+        )
     if image is None or picture is None or len(taken) != len(facts.inputs):
         described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
         raise NystraError(
