@@ -250,6 +250,9 @@ def test_a_checkpoint_makes_a_network_for_a_number_of_frames(tmp_path: Path) -> 
     for frames in (5, 0, True):
         with pytest.raises(NystraError, match="give an even number of at most 1024"):
             load(path, frames=frames)
+    for shape, words in [((1, 3, 3, 20, 16), "frames is 3; RVRT takes"), ((1, 3, 20, 16), "has 4")]:
+        with pytest.raises(NystraError, match=words):
+            prepare(path, ExportOptions(static=shape), lambda _: None)
 
 
 def test_another_window_drops_the_bias(tmp_path: Path) -> None:

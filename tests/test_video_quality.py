@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nystra.export.cli import main
+from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, Session, VideoOptions, psnr, read_picture, write_picture
 from nystra.runtime.checking.clip_quality import validate_clip
 from nystra.runtime.checking.flicker import Flicker
@@ -106,3 +107,26 @@ def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixtur
     assert main([*check, *given, "--video", "--json"]) == 1
     items = {one["item"]: one["state"] for one in json.loads(capsys.readouterr().out)["items"]}
     assert items["quality_flicker"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "words"),
+    [
+        (0, (7, 9), r"f2\.png is 9x7"),  # an input of another size than the first one
+        (1, (7, 9), r"ground truth f2\.png is"),
+        (1, None, r"f2\.png"),  # no truth
+    ],
+)
+def test_frames_that_do_not_fit(
+    tmp_path: Path,
+    frames: tuple[Path, Path],
+    place: int,
+    size: tuple[int, int] | None,
+    words: str,
+) -> None:
+    session = Session(save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata()), threads=1)
+    (frames[place] / "f2.png").unlink()
+    if size is not None:
+        write_picture(frames[place] / "f2.png", Picture(np.zeros((*size, 3), np.float32)))
+    with pytest.raises(NystraError, match=words):
+        validate_clip(session, *frames, crop_border=0, channel="rgb")
