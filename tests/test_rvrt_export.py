@@ -13,6 +13,7 @@ from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.site import resolve, swap
 from nystra.export.cli import main
 from nystra.export.graph.bodies import attach_bodies
+from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
 from nystra.export.stages.preparing import fixed_facts
 from nystra.models import load
@@ -69,7 +70,13 @@ def test_a_network_that_keeps_the_size(static: tuple[int, ...] | None, tmp_path:
     loaded = load(save_small(tmp_path / "small.safetensors", upscale=1, in_chans=3), frames=2)
     facts = fixed_facts(loaded.facts, static)
     resolved = resolve(Plan(mechanism("nystra", landmarks=(2, 2))), loaded.network)
-    model = trace(swap(loaded.network, resolved, "operator"), facts, 20)
+    ready = swap(loaded.network, resolved, "operator")
+    model = trace(ready, facts, 20)
+    if static:
+        tidied = [model, trace(ready, facts, 20)]
+        for one in tidied:
+            tidy(one, facts.inputs, facts.outputs)
+        assert tidied[0].SerializeToString() == tidied[1].SerializeToString()
     weights = {tensor.name for tensor in model.graph.initializer}
     convolutions = [node.input[1] for node in model.graph.node if node.op_type == "Conv"]
     assert {"upsampler.0.weight", "feat_extract.1.weight"} <= set(convolutions) <= weights
