@@ -9,12 +9,11 @@ from typing import Any
 
 from ..errors import NystraError
 from ..strict_json import parse_json
-from .port import AXES
 
 KEY = "nystra.preprocessing"
 FILTERS = ("bilinear", "bicubic")
 
-_LARGEST_SIDE = AXES["height"].largest
+_LARGEST_SIDE = 1 << 12
 _MOST_CHANNELS = 64
 _LARGEST_VALUE = 1e6
 _MOST_LABELS = 1 << 16

@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.preprocessing import Preprocessing
-from ..pictures.images import MAX_PIXELS
 from ..pictures.resampling import resample
 from ..restoring.restorer import GREY_WEIGHTS
 
 Array = npt.NDArray[Any]
+
+_MOST_PIXELS = 1 << 24
+"""Of what a network is given; a picture of an odd shape would become larger without a crop."""
 
 
 def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.NDArray[np.float32]:
@@ -39,7 +41,7 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
             for side, kept in zip((height, width), left.crop or (height, width), strict=True)
         )
         made = (rows.stop - rows.start) * (columns.stop - columns.start)
-        if made > MAX_PIXELS:
+        if made > _MOST_PIXELS:
             raise NystraError(
                 f"a picture of {image.shape[1]}x{image.shape[0]} pixels would become "
                 f"{width}x{height}: expected one of a common shape"

@@ -46,21 +46,28 @@ def resample(
         (rows, columns, C); a bicubic filter goes a little beyond the range of the pixels.
     """
     height, width = resize.size(pixels.shape[0], pixels.shape[1])
-    down = _along_first(pixels, height, resize, rows or slice(0, height))
-    across = _along_first(np.moveaxis(down, 1, 0), width, resize, columns or slice(0, width))
-    return np.ascontiguousarray(np.moveaxis(across, 0, 1), dtype=np.float32)
+    down = range(height)[rows or slice(None)]
+    across = range(width)[columns or slice(None)]
+    passes = [(0, height, down), (1, width, across)]
+    if len(down) * pixels.shape[1] > pixels.shape[0] * len(across):
+        passes.reverse()  # less lies in between
+    for axis, length, wanted in passes:
+        pixels = _along(axis, pixels, length, resize, wanted)
+    return np.ascontiguousarray(pixels, dtype=np.float32)
 
 
-def _along_first(pixels: Array, length: int, resize: Resize, part: slice) -> Array:
-    wanted = range(part.start, part.stop)
-    if length == pixels.shape[0]:
-        return pixels[part]
-    made = np.empty((len(wanted), *pixels.shape[1:]))
+def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range) -> Array:
+    """Return the places that are wanted of an axis that becomes of another length."""
+    lines = np.moveaxis(pixels, axis, 0)
+    old = len(lines)
+    if length == old:
+        return np.moveaxis(lines[wanted.start : wanted.stop], 0, axis)
+    made = np.empty((len(wanted), *lines.shape[1:]))
     weigh = _widened if resize.antialias else _nearest
     for row, place in enumerate(wanted):
-        first, weights = weigh(place, pixels.shape[0], length, resize.filter)
-        made[row] = np.tensordot(weights, pixels[first : first + len(weights)], 1)
-    return made
+        first, weights = weigh(place, old, length, resize.filter)
+        made[row] = np.tensordot(weights, lines[first : first + len(weights)], 1)
+    return np.moveaxis(made, 0, axis)
 
 
 def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
