@@ -140,7 +140,7 @@ def maps_figure(
         line[0].imshow(query.crop(picture), interpolation="nearest")
         line[0].plot(*query.place(picture), "+", color="red", markersize=12, markeredgewidth=2)
         line[0].set_title(name, fontsize=8)
-        line[0].set_xlabel(f"{query.at.path}, head {query.head}", fontsize=6)
+        line[0].set_xlabel(f"{query.at.path}\nhead {query.head}", fontsize=6)
         for axes, (plan, weights) in zip(line[1:], maps.items(), strict=True):
             axes.imshow(weights.numpy(), vmin=0.0, vmax=top, cmap="magma", interpolation="nearest")
             axes.set_title(plan, fontsize=8)
