@@ -22,12 +22,20 @@ def segment_means(tokens: int, landmarks: int, like: Tensor) -> Tensor:
     """Return the matrix (landmarks, tokens) that averages consecutive tokens.
 
     Where the landmarks do not divide the tokens, the last segments are longer by one.
+
+    Raises:
+        ValueError: There are more landmarks than tokens.
     """
+    if landmarks > tokens:
+        raise ValueError(f"{landmarks} landmarks of {tokens} tokens")
     least, longer = divmod(tokens, landmarks)
-    lengths = [least] * (landmarks - longer) + [least + 1] * longer
-    owner = torch.repeat_interleave(torch.arange(landmarks), torch.tensor(lengths))
-    inside = F.one_hot(owner, landmarks).to(like).t()
-    return inside / inside.sum(1, keepdim=True)
+    bounds = torch.tensor(
+        [least * part + max(0, part - (landmarks - longer)) for part in range(landmarks + 1)],
+        device=like.device,
+    ).unsqueeze(1)
+    place = torch.arange(tokens, device=like.device)
+    inside = (place >= bounds[:-1]) & (place < bounds[1:])
+    return inside.to(like) / (bounds[1:] - bounds[:-1]).to(like)
 
 
 def segment_attention(
