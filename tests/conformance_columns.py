@@ -197,7 +197,7 @@ COLUMNS: list[Column] = [
         run_native,
         lambda: None if native.available() else "libnystra_cpu.so is not built",
     ),
-    Column("openvino", "cpu", run_openvino, _openvino_missing, lambda _: ("float32",), long=True),
+    Column("openvino", "cpu", run_openvino, _openvino_missing, long=True),
     *(
         Column(
             f"emulator-{build}-{limits}",

@@ -64,6 +64,13 @@ def test_the_file_is_validated(model: Path) -> None:
     assert main(["validate", str(model), "--backend", "openvino", "-q"]) == 0
 
 
+@built
+@pytest.mark.full
+def test_fp16_files_are_computed_in_float32(tmp_path: Path) -> None:
+    half = exported(tmp_path, precision="fp16")
+    assert main(["validate", str(half), "--backend", "openvino", "-q"]) == 0
+
+
 @pytest.mark.full
 def test_a_file_without_operators_needs_no_library(tmp_path: Path) -> None:
     inlined = exported(tmp_path, functions="inline")
@@ -81,7 +88,7 @@ def test_what_is_wrong_is_said(
     with pytest.raises(NystraError, match=r"--library other\.so is for onnxruntime: openvino ta"):
         Session(model, "openvino", library="other.so")
     half = save_upscaler(
-        tmp_path / "half.onnx", metadata=nystra_metadata() | {"nystra.precision": "fp16"}
+        tmp_path / "half.onnx", metadata=nystra_metadata() | {"nystra.precision": "bf16"}
     )
     with pytest.raises(BackendUnavailableError, match="openvino has no arithmetic of that type"):
         Session(half, "openvino")

@@ -48,10 +48,11 @@ import sys
 import numpy as np
 from nystra.runtime import Session
 from nystra.runtime.restoring.session_restorer import restorer_for
-from nystra.runtime.timing.process_memory import PeakMemory
+from nystra.runtime.timing.process_memory import PeakMemory, release_free_memory
 session, side = Session(sys.argv[1], threads=1), int(sys.argv[2])
 image = np.full((1, 3, side, side), 0.5, np.float32)
 if sys.argv[3] == "peak":
+    release_free_memory()
     watch = PeakMemory()
     session(image)
     print(watch.above)

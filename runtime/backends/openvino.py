@@ -33,7 +33,7 @@ class OpenvinoBackend:
 
     device: ClassVar[str] = "cpu"
     engine: ClassVar[str | None] = None
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
     library_name: ClassVar[str] = CPU_LIBRARY
 
     def __init__(
