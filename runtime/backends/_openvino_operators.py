@@ -79,7 +79,7 @@ def _operator_class() -> Any:
                 ]
                 described = native.outputs(self._operator, given, self._attributes)
                 made = [PartialShape(list(shape)) for shape, _ in described]
-            else:
+            else:  # outputs of every operator have as many axes as its first input
                 made = [PartialShape.dynamic(shapes[0].rank) for _ in kinds]
             for place, (one, shape) in enumerate(zip(kinds, made, strict=True)):
                 self.set_output_type(place, one, shape)
