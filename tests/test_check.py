@@ -273,7 +273,8 @@ def test_missing_backend_is_exit_code_3(
     assert check(model, "--update", "-q") == 0
     assert check(model, "--backend", "ort-cuda") == 3
     assert "ort-cuda" in capsys.readouterr().err
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for engine in ("onnxruntime", "openvino"):
+        monkeypatch.setitem(sys.modules, engine, None)
     assert check(model) == 3
     assert "onnxruntime is not installed" in capsys.readouterr().err
 

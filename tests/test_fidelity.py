@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nystra.export.attention.mechanism import Mechanism
-from nystra.export.attention.nystra.sites import torch_op
+from nystra.export.attention.nystra import sites
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, resolve
@@ -19,6 +19,7 @@ from nystra.models.sites import exact_windows
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins import native
 from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
+from nystra.plugins.operators.window_nystrom import torch_op
 from test_checkpoint import tiny
 
 PICTURES = {
@@ -75,11 +76,13 @@ def test_a_probe_computes_the_plan_once(monkeypatch: pytest.MonkeyPatch) -> None
     asked: list[Any] = []
     terms = torch_op.window_nystrom_terms
     monkeypatch.setenv(KERNELS_VARIABLE, "0")
-    monkeypatch.setattr(
-        torch_op,
-        "window_nystrom_terms",
-        lambda *given, **more: asked.append(1) or terms(*given, **more),
-    )
+
+    def counted(*given: Any, **more: Any) -> Any:
+        asked.append(1)
+        return terms(*given, **more)
+
+    for module in (torch_op, sites):
+        monkeypatch.setattr(module, "window_nystrom_terms", counted)
     fidelity = measure_fidelity(whole, resolve(Plan(PLANS[0]), whole), PICTURES)
     assert all(cost.guarded is not None for cost in fidelity.sites)
     # Beside full attention, and in the planned network itself.

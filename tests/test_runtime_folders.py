@@ -160,7 +160,7 @@ def test_streams(
     assert main(command(model, "-i", "-", "-o", f"{tmp_path}/out/")) == 2
     assert b"the standard input is not a picture" in capsysbinary.readouterr().err
     assert main(command(model, "-i", "-", "-o", "-", "--json")) == 2
-    assert b"both want the standard output" in capsysbinary.readouterr().err
+    assert b"--json and what is written to the standard output" in capsysbinary.readouterr().err
 
 
 @pytest.mark.parametrize("error", [ValueError("odd\nthings"), MemoryError(), OSError(13, "denied")])
@@ -231,7 +231,7 @@ def test_what_slows_a_run_is_said(
     assert main(["inspect", str(operator)]) == 0, "what the note sends one to"
     out = capsys.readouterr().out
     assert "the operator library is not built here (no libnystra_onnxruntime.so)" in out
-    assert "body, standard operators in the file" in out
+    assert "body, standard operators in its place" in out
     assert main(["run", str(operator), *given, "--threads", "1", "--library", "none"]) == 0
     assert "note:" not in capsys.readouterr().err
 

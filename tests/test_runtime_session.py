@@ -166,7 +166,7 @@ def test_library_that_was_asked_for_must_work(tmp_path: Path) -> None:
 
 def test_backends_by_name(tmp_path: Path) -> None:
     path = save_upscaler(tmp_path / "m.onnx")
-    names = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt")
+    names = ("ort-cpu", "tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt", "openvino")
     assert backend_names() == names
     assert Session(path, backend="ort-cpu", threads=1).backend == "ort-cpu"
     with pytest.raises(NystraError, match="unknown backend 'cuda'") as caught:
@@ -180,7 +180,8 @@ def test_missing_onnxruntime_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save_upscaler(tmp_path / "m.onnx")
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for engine in ("onnxruntime", "openvino"):
+        monkeypatch.setitem(sys.modules, engine, None)
     for backend in ("auto", "ort-cpu"):
         with pytest.raises(BackendUnavailableError, match=r"pip install 'nystra\[ort\]'"):
             Session(path, backend=backend)
