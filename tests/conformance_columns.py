@@ -179,8 +179,17 @@ def _run_all_kernels(file: Path) -> None:
 
 
 COLUMNS: list[Column] = [
-    Column("torch", "torch", run_torch),
-    Column("body", "body", run_body),
+    *(
+        Column(
+            name + half,
+            name,
+            run,
+            dtypes=lambda case, part=part: case.dtypes[part],
+            long=bool(half),
+        )
+        for name, run in (("torch", run_torch), ("body", run_body))
+        for half, part in (("", slice(1)), ("-half", slice(1, None)))
+    ),
     *(
         Column(
             f"cpu-{isa}",

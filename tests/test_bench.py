@@ -220,6 +220,7 @@ def test_runs_without_torch_and_onnx(model: Path, tmp_path: Path) -> None:
     assert "pip install 'nystra[report]'" in done.stderr
 
 
+@pytest.mark.full
 def test_torch_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = tmp_path / "tiny.safetensors"
     save_file(state_of(window_size=8, embed_dim=8), checkpoint)

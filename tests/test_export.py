@@ -104,19 +104,15 @@ def test_the_inlined_file_gives_the_same_picture(attached: Path, inline: Path) -
     np.testing.assert_allclose(a, b, atol=2e-6, rtol=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "more",
     [
         {"upsampler": "nearest+conv", "upscale": 4, "resi_connection": "3conv"},
-        *(
-            pytest.param(more, marks=pytest.mark.full)
-            for more in (
-                {"upsampler": "", "upscale": 1},
-                {"upsampler": "", "upscale": 1, "in_chans": 1},
-                {"upsampler": "pixelshuffle", "upscale": 3},
-                {"upsampler": "", "upscale": 1, "window_size": 7},
-            )
-        ),
+        {"upsampler": "", "upscale": 1},
+        {"upsampler": "", "upscale": 1, "in_chans": 1},
+        {"upsampler": "pixelshuffle", "upscale": 3},
+        {"upsampler": "", "upscale": 1, "window_size": 7},
     ],
     ids=["real", "denoise", "grey", "x3", "jpeg"],
 )
@@ -167,6 +163,7 @@ def test_a_written_plan_can_be_used_again(attached: Path, tmp_path: Path) -> Non
     assert not [text for text in again.warnings if "another checkpoint" in text]
 
 
+@pytest.mark.full
 def test_a_plan_of_another_checkpoint_is_a_warning(tmp_path: Path) -> None:
     path = checkpoint(tmp_path)
     plan = Plan(NYSTRA.default, source_sha256="f" * 64)
@@ -182,6 +179,7 @@ def test_a_plan_of_another_window_contradicts(tmp_path: Path) -> None:
         export_model(path, tmp_path, options)
 
 
+@pytest.mark.full
 def test_larger_window_says_what_it_costs(tmp_path: Path) -> None:
     path = checkpoint(tmp_path)
     options = ExportOptions(NYSTRA, {"window_size": 16}, speed=False)
@@ -199,6 +197,7 @@ def test_absolute_position_embedding_needs_a_static_shape(tmp_path: Path) -> Non
     assert export_model(path, tmp_path, static).judgement.passed
 
 
+@pytest.mark.full
 def test_where_linear_attention_cannot_pay(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, window_size=4)
     result = export_model(path, tmp_path, ExportOptions(Plan(mechanism("nystra")), speed=False))

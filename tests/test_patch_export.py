@@ -170,6 +170,7 @@ def test_inpainting_on_the_command_line(
     assert main(["validate", str(inpainting), "--threads", "1"]) == 0
 
 
+@pytest.mark.full
 def test_colorization_takes_a_reference_of_any_size(tmp_path: Path) -> None:
     result = exported("colorization", tmp_path)
     assert result.judgement.passed

@@ -179,6 +179,7 @@ def _kinds_at_nystra_nodes(path: Path) -> set[int]:
     return kinds
 
 
+@pytest.mark.full
 def test_casts_around_nystra_nodes_in_bf16(bf16: ExportResult, tmp_path: Path) -> None:
     assert _kinds_at_nystra_nodes(bf16.model) == {TensorProto.FLOAT}
     alone = exported(tmp_path, "bf16", target="tensorrt")

@@ -133,6 +133,7 @@ def test_default_names_say_what_differs(checkpoint: Path, tmp_path: Path) -> Non
     assert name(hyper={"window_size": 8}) == f"{plain}.onnx"
 
 
+@pytest.mark.full
 def test_an_older_file_beside_a_failure_is_named(
     checkpoint: Path, exported: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

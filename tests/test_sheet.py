@@ -93,6 +93,7 @@ def test_what_cannot_be_drawn_is_said_first(
     assert "suffix '.txt'" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_an_export_draws_full_attention_beside_what_it_wrote(
     folder: Path, drawn: Cells, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+@pytest.mark.full
 def test_in_python(tree: Path) -> None:
     """The reference, the torch op and the body; nothing is built."""
     done = run_in(tree, USE, "not", env=os.environ | {"NYSTRA_LIBRARY_DIR": ""})
