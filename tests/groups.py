@@ -19,6 +19,9 @@ FIRST = (
     "test_patch_export.py",
     "test_export.py",
     "test_precision_export.py",
+    "test_rvrt_export.py",
+    "test_uformer_export.py",
+    "test_bit_flips.py",
 )
 """The groups that take longest, so that none of them begins when the others are done."""
 
