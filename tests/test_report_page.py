@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nystra.export.auto.drawing import spread
 from nystra.export.report.images import picture_uri
 from nystra.export.report.page import Page
 from nystra.plugins.errors import NystraError
@@ -37,3 +38,10 @@ def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="does not exist"):
         Page("a").write(tmp_path / "no" / "a.html")
+
+
+def test_names_beside_a_figure_do_not_overlap() -> None:
+    assert spread([0.1, 0.5, 0.9], 0.05) == [0.1, 0.5, 0.9]
+    crowded = spread([0.1, 0.1, 0.11, 0.98, 0.99, 0.99], 0.05)
+    assert min(np.diff(crowded)) >= 0.05 - 1e-9
+    assert (crowded[0], max(crowded)) == (0.1, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from .choosing import Choice, change, fastest, seconds
 from .outcome import Outcome
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _CEILING = 90.0
 """dB at which what changes nothing is drawn."""
+_LINE = 0.035
+"""Height of a line of small text over that of the axes."""
 
 
 def pareto_figure(outcome: Outcome) -> Figure:
@@ -42,20 +46,55 @@ def pareto_figure(outcome: Outcome) -> Figure:
         color="0.6",
         label="verified on the way",
     )
-    for name, (choice, verified) in outcome.uniform.items():
-        place = (_milliseconds(outcome, choice), min(verified.psnr, _CEILING))
-        axes.plot(*place, "o", color="tab:orange", markersize=5)
-        axes.annotate(name, place, (4, 4), textcoords="offset points", fontsize=6)
-    axes.plot([], [], "o", color="tab:orange", label="one candidate everywhere")
+    uniform = {
+        name: (_milliseconds(outcome, choice), min(verified.psnr, _CEILING))
+        for name, (choice, verified) in outcome.uniform.items()
+    }
+    if uniform:
+        places = zip(*uniform.values(), strict=True)
+        axes.plot(*places, "o", color="tab:orange", markersize=5, label="one candidate everywhere")
     if not outcome.changes_nothing:
         place = (_milliseconds(outcome, outcome.choice), outcome.verified.psnr)
         axes.plot(*place, "*", color="tab:green", markersize=15, label="chosen")
     what = "attention" if outcome.rest is None else "network"
     axes.set(xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB: the worse of both")
-    axes.margins(x=0.12)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
+    _name_beside(axes, uniform)
     return figure
+
+
+def _name_beside(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write the names of points in a column right of the axes, a thin line from each."""
+    if not points:
+        return
+    names = sorted(points, key=lambda name: points[name][1])
+    low, high = axes.get_ylim()
+    heights = spread([(points[name][1] - low) / (high - low) for name in names], _LINE)
+    for name, height in zip(names, heights, strict=True):
+        axes.annotate(
+            name,
+            points[name],
+            (1.02, height),
+            textcoords="axes fraction",
+            verticalalignment="center",
+            fontsize=6,
+            arrowprops={"arrowstyle": "-", "color": "0.75", "linewidth": 0.5},
+        )
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Return ascending heights ``gap`` apart and none above 1; more than fit go on below 0.
+
+    Each moves up as far as the one beneath it wants, then down as far as the top does.
+    """
+    moved: list[float] = []
+    for height in heights:
+        moved.append(max(height, moved[-1] + gap) if moved else height)
+    for place in range(len(moved) - 1, -1, -1):
+        limit = 1.0 if place == len(moved) - 1 else moved[place + 1] - gap
+        moved[place] = min(moved[place], limit)
+    return moved
 
 
 def _milliseconds(outcome: Outcome, choice: Choice) -> float:

@@ -19,7 +19,7 @@ from ..inspection import network_flops
 from ..pictures import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
 from .candidates import candidates
 
-MOST_OPERATIONS = 30e12
+MOST_OPERATIONS = 36e12
 """Of all measurements: some five minutes of two cores."""
 
 MOST_CROPS = 24
@@ -70,10 +70,10 @@ def _effort(loaded: LoadedModel, side: int, pictures: int) -> tuple[int, int, bo
     crop = operations * side * side / (size["height"] * size["width"])
     sites = find_sites(loaded.network)
     most = min(pictures, MOST_CROPS)
-    least = min(pictures, _HELD)
-    levels = [(max(1, min(CROPS, MOST_CROPS // most)), most, False), (1, least, False)]
-    for crops, kept, coarse in levels:
-        runs = sum(len(candidates(site)) - 1 for site in sites)
+    few, least = min(pictures, _HELD), min(pictures, 2)
+    levels = [(max(1, min(CROPS, MOST_CROPS // most)), most, False), (1, few, False)]
+    for crops, kept, coarse in (*levels, (1, few, True)):
+        runs = sum(len(candidates(site, coarse=coarse)) - 1 for site in sites)
         if runs * crop / 2 * crops * kept <= MOST_OPERATIONS:  # half of the network runs again
             return crops, kept, coarse
     return 1, least, True

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 _SHARE = 0.3
 """A square part below this share of the largest measurement is taken for an allocator's steps."""
 
+_TRUST = 4
+"""What a file says of the square is taken, unless so many times as much was measured: small runs
+tell a constant, a linear and a square part badly apart."""
+
 _REACH = 4
 """A law is believed for so many times the pixels that were measured: a square part that went
 unseen does not double what it says there."""
@@ -57,7 +61,7 @@ def fit_law(
     Args:
         points: (pixels, peak bytes above what was there before any run), pixels growing; of
             a single one the worst is assumed.
-        known_square: What the model file says of the square, where it is too small to be seen.
+        known_square: What the model file says of the square; 0 if it says nothing.
         linear_only: The model is known to have no square, so that there is nothing to miss.
     """
     (first, least), (last, most) = points[0], points[-1]
@@ -65,9 +69,11 @@ def fit_law(
         if linear_only:
             return MemoryLaw(most / last)
         return MemoryLaw(0.0, max(most / last**2, known_square), 0.0, _REACH * last)
-    unseen = _SHARE * most / last**2
-    measured = 0.0 if linear_only else _square(points)
-    square = measured if measured > unseen else min(known_square, unseen)
+    square = 0.0 if linear_only else _square(points)
+    if known_square > 0 and square <= _TRUST * known_square:
+        square = min(known_square, most / last**2)
+    elif square <= _SHARE * most / last**2:
+        square = 0.0
     slope = max((most - least) / (last - first), 0.0)
     linear = max(slope - square * (first + last), 0.0)
     constant = max(least - linear * first - square * first**2, 0.0)

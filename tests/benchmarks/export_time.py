@@ -3,11 +3,13 @@
 
     OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn nystra --window 32
     OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn full
-    OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn auto --built 16 --no-speed
+    OMP_NUM_THREADS=2 python tests/benchmarks/export_time.py --attn auto --built 16 --no-speed \\
+        --folder build/auto
 
-A smaller network shows the same faster: ``--width 60 --depths 2 2``. Beside the seconds stand those
-that this process kept CPUs busy, which say more on a machine that others use (with one thread:
-threads that wait for each other count as busy).
+``--folder`` keeps the checkpoint and what was measured of it, for ``auto_plans.py``. A smaller
+network shows the same faster: ``--width 60 --depths 2 2``. Beside the seconds stand those that this
+process kept CPUs busy, which say more on a machine that others use (with one thread: threads that
+wait for each other count as busy).
 """
 
 from __future__ import annotations
@@ -65,15 +67,19 @@ def main() -> None:
     parser.add_argument("--no-speed", action="store_true")
     parser.add_argument("--width", type=int, default=180)
     parser.add_argument("--depths", type=int, nargs="+", default=[6] * 6)
+    parser.add_argument("--folder", type=Path, help="keeps what is written; default: nothing does")
     args = parser.parse_args()
     options = ExportOptions(
         AutoPlanner() if args.attn == "auto" else Plan(mechanism(args.attn)),
         hyper={} if args.window is None else {"window_size": args.window},
         precision=args.precision,
         speed=not args.no_speed,
+        overwrite=True,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = Path(folder, "swinir.safetensors")
+    with tempfile.TemporaryDirectory() as passing:
+        folder = args.folder or Path(passing)
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = folder / f"swinir_m_w{args.built}.safetensors"
         save_network(checkpoint, args.width, args.depths, args.built)
         watch, begun = Stopwatch(), time.perf_counter()
         result = export_model(checkpoint, folder, options, watch)

@@ -106,7 +106,8 @@ def masks_table(
     """Measure cut windows: regions kept apart, or the mask ignored."""
     plans: list[Mechanism] = [Full(mask="none")]
     for mask in ("regions", "none"):
-        plans += [*(nystra(m, mask=mask) for m in LANDMARKS), nystromformer(16, mask=mask)]
+        plans += [*(nystra(m, mask=mask) for m in LANDMARKS)]
+        plans += [nystromformer(16, mask=mask), cluster(16, mask=mask)]
     return _everywhere(models, sets, plans, progress, engine)
 
 
