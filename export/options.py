@@ -68,7 +68,7 @@ class ExportOptions:
         keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
         speed: Time the file against the full-attention file.
         with_preprocessing: The file takes pictures of any size and prepares them itself.
-        suggest: Measure what ``cluster`` would do, where full attention is kept in large windows.
+        suggest: Measure what others would do where full attention is kept in large windows.
         command: The command line, for the manifest.
     """
 

@@ -34,7 +34,7 @@ class ExportResult:
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         proposal: What a planner said of its plan.
-        suggestion: What ``cluster`` would do, if that was asked for and there is something to say.
+        suggestion: What other mechanisms would do, if that was asked for and it is worth a word.
         warnings: One sentence each.
     """
 

@@ -234,7 +234,7 @@ def test_operations_are_counted_at_each_site(tmp_path: Path) -> None:
     [
         ("csnln2", 20.0),  # in-scale: every pixel with every pixel
         ("csnln4", 20.0 * 16),  # the second projection works on the enlarged map
-        ("inpainting", 40.0 / 64**2),  # an eighth of the picture's side
+        ("inpainting", 15.0 / 64**2),  # an eighth of the picture's side
         ("colorization", 20.0),
     ],
 )

@@ -1,4 +1,4 @@
-"""An export that keeps full attention in large windows says what ``cluster`` would do."""
+"""An export that keeps full attention in large windows says what others would do."""
 
 from __future__ import annotations
 
@@ -17,14 +17,26 @@ from test_checkpoint import tiny
 OUTPUT = Port("output", "picture")
 
 
-def said(window: int, plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: float = 2.0) -> str:
+def said(
+    window: int,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float = 2.0,
+    budget: float = 50.0,
+) -> str:
     network = SwinIR(**tiny(window_size=window)).eval()
     samples = {
         name: {"input": np.random.default_rng(0).random((1, 3, side, side), np.float32)}
         for name, side in (("large", 64), ("small", 32))
     }
-    clock = iter([seconds, 1.0] * 9)
-    monkeypatch.setattr("nystra.export.suggestion._seconds", lambda run: next(clock))
+    timed: list[object] = []
+
+    def clock(run: object) -> float:
+        timed.append(run)
+        return seconds if run is timed[0] else 1.0  # as trained comes first
+
+    monkeypatch.setattr("nystra.export.suggestion._seconds", clock)
+    monkeypatch.setattr("nystra.export.suggestion.DEFAULT_BUDGET", budget)
     return suggestion(network, resolve(plan, network), samples, OUTPUT)
 
 
@@ -33,7 +45,8 @@ def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("libnystra_cpu.so is not built")
     text = said(16, Plan(), monkeypatch)
     assert text.startswith("--attn cluster: 2.0 times as fast, ")
-    assert " dB against full attention (one picture" in text
+    assert " dB against full attention; --attn auto, 50 dB: at least 2.0 times, as cluster" in text
+    assert "--attn auto, 90 dB: some sites only (one" in said(16, Plan(), monkeypatch, budget=90.0)
 
 
 def test_where_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
