@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-import numpy as np
 from torch import nn
 
 from ..models.sites import WindowSite
 from ..plugins import native
 from ..plugins.ports.port import Port
-from ..runtime.checking.measures import measure_for
+from ..runtime.checking.measures import Array, measure_for
 from .attention.cluster.parameters import Cluster
 from .attention.computing import unserved
 from .attention.full.parameters import Full
@@ -50,20 +49,20 @@ def suggestion(
         samples: Inputs by name of the picture.
         output: What the network gives.
     """
-    sites = [
-        site
+    sites = {
+        site.path: site.module
         for site in find_sites(network)
         if isinstance(site.module, WindowSite)
         and min(site.module.geometry.window) >= LEAST_WINDOW
         and isinstance(resolved[site.path], Full)
         and not unserved(Cluster(), site.module)
-    ]
+    }
     if not sites or not native.available():
         return ""
     arrays = list(min(samples.values(), key=_pixels).values())
 
-    def everywhere(mechanism: Cluster) -> Callable[[], Sequence[np.ndarray]]:
-        changed = {site.path: mechanism.at(site.module.geometry) for site in sites}
+    def everywhere(mechanism: Cluster) -> Callable[[], Array]:
+        changed = {path: mechanism.at(module.geometry) for path, module in sites.items()}
         backend = TorchBackend(swap(network, {**resolved, **changed}, "operator"))
         return lambda: backend(*arrays)
 
