@@ -54,6 +54,7 @@ def suggestion(
         for site in find_sites(network)
         if isinstance(site.module, WindowSite)
         and min(site.module.geometry.window) >= LEAST_WINDOW
+        and not site.module.geometry.overlapping
         and isinstance(resolved[site.path], Full)
         and not unserved(Cluster(), site.module)
     }

@@ -18,11 +18,14 @@ class TokenGeometry:
         query_grid: Sides of the grid of queries: rows and columns, or frames before them.
         key_grid: Sides of the grid of keys.
         scale: Factor of the scores.
+        margin: Where the keys' grid is the queries' and so many tokens around it, along each side;
+            () where the grids are of the same whole.
     """
 
     query_grid: tuple[int, ...]
     key_grid: tuple[int, ...]
     scale: float
+    margin: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

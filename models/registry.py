@@ -50,6 +50,17 @@ class Row:
 
 ARCHITECTURES = (
     Row(
+        "hat",  # before SwinIR, all of whose keys it has
+        (
+            "conv_first.weight",
+            "layers.0.residual_group.blocks.0.attn.qkv.weight",
+            "layers.0.residual_group.blocks.0.conv_block.cab.0.weight",
+            "layers.0.residual_group.overlap_attn.qkv.weight",
+            "norm.weight",
+        ),
+        ".hat.checkpoint",
+    ),
+    Row(
         "swinir",
         (
             "conv_first.weight",

@@ -65,7 +65,9 @@ class WindowSite(AttentionSite):
     ``mechanism(qkv, bias_table, geometry)`` takes qkv (B, H, W, heads * (2 head_dim + value_dim)),
     packed query, key, value, each (head, channel), H and W multiples of the window, and the
     position bias table ((2 wh - 1)(2 ww - 1), heads) or None, and gives
-    (B, H, W, heads * value_dim). A map of another number of sides has windows of as many.
+    (B, H, W, heads * value_dim). A map of another number of sides has windows of as many. Where
+    keys stand over the window (``geometry.margin``), the table is ((wh + kh - 1)(ww + kw - 1),
+    heads) for windows of kh x kw keys.
     """
 
     geometry: WindowGeometry
@@ -79,7 +81,11 @@ class WindowSite(AttentionSite):
 
     def attend(self, qkv: Tensor) -> Tensor:
         """Return the attention of qkv by the present mechanism."""
-        return self.mechanism(qkv, self.relative_position_bias_table, self.geometry)
+        return self.mechanism(qkv, self.bias_table(), self.geometry)
+
+    def bias_table(self) -> Tensor | None:
+        """Return the position biases as mechanisms take them."""
+        return self.relative_position_bias_table
 
 
 class TokenSite(AttentionSite):

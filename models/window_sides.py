@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 import torch
@@ -27,7 +28,7 @@ def both_sides(size: int | Sides) -> Sides:
 
 
 def position_bias_table(geometry: WindowGeometry) -> nn.Parameter:
-    """Return a table to train, ((2 wh - 1)(2 ww - 1), heads), as the published networks start."""
-    rows, columns = geometry.window
-    table = torch.zeros((2 * rows - 1) * (2 * columns - 1), geometry.heads)
+    """Return a table to train, (one row an offset, heads), as the published networks start."""
+    sides = zip(geometry.window, geometry.key_window, strict=True)
+    table = torch.zeros(math.prod(here + there - 1 for here, there in sides), geometry.heads)
     return nn.Parameter(nn.init.trunc_normal_(table, std=0.02))

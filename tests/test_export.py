@@ -15,7 +15,7 @@ from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
-from nystra.models.swinir.checkpoint import swinir_facts
+from nystra.models.swinir.checkpoint import restorer_facts
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError, UnsupportedModelError
 from nystra.runtime import Session
@@ -215,7 +215,7 @@ def test_swinir_m_has_fewer_than_a_thousand_nodes(attn: str) -> None:
         window_size=8,
         upsampler="pixelshuffle",
     ).eval()
-    facts = swinir_facts(network, {"in_chans": 3}, "none")
+    facts = restorer_facts("swinir", network, {"in_chans": 3}, "none")
     parameters = {site.path: mechanism(attn) for site in find_sites(network)}
     model = trace(swap(network, parameters, "operator"), facts, 20)
     tidy(model, facts.inputs, facts.outputs)

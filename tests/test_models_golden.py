@@ -1,4 +1,4 @@
-"""SwinIR and its PnP-Nystra form against the official outputs."""
+"""SwinIR, its PnP-Nystra form and HAT against the official outputs."""
 
 import json
 from typing import Any
@@ -9,8 +9,10 @@ import torch
 
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
+from nystra.models.hat.network import HAT
 from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
+from nystra.models.swinir.restorer import Restorer
 from shared import golden, shared_path
 
 OFFICIAL = [
@@ -36,12 +38,19 @@ PAPER = [
     "original_w8",
     pytest.param("full_x2_w32", marks=pytest.mark.full),
 ]
+HATS = [
+    "x2_w16",
+    "x2_identity",
+    "x3_w8",
+    "x4_w16",
+    pytest.param("full_S_x2", marks=pytest.mark.full),
+]
 _OURS = {"mech", "num_landmarks", "iters"}
 
 
-def build(case: Any, **more: Any) -> SwinIR:
+def build(case: Any, kind: type[Restorer] = SwinIR, **more: Any) -> Restorer:
     arguments = {key: value for key, value in case.constructor.items() if key not in _OURS}
-    network = SwinIR(**arguments, **more)
+    network = kind(**arguments, **more)
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}
     names = network.state_dict().keys()
     network.load_state_dict({key: weights[key] for key in names})
@@ -65,6 +74,12 @@ def check(case: Any, network: torch.nn.Module) -> None:
 def test_official(name: str) -> None:
     case = golden(f"swinir_{name}")
     check(case, build(case))
+
+
+@pytest.mark.parametrize("name", HATS)
+def test_official_hat(name: str) -> None:
+    case = golden(f"hat_{name}")
+    check(case, build(case, HAT))
 
 
 @pytest.mark.parametrize("name", PAPER)

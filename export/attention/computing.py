@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import torch
 
+from ...models.geometry import WindowGeometry
 from ...models.patches import exact_patches
 from ...models.sites import (
     MapMechanism,
@@ -25,7 +26,8 @@ from ...models.sites import (
 from ...plugins.errors import NystraError
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
-from .mechanism import Mechanism
+from .mechanism import Geometry, Mechanism
+from .tokens_of_windows import TokensOfWindows, tokens_of
 
 Form = Literal["plain", "operator"]
 AnySite: TypeAlias = WindowSite | TokenSite | PatchSite | MapSite
@@ -39,6 +41,9 @@ _CLASSES: dict[type[AnySite], str] = {
     PatchSite: "Patches",
     MapSite: "Maps",
 }
+_OVERLAPS = "Overlaps"
+"""Of windows whose keys stand over them; without it, they are served one by one as tokens."""
+
 _SOFTMAX = (exact_windows, exact_tokens, exact_patches, exact_map)
 
 
@@ -57,10 +62,12 @@ def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
         return site.mechanism
     if reason := unserved(mechanism, site):
         raise NystraError(reason)
-    kind = getattr(_home(mechanism), _kind(site))
+    name = _served_as(mechanism, site)
     more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
-    computed: Computing = kind(mechanism, form, **more)
-    return computed
+    computed: Any = getattr(_home(mechanism), name)(mechanism, form, **more)
+    if name == "Tokens" and isinstance(site, WindowSite):
+        computed = TokensOfWindows(computed)
+    return cast(Computing, computed)
 
 
 def in_form(plain: Plain, form: Form) -> Plain:
@@ -78,11 +85,20 @@ def unserved(mechanism: Mechanism, site: AnySite) -> str:
     """Return why a mechanism cannot be computed at a site, or ""."""
     if isinstance(mechanism, AsTrained):
         return ""
-    if not hasattr(_home(mechanism), _kind(site)):
-        return f"{mechanism.name} serves no attention between {_kind(site).lower()}"
+    name = _served_as(mechanism, site)
+    if not hasattr(_home(mechanism), name):
+        return f"{mechanism.name} serves no attention between {name.lower()}"
     if missing := untrained(mechanism, site):
         return f"{mechanism.name} needs trained tensors that are not there: {', '.join(missing)}"
-    return mechanism.fits(getattr(site, "geometry", None))
+    return mechanism.fits(geometry_for(mechanism, site))
+
+
+def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
+    """Return the geometry of a site as a mechanism serves it."""
+    geometry: Geometry = getattr(site, "geometry", None)
+    if isinstance(geometry, WindowGeometry) and _served_as(mechanism, site) == "Tokens":
+        return tokens_of(geometry)
+    return geometry
 
 
 def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
@@ -99,5 +115,8 @@ def _home(mechanism: Mechanism) -> Any:
     return importlib.import_module(f".{mechanism.name}.sites", __package__)
 
 
-def _kind(site: AnySite) -> str:
+def _served_as(mechanism: Mechanism, site: AnySite) -> str:
+    """Return the name of the class that computes a mechanism at a site."""
+    if isinstance(site, WindowSite) and site.geometry.overlapping:
+        return _OVERLAPS if hasattr(_home(mechanism), _OVERLAPS) else "Tokens"
     return next(name for kind, name in _CLASSES.items() if isinstance(site, kind))

@@ -13,7 +13,7 @@ from torch import nn
 from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
 from ...plugins.errors import NystraError, UnsupportedModelError
 from .as_trained.parameters import AsTrained
-from .computing import AnySite, Form, as_trained, computing, unserved, untrained
+from .computing import AnySite, Form, as_trained, computing, geometry_for, unserved, untrained
 from .full.parameters import Full
 from .mechanism import Mechanism
 from .plan import Plan
@@ -36,7 +36,7 @@ class Site:
     def tokens(self) -> int | None:
         """Number of keys a query sees; None where it grows with the picture."""
         if isinstance(self.module, WindowSite):
-            return self.module.geometry.tokens
+            return self.module.geometry.keys
         if isinstance(self.module, TokenSite):
             return math.prod(self.module.geometry.key_grid)
         return None
@@ -97,7 +97,7 @@ def _resolved(planned: Mechanism, site: AnySite) -> Mechanism:
         return as_trained(site)
     reason = unserved(planned, site)
     if not reason:
-        return planned.at(getattr(site, "geometry", None))
+        return planned.at(geometry_for(planned, site))
     own = as_trained(site)
     return Full.instead_of(planned, reason) if isinstance(own, Full) else AsTrained(reason=reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..attention.computing import as_trained, unserved
+from ..attention.computing import as_trained, geometry_for, unserved
 from ..attention.mechanism import Mechanism
 from ..attention.registry import MECHANISMS, mechanism
 from ..attention.site import Site
@@ -38,8 +38,9 @@ def candidates(site: Site, *, coarse: bool = False) -> list[Mechanism]:
         for name, parameters, always in TABLE
         if name in MECHANISMS and (always or not coarse)
     ]
-    geometry = getattr(site.module, "geometry", None)
-    served = [row.at(geometry) for row in rows if not unserved(row, site.module)]
+    served = [
+        row.at(geometry_for(row, site.module)) for row in rows if not unserved(row, site.module)
+    ]
     return [as_trained(site.module), *dict.fromkeys(served)]
 
 

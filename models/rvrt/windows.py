@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
 from ..sites import WindowSite
-from ..swinir.network import Block
+from ..swinir.layers import Block
+from ..window_sides import position_bias_table
 from .frames import FrameConv
 
 
@@ -52,12 +51,8 @@ class WindowAttention(WindowSite):
     def __init__(self, dim: int, geometry: WindowGeometry, *, position_bias: bool = True) -> None:
         """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
-        if position_bias:
-            entries = math.prod(2 * side - 1 for side in geometry.window)
-            table = nn.init.trunc_normal_(torch.zeros(entries, geometry.heads), std=0.02)
-            self.relative_position_bias_table = nn.Parameter(table)
-        else:
-            self.register_parameter("relative_position_bias_table", None)
+        table = position_bias_table(geometry) if position_bias else None
+        self.register_parameter("relative_position_bias_table", table)
         self.qkv_self = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 

@@ -1,6 +1,9 @@
-"""Loading SwinIR, at the window it was trained with or another."""
+"""Loading SwinIR and networks built like it, at the window they were trained with or another."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from ...plugins.errors import CheckpointError
 from ...plugins.ports.port import Port, picture_size
@@ -11,6 +14,7 @@ from ..hyper_types import check_types
 from ..retarget import POSITION_BIAS, retarget
 from .hyper import swinir_hyper
 from .network import SwinIR
+from .restorer import Restorer
 
 _REBUILT = (".attn_mask", ".relative_position_index")  # buffers that published files may hold
 _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
@@ -18,9 +22,34 @@ _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
 def load(state: State, request: Request) -> Built:
     """Return the network of a state dict."""
-    read = swinir_hyper(state)
+    # The published window-7 networks are the JPEG ones, which work on the range 0..255.
+    return load_restorer("swinir", SwinIR, swinir_hyper(state), state, request, {7: 255.0})
+
+
+def load_restorer(
+    architecture: str,
+    build: type[Restorer],
+    read: Hyper,
+    state: State,
+    request: Request,
+    ranges: Mapping[int, float] = MappingProxyType({}),
+) -> Built:
+    """Return a network of windows with the weights of a state dict.
+
+    Args:
+        architecture: Its name in the registry.
+        build: Its class.
+        read: The hyper-parameters that the tensors tell.
+        state: The tensors.
+        request: What the load is told besides.
+        ranges: Window -> ``img_range`` of the published networks that have it, where it is not 1.
+
+    Raises:
+        CheckpointError: The tensors do not fit.
+        NystraError: The hyper-parameters do not.
+    """
     trained = read | dict(request.stored)
-    check_types(SwinIR, trained | dict(request.asked), request.source)
+    check_types(build, trained | dict(request.asked), request.source)
     hyper, kept, warning = retarget(trained, request.asked, state, (POSITION_BIAS,))
     if warning and "img_size" not in request.asked:
         hyper.pop("img_size", None)  # it spoke of the trained window
@@ -30,19 +59,19 @@ def load(state: State, request: Request) -> Built:
             f"{read['depths']}"
         )
     require(hyper, request.source, _FLAGS)
-    # The published window-7 networks are the JPEG ones, which work on the range 0..255.
-    hyper.setdefault("img_range", 255.0 if hyper["window_size"] == 7 else 1.0)
-    network = construct(SwinIR, hyper, kept, request.source, _REBUILT)
-    facts = swinir_facts(network, hyper, request.license)
+    window = hyper["window_size"]
+    hyper.setdefault("img_range", ranges.get(window, 1.0) if isinstance(window, int) else 1.0)
+    network = construct(build, hyper, kept, request.source, _REBUILT)
+    facts = restorer_facts(architecture, network, hyper, request.license)
     return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
 
 
-def swinir_facts(network: SwinIR, hyper: Hyper, license_name: str) -> Facts:
+def restorer_facts(architecture: str, network: Restorer, hyper: Hyper, license_name: str) -> Facts:
     """Return what a built network promises."""
     channels = {"channels": hyper["in_chans"]}
     sides = {} if network.fixed_size is None else picture_size(*network.fixed_size)
     return Facts(
-        architecture="swinir",
+        architecture=architecture,
         task="restoration",
         inputs=(Port("input", "image", lengths=channels | sides, multiple=max(network.window)),),
         outputs=(Port("output", "picture", lengths=channels, multiple=network.upscale),),

@@ -24,12 +24,13 @@ from torch import Tensor
 from ...plugins.errors import NystraError
 from .classifying import Classifying
 from .denoising import Denoising
-from .enlarging import Enlarging
+from .enlarging import Enlarging, EnlargingByHat
 from .loop import train, write_file
 from .recipe import Recipe
 
 RECIPES: dict[str, type[Recipe]] = {
     "swinir": Enlarging,
+    "hat": EnlargingByHat,
     "uformer": Denoising,
     "vit": Classifying,
 }
@@ -102,7 +103,9 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
-    words = "what to train: swinir enlarges, uformer takes noise out, vit classifies (swinir)"
+    words = (
+        "what to train: swinir and hat enlarge, uformer takes noise out, vit classifies (swinir)"
+    )
     parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
 
 

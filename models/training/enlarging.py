@@ -1,4 +1,4 @@
-"""A small SwinIR that enlarges photographs."""
+"""A small SwinIR or HAT that enlarges photographs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...plugins.errors import NystraError
+from ..hat.network import HAT
 from ..swinir.network import SwinIR
+from ..swinir.restorer import Restorer
 from .data import Pair, Picture, draw_batch, read_pairs
 from .recipe import setting
 from .restoring import Restoring, psnr_of_error
@@ -36,6 +38,7 @@ class Enlarging(Restoring):
     """
 
     architecture: ClassVar[str] = "swinir"
+    kind: ClassVar[type[SwinIR | HAT]] = SwinIR
 
     scale: int = setting(2, "output side over input side")
     window: int = setting(16, "side of the attention window")
@@ -66,7 +69,7 @@ class Enlarging(Restoring):
         if self.width % self.heads:
             raise NystraError(f"--width {self.width} must be a multiple of --heads {self.heads}")
 
-    def network(self) -> SwinIR:
+    def network(self) -> Restorer:
         """Return a network that starts as a bilinear enlargement, its transformer nearly silent.
 
         The published network has no interpolating skip and has to learn one from a random start.
@@ -74,9 +77,9 @@ class Enlarging(Restoring):
         enlarges them.
         """
         torch.manual_seed(self.seed)
-        network = SwinIR(**self.hyper())
+        network = self.kind(**self.hyper())
         first, body = network.conv_first, cast(nn.Conv2d, network.conv_after_body)
-        last = cast(nn.Conv2d, network.upsample[0])
+        last = cast(nn.Conv2d, cast(nn.Sequential, network.upsample)[0])
         phases = [_linear_phase(phase, self.scale) for phase in range(self.scale)]
         with torch.no_grad():
             body.weight *= 0.1
@@ -110,6 +113,26 @@ class Enlarging(Restoring):
         """Return the PSNR on the luma of BT.601 in studio swing, ``scale`` pixels of border out."""
         inside = slice(self.scale, -self.scale)
         return psnr_of_error(((output - truth) / 255.0 @ torch.tensor(_LUMA))[inside, inside])
+
+
+@dataclass(frozen=True)
+class EnlargingByHat(Enlarging):
+    """The training of a small HAT on bicubic reductions.
+
+    Attributes:
+        conv_scale: What the convolutions of a block count beside its attention; published networks
+            of 144 channels and more have 0.01.
+    """
+
+    architecture: ClassVar[str] = "hat"
+    kind: ClassVar[type[SwinIR | HAT]] = HAT
+
+    conv_scale: float = setting(0.1, "what convolutions count beside attention")
+
+    def hyper(self) -> dict[str, Any]:
+        """Return the constructor arguments of the network."""
+        more = {"compress_ratio": 3, "squeeze_factor": 8, "conv_scale": self.conv_scale}
+        return super().hyper() | more
 
 
 def _linear_phase(phase: int, scale: int) -> Tensor:

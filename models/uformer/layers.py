@@ -9,17 +9,8 @@ from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
 from ..sites import WindowSite
+from ..swinir.layers import to_image, to_map
 from ..window_sides import position_bias_table
-
-
-def to_image(x: Tensor) -> Tensor:
-    """Return a map (B, H, W, C) as convolutions take it, (B, C, H, W)."""
-    return x.permute(0, 3, 1, 2)
-
-
-def to_map(x: Tensor) -> Tensor:
-    """Return (B, C, H, W) as a map (B, H, W, C)."""
-    return x.permute(0, 2, 3, 1)
 
 
 class _Projections(nn.Module):

@@ -9,6 +9,8 @@ from typing import Any
 
 from ..errors import NystraError
 
+_MARGINS = ("margin_h", "margin_w")
+
 
 @dataclass(frozen=True)
 class WindowGeometry:
@@ -24,6 +26,8 @@ class WindowGeometry:
         shift: Cyclic shift before the partition, along each side.
         masked: Tokens that are neighbours only through the cyclic shift do not see each other.
         scale: Factor of the scores.
+        margin: Tokens by which the keys of a window stand over it, on each side of each axis; ()
+            for none. Keys beyond the map are zeros, with their position bias and the value 0.
     """
 
     heads: int
@@ -33,6 +37,15 @@ class WindowGeometry:
     shift: tuple[int, ...]
     masked: bool = False
     scale: float = 1.0
+    margin: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise NystraError for windows that are shifted though their keys stand over them."""
+        if self.overlapping and self.shifted:
+            raise NystraError(
+                f"windows whose keys stand over them, by {self.margin}, cannot be shifted, by "
+                f"{self.shift}"
+            )
 
     @classmethod
     def of(cls, attributes: Mapping[str, float]) -> WindowGeometry:
@@ -42,9 +55,10 @@ class WindowGeometry:
             head_dim=int(attributes["head_dim"]),
             value_dim=int(attributes["value_dim"]),
             window=(int(attributes["window_h"]), int(attributes["window_w"])),
-            shift=(int(attributes["shift_h"]), int(attributes["shift_w"])),
-            masked=bool(attributes["mask"]),
+            shift=(int(attributes.get("shift_h", 0)), int(attributes.get("shift_w", 0))),
+            masked=bool(attributes.get("mask", 0)),
             scale=float(attributes["scale"]),
+            margin=tuple(int(attributes[name]) for name in _MARGINS if name in attributes),
         )
 
     @property
@@ -58,12 +72,31 @@ class WindowGeometry:
         return math.prod(self.window)
 
     @property
+    def overlapping(self) -> bool:
+        """The keys of a window stand over it."""
+        return any(self.margin)
+
+    @property
+    def key_window(self) -> tuple[int, ...]:
+        """Sides of the window of keys."""
+        if not self.margin:
+            return self.window
+        return tuple(side + 2 * more for side, more in zip(self.window, self.margin, strict=True))
+
+    @property
+    def keys(self) -> int:
+        """Keys that a query sees, Nk."""
+        return math.prod(self.key_window)
+
+    @property
     def shifted(self) -> bool:
         """The map is rolled before it is cut."""
         return any(self.shift)
 
     def attributes(self) -> dict[str, Any]:
         """Return the geometry under the attribute names of the window operators.
+
+        Where keys stand over the window, those of ``NystraWindowOverlap``.
 
         Raises:
             NystraError: The window does not have two sides, which the operators need.
@@ -73,12 +106,16 @@ class WindowGeometry:
                 f"a window of {len(self.window)} sides, {self.window}; the window operators "
                 "have two, rows and columns"
             )
-        return {
+        sizes = {
             "heads": self.heads,
             "head_dim": self.head_dim,
             "value_dim": self.value_dim,
             "window_h": self.window[0],
             "window_w": self.window[1],
+        }
+        if self.overlapping:
+            return sizes | dict(zip(_MARGINS, self.margin, strict=True)) | {"scale": self.scale}
+        return sizes | {
             "shift_h": self.shift[0],
             "shift_w": self.shift[1],
             "mask": int(self.masked),

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import NystraError
@@ -60,27 +61,56 @@ def empty_map(owner: str) -> Callable[..., Tensor]:
 
 
 def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k (B, windows, h, N, d) and v (B, windows, h, N, e) of the rolled map.
+    """Return q (B, windows, h, N, d), k (B, windows, h, Nk, d) and v (B, windows, h, Nk, e).
+
+    They are of the rolled map; Nk is N, or more where the keys stand over their window.
 
     Args:
         qkv: (B, *sides, h(2d+e)), packed q, k, v and each (head, channel).
         geometry: How it is cut.
     """
     heads, d, e = geometry.heads, geometry.head_dim, geometry.value_dim
-    batch, *sides = qkv.shape[:-1]
     rolled = _roll(qkv, [-step for step in geometry.shift])
-    counts = _counts(sides, geometry)
-    cut = [part for pair in zip(counts, geometry.window, strict=True) for part in pair]
-    grid = rolled.reshape(batch, *cut, geometry.channels)
-    for place in _swaps(len(sides)):
-        grid = grid.transpose(place, place + 1)
-    tokens = grid.reshape(batch, reduce(operator.mul, counts), geometry.tokens, geometry.channels)
-    q, k, v = tokens.split((heads * d, heads * d, heads * e), -1)
+    counts = _counts(qkv.shape[1:-1], geometry)
+    if geometry.overlapping:
+        queries, rest = rolled.split((heads * d, heads * (d + e)), -1)
+        q = _cut(queries, counts, geometry.window)
+        k, v = _cut(_around(rest, counts, geometry), counts, geometry.key_window).split(
+            (heads * d, heads * e), -1
+        )
+    else:
+        q, k, v = _cut(rolled, counts, geometry.window).split((heads * d, heads * d, heads * e), -1)
     return (
         q.unflatten(-1, (heads, d)).transpose(2, 3),
         k.unflatten(-1, (heads, d)).transpose(2, 3),
         v.unflatten(-1, (heads, e)).transpose(2, 3),
     )
+
+
+def _cut(grid: Tensor, counts: Sequence[int], window: Sequence[int]) -> Tensor:
+    """Return the tokens (B, windows, N, C) of a map that is whole windows."""
+    cut = [part for pair in zip(counts, window, strict=True) for part in pair]
+    cells = grid.reshape(grid.shape[0], *cut, grid.shape[-1])
+    for place in _swaps(len(window)):
+        cells = cells.transpose(place, place + 1)
+    count = reduce(operator.mul, counts)
+    return cells.reshape(grid.shape[0], count, math.prod(window), grid.shape[-1])
+
+
+def _around(grid: Tensor, counts: Sequence[int], geometry: WindowGeometry) -> Tensor:
+    """Return a map whose windows of keys follow each other, zeros beyond the map's border.
+
+    By ``index_select``, whose index may depend on a symbolic size.
+    """
+    pads = [more for margin in reversed(geometry.margin) for more in (margin, margin)]
+    out = F.pad(grid, (0, 0, *pads))
+    for axis, (count, window, keys) in enumerate(
+        zip(counts, geometry.window, geometry.key_window, strict=True), 1
+    ):
+        starts = torch.arange(count, device=grid.device) * window
+        places = starts[:, None] + torch.arange(keys, device=grid.device)
+        out = out.index_select(axis, places.flatten())
+    return out
 
 
 def merge(out: Tensor, sides: Sequence[int], geometry: WindowGeometry) -> Tensor:

@@ -79,6 +79,8 @@ BARS = [
     Bar("with bias and mask: vs full attention, plain export", "w32b-plain", "w32b-nystra", 2.2),
     Bar("with bias and mask: vs full attention, torch eager", "w32b-torch", "w32b-nystra", 6),
     Bar("official SwinIR-M w 8 vs plain export", "w8-plain", "w8-full", 1.15),
+    Bar("official HAT x4 vs plain export", "hat-plain", "hat-full", 1.5),
+    Bar("official HAT x4, `cluster`, vs plain export", "hat-plain", "hat-cluster", 2.2),
     Bar("`NystraWindowNystrom` w 32, 1 thread over 2", "nystrom-32:1", "nystrom-32", 1.8),
 ]  # fmt: skip
 
@@ -87,7 +89,7 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a configuration once."""
     name, _, own = name.partition(":")
     threads = int(own or threads)
-    if name.startswith(("w32", "w8-", "region-")):
+    if name.startswith(("w32", "w8-", "hat-", "region-")):
         return networks.runner(name, folder, threads)
     return operators.runner(name, threads)
 

@@ -1,4 +1,6 @@
-"""The SwinIR-M files that are timed: 36 blocks, 180 channels, 6 heads, x2, weights from a seed.
+"""The files of whole networks that are timed: 36 blocks, 180 channels, 6 heads, seeded weights.
+
+SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published forms but where said.
 
 ``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
 it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
@@ -18,13 +20,16 @@ import onnxruntime as ort
 import torch
 from torch import Tensor, nn
 
+from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism as planned
-from nystra.export.attention.site import find_sites, swap
+from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.bodies import attach_bodies, inline_bodies
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
-from nystra.models.swinir.checkpoint import swinir_facts
+from nystra.models.hat.network import HAT
+from nystra.models.swinir.checkpoint import restorer_facts
 from nystra.models.swinir.network import SwinIR
+from nystra.models.swinir.restorer import Restorer
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op
@@ -33,9 +38,11 @@ HEADS, HEAD_DIM, SIDE = 6, 30, 128
 OPSET = 20
 
 
-def network(name: str) -> SwinIR:
-    """Return SwinIR-M by the name of a file of it."""
+def network(name: str) -> Restorer:
+    """Return SwinIR-M or HAT by the name of a file of it."""
     torch.manual_seed(0)
+    if name.startswith("hat-"):
+        return HAT(upscale=4).eval()
     official = not name.startswith("w32-")
     return SwinIR(
         upscale=2,
@@ -113,8 +120,8 @@ def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
 
 def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
     net = network(name)
-    facts = swinir_facts(net, {"in_chans": 3}, "none")
-    parameters = {site.path: planned(mechanism) for site in find_sites(net)}
+    facts = restorer_facts("network", net, {"in_chans": 3}, "none")
+    parameters = resolve(Plan(planned(mechanism)), net)
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, facts.inputs, facts.outputs)
     attach_bodies(model, OPSET)
@@ -130,10 +137,13 @@ FILES: dict[str, Callable[[Path], None]] = {
     "w32b-nystra": lambda path: _ours("w32b-", "nystra", False, path),
     "w8-plain": lambda path: _plain(network("w8-"), picture(), path),
     "w8-full": lambda path: _ours("w8-", "full", False, path),
+    "hat-plain": lambda path: _plain(network("hat-"), picture(), path),
+    "hat-full": lambda path: _ours("hat-", "full", False, path),
+    "hat-cluster": lambda path: _ours("hat-", "cluster", False, path),
 }
 """How each file is made."""
 
-ON_LIBRARY = ("w32-nystra", "w32b-nystra", "w8-full")
+ON_LIBRARY = ("w32-nystra", "w32b-nystra", "w8-full", "hat-full", "hat-cluster")
 """The files that run on the library."""
 
 

@@ -26,7 +26,8 @@ def attend_tokens(
 
     Tokens before those of the grid (a class token) see everything exactly, and are seen exactly.
     Frames of a grid lie below each other. A block of queries has the block of keys in the same
-    part of their grid for its own.
+    part of their grid for its own; where keys are around the queries, those at its places, and at
+    the border those beyond it too.
 
     A bias is read pair by pair: outside of the own block its exp is averaged over blocks.
     """
@@ -50,13 +51,8 @@ def attend_tokens(
     members, centres = key_clusters(grid_k, torch.tensor(seeds, device=k.device), parameters.rounds)
     bounds = [[*range(0, size, parameters.block), size] for size in query_grid]
     queries = Blocks.of(bounds, q.device)
-    keys = Blocks.of(
-        [
-            [bound * there // here for bound in axis]
-            for axis, here, there in zip(bounds, query_grid, key_grid, strict=True)
-        ],
-        q.device,
-    )
+    margins = geometry.margin or (None, None)
+    keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)
     own_q, own_k = queries.cut(q[:, :, before:] * geometry.scale), keys.cut(grid_k)
     own_v = keys.cut(grid_v)
     counted = torch.cat([own_v, torch.ones_like(own_v[..., :1])], -1)
@@ -81,6 +77,13 @@ def attend_tokens(
 
 def _flat(grid: tuple[int, ...]) -> tuple[int, int]:
     return math.prod(grid[:-1]), grid[-1]
+
+
+def _key_bounds(bounds: list[int], size: int, margin: int | None) -> list[int]:
+    """Return the bounds of the blocks of keys along an axis, as many as those of queries."""
+    if margin is None:
+        return [bound * size // bounds[-1] for bound in bounds]
+    return [0, *(margin + bound for bound in bounds[1:-1]), size]
 
 
 def _before(count: int, grid: tuple[int, int]) -> int | None:

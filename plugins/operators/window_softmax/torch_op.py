@@ -15,32 +15,47 @@ from ..windows_torch import check_map, empty_map, merge, partition, token_region
 from .schema import SCHEMA
 
 
-def relative_position_bias(table: Tensor, *window: int) -> Tensor:
-    """Return the bias (h, N, N) of every pair of query and key.
+def relative_position_bias(
+    table: Tensor, *window: int, keys: tuple[int, ...] | None = None
+) -> Tensor:
+    """Return the bias (h, N, Nk) of every pair of query and key.
 
     Args:
-        table: ((2wh-1)(2ww-1), h), the entry of (query a, key b) at
-            (row_a - row_b + wh - 1)(2ww - 1) + (col_a - col_b + ww - 1); likewise for windows
-            of more sides.
+        table: ((wh+kh-1)(ww+kw-1), h) for a window of kh x kw keys, the entry of (query a, key b)
+            at (row_a - row_b + kh - 1)(ww + kw - 1) + (col_a - col_b + kw - 1), rows and columns
+            counted from the corner of each window; likewise for windows of more sides.
         *window: Sides of the window.
+        keys: Sides of the window of keys, the window by default.
 
     Raises:
         NystraError: The table is of another window.
     """
-    rows = math.prod(2 * side - 1 for side in window)
+    sides = list(zip(window, keys or window, strict=True))
+    rows = math.prod(here + there - 1 for here, there in sides)
     if table.dim() != 2 or table.shape[0] != rows:
+        formula = "((2 wh - 1)(2 ww - 1), heads)"
+        what = f"windows of {' x '.join(map(str, window))}"
+        if keys is not None:
+            formula = "((wh + kh - 1)(ww + kw - 1), heads)"
+            what += f" with keys of {' x '.join(map(str, keys))}"
         raise NystraError(
-            f"a bias table of shape {tuple(table.shape)}; expected ({rows}, heads) = "
-            f"((2 wh - 1)(2 ww - 1), heads) for windows of {' x '.join(map(str, window))}"
+            f"a bias table of shape {tuple(table.shape)}; expected ({rows}, heads) = {formula} "
+            f"for {what}"
         )
-    axes = [torch.arange(side, device=table.device) for side in window]
-    places = [grid.flatten() for grid in torch.meshgrid(axes, indexing="ij")]
+    queries = _places(window, table.device)
+    around = queries if keys is None else _places(keys, table.device)
     index = torch.zeros((), dtype=torch.int64, device=table.device)
-    for place, side in zip(places, window, strict=True):
-        offset = place[:, None] - place[None, :] + side - 1
-        index = index * (2 * side - 1) + offset
+    for place, key, (here, there) in zip(queries, around, sides, strict=True):
+        offset = place[:, None] - key[None, :] + there - 1
+        index = index * (here + there - 1) + offset
     bias: Tensor = table[index]
     return bias.permute(2, 0, 1)
+
+
+def _places(window: tuple[int, ...], device: torch.device) -> list[Tensor]:
+    """Return where each token of a window is along each side, (N,)."""
+    axes = [torch.arange(side, device=device) for side in window]
+    return [grid.flatten() for grid in torch.meshgrid(axes, indexing="ij")]
 
 
 def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
@@ -59,7 +74,7 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
     q, k, v = partition(qkv, geometry)
     added: Tensor | None = None
     if bias_table is not None:
-        added = relative_position_bias(bias_table, *geometry.window).to(qkv.dtype)
+        added = window_bias(bias_table, geometry).to(qkv.dtype)
         added = added.unsqueeze(0)  # of four dimensions: PyTorch fuses no attention with three
     if geometry.masked and geometry.shifted:
         regions = token_regions(sides, geometry, qkv.device)
@@ -71,6 +86,12 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
         q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), geometry.scale, added
     )
     return merge(out.unflatten(0, (batch, -1)), sides, geometry)
+
+
+def window_bias(table: Tensor, geometry: WindowGeometry) -> Tensor:
+    """Return the bias (h, N, Nk) of every pair of query and key of a window."""
+    keys = geometry.key_window if geometry.overlapping else None
+    return relative_position_bias(table, *geometry.window, keys=keys)
 
 
 def window_softmax(qkv: Tensor, bias_table: Tensor | None = None, **attributes: float) -> Tensor:

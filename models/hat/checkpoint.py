@@ -1,0 +1,42 @@
+"""Loading HAT, at the window it was trained with or another."""
+
+from __future__ import annotations
+
+import torch
+
+from ...plugins.errors import CheckpointError
+from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..swinir.checkpoint import load_restorer
+from ..window_sides import both_sides
+from .hyper import hat_hyper
+from .index import published_index
+from .network import HAT
+
+_INDEX = "relative_position_index_"  # buffers that published files hold, at the top level
+_OVERLAP_INDEX = _INDEX + "OCA"
+
+
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict."""
+    read = hat_hyper(state)
+    _check_index(state, read, request.source)
+    tensors = {key: value for key, value in state.items() if not key.startswith(_INDEX)}
+    return load_restorer("hat", HAT, read, tensors, request)
+
+
+def _check_index(state: State, read: Hyper, source: str) -> None:
+    """Raise CheckpointError where a file orders its overlapping biases in another way."""
+    if _OVERLAP_INDEX not in state or "overlap_ratio" not in read:
+        return
+    window = both_sides(read["window_size"])
+    side = window[0] + round(read["overlap_ratio"] * window[0])
+    expected = published_index(window, (side, side))
+    if not torch.equal(state[_OVERLAP_INDEX].to(torch.int64), expected):
+        raise CheckpointError(
+            f"{source}: {_OVERLAP_INDEX} is not the published one "
+            f"({expected.min()} to {expected.max()}, {tuple(expected.shape)}): the position biases "
+            "of its overlapping attention are in another order than those of HAT"
+        )
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy())

@@ -1,0 +1,123 @@
+"""HAT as a model file: every size, every mechanism, low precision, one node an attention."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
+from nystra.export.cli import main
+from nystra.models import load
+from nystra.models.hat.network import HAT
+from nystra.runtime import Session
+
+HYPER: dict[str, Any] = {
+    "upscale": 2,
+    "window_size": 8,
+    "compress_ratio": 3,
+    "squeeze_factor": 6,
+    "conv_scale": 0.5,
+    "depths": [2],
+    "embed_dim": 12,
+    "num_heads": [2],
+    "upsampler": "pixelshuffledirect",
+}
+SIZE = (1, 3, 24, 40)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    network = HAT(**HYPER)
+    for name, parameter in network.named_parameters():
+        if "norm" not in name:
+            fan = parameter[0].numel() if parameter.dim() > 1 else 25
+            torch.nn.init.normal_(parameter, std=0.7 * fan**-0.5)
+    path = tmp_path_factory.mktemp("hat") / "hat.safetensors"
+    save_file(network.state_dict(), path, {"nystra": json.dumps({"conv_scale": 0.5})})
+    return path
+
+
+def exported(checkpoint: Path, folder: Path, attention: str, **more: Any) -> ExportResult:
+    parameters = {"landmarks": (2, 2)} if attention.startswith("nystr") else {}
+    plan = Plan(default=mechanism(attention, **parameters))
+    return export_model(
+        checkpoint, folder / "m.onnx", ExportOptions(plan=plan, speed=False, **more)
+    )
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = exported(checkpoint, tmp_path_factory.mktemp("full"), "full")
+    assert result.judgement.passed
+    return result.model
+
+
+def test_every_attention_is_one_node(model: Path) -> None:
+    nodes = Counter(node.op_type for node in onnx.load(model).graph.node if node.domain == "nystra")
+    assert nodes == {"NystraWindowSoftmax": 2, "NystraWindowOverlap": 1}
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 3, 9, 23), (1, 3, 16, 24)])
+@pytest.mark.parametrize("library", ["auto", "none"])
+def test_the_file_is_the_network_at_every_size(
+    shape: tuple[int, ...], library: str, model: Path, checkpoint: Path
+) -> None:
+    image = np.random.default_rng(0).random(shape, dtype=np.float32)
+    with torch.no_grad():
+        expected = load(checkpoint).network(torch.from_numpy(image)).numpy()
+    got = Session(model, library=library)(image)
+    np.testing.assert_allclose(got, expected, atol=2e-5, rtol=0)
+
+
+def test_the_facts_of_the_file(model: Path) -> None:
+    facts = Session(model).facts
+    assert (facts.architecture, facts.task, facts.scale) == ("hat", "restoration", 2)
+    assert facts.window == (8, 8)
+
+
+def test_inspect_shows_the_overlapping_sites(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(checkpoint), "--attn", "cluster"]) == 0
+    text = capsys.readouterr().out
+    assert "hat, 2x, 3 channels, window 8x8" in text
+    (line,) = (line for line in text.splitlines() if "overlap_attn" in line)
+    assert "144" in line
+    assert "cluster" in line
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("attention", "more"),
+    [
+        ("cluster", {}),
+        ("nystra", {}),
+        ("nystromformer", {"precision": "fp16", "opset": 18}),
+        ("full", {"precision": "fp16"}),
+        ("full", {"precision": "bf16"}),
+        ("full", {"hyper": {"window_size": 16}}),
+    ],
+)
+def test_mechanisms_windows_and_precisions(
+    attention: str, more: dict[str, Any], checkpoint: Path, tmp_path: Path
+) -> None:
+    result = exported(checkpoint, tmp_path, attention, **more)
+    assert result.judgement.passed
+
+
+@pytest.mark.full
+def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    models = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        models.append(exported(checkpoint, tmp_path / name, "full", static=SIZE).model)
+    assert models[0].read_bytes() == models[1].read_bytes()
