@@ -50,6 +50,7 @@ LINK_FLAGS = {"plain": [], "asan": KERNEL_FLAGS["asan"], "race": ["-Wl,-z,defs"]
 OPERATORS = (
     "NystraPinv",
     "NystraWindowSoftmax",
+    "NystraWindowOverlap",
     "NystraWindowNystrom",
     "NystraWindowNystromformer",
     "NystraWindowCluster",
@@ -193,7 +194,8 @@ def run(
     outputs = [np.empty(shape, arrays[0].dtype) for shape in case.output_shapes()]
     call = {
         "NystraPinv": _pinv,
-        "NystraWindowSoftmax": _window_softmax,
+        "NystraWindowSoftmax": _softmax_windows,
+        "NystraWindowOverlap": _softmax_windows,
         "NystraWindowNystrom": _landmark_windows,
         "NystraWindowNystromformer": _landmark_windows,
         "NystraPatchMatch": _patch_match,
@@ -221,14 +223,25 @@ def _pinv(library, case, arrays, outputs, kind, limits):  # type: ignore[no-unty
 def _window_sizes(case: Case):  # type: ignore[no-untyped-def]
     attributes = case.all_attributes()
     names = ["heads", "head_dim", "value_dim", "window_h", "window_w", "shift_h", "shift_w", "mask"]
-    sizes = _numbers(*case.shape[:3], *(attributes[name] for name in names))
+    sizes = _numbers(*case.shape[:3], *(attributes.get(name, 0) for name in names))
     return sizes, ctypes.c_float(attributes["scale"])
 
 
-def _window_softmax(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
-    table = _pointer(arrays[1]) if case.all_attributes()["bias"] else None
+def _softmax_windows(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]
+    attributes = case.all_attributes()
+    margins = _numbers(*(attributes.get(name, 0) for name in ("margin_h", "margin_w")))
+    table = _pointer(arrays[1]) if attributes["bias"] else None
     qkv, out = _pointer(arrays[0]), _pointer(outputs[0])
-    return library.emulated_window_softmax(*_window_sizes(case), kind, qkv, table, out, limits)
+    return library.emulated_softmax_windows(
+        int(case.operator == "NystraWindowOverlap"),
+        *_window_sizes(case),
+        margins,
+        kind,
+        qkv,
+        table,
+        out,
+        limits,
+    )
 
 
 def _window_cluster(library, case, arrays, outputs, kind, limits):  # type: ignore[no-untyped-def]

@@ -34,12 +34,23 @@ WINDOW: dict[str, Any] = {
     "mask": 1,
     "scale": 0.4,
 }
+OVERLAP: dict[str, Any] = {
+    "heads": 2,
+    "head_dim": 5,
+    "value_dim": 3,
+    "window_h": 8,
+    "window_w": 4,
+    "margin_h": 2,
+    "margin_w": 1,
+    "scale": 0.4,
+}
 LANDMARKS: dict[str, Any] = {**WINDOW, "landmark_rows": 2, "landmark_cols": 2, "iterations": 3}
 CLUSTERS = {"cluster_rows": 2, "cluster_cols": 2, "rounds": 1, "block": 2, "bias_block": 2}
 
 NODES: dict[str, dict[str, Any]] = {
     "NystraPinv": {"iterations": 3, "batch_init": 1},
     "NystraWindowSoftmax": {**WINDOW, "bias": 1},
+    "NystraWindowOverlap": {**OVERLAP, "bias": 1},
     "NystraWindowNystrom": LANDMARKS,
     "NystraWindowNystromformer": LANDMARKS,
     "NystraWindowCluster": {**WINDOW, **CLUSTERS, "bias": 1},
@@ -50,6 +61,7 @@ NODES: dict[str, dict[str, Any]] = {
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "NystraPinv": [(3, 6, 6)],
     "NystraWindowSoftmax": [(2, 16, 8, 26), (15 * 7, 2)],
+    "NystraWindowOverlap": [(2, 16, 8, 26), (19 * 9, 2)],
     "NystraWindowNystrom": [(2, 16, 8, 26)],
     "NystraWindowNystromformer": [(2, 16, 8, 26)],
     "NystraWindowCluster": [(2, 16, 8, 26), (15 * 7, 2)],

@@ -70,6 +70,7 @@ OPEN: dict[str, Node] = {
         [{"b": 3, "m": 6}, {"b": 1, "m": 1}, {"b": 2, "m": 33}],
     ),
     "NystraWindowSoftmax": Node(NODES["NystraWindowSoftmax"], [_QKV, (105, 2)], [_OUT], _WINDOWS),
+    "NystraWindowOverlap": Node(NODES["NystraWindowOverlap"], [_QKV, (171, 2)], [_OUT], _WINDOWS),
     "NystraWindowNystrom": Node(NODES["NystraWindowNystrom"], [_QKV], [_OUT], _WINDOWS),
     "NystraWindowNystromformer": Node(NODES["NystraWindowNystromformer"], [_QKV], [_OUT], _WINDOWS),
     "NystraWindowCluster": Node(NODES["NystraWindowCluster"], [_QKV, (105, 2)], [_OUT], _WINDOWS),

@@ -223,6 +223,8 @@ def test_negative_control_of_quality() -> None:
 
 SEARCH = {"patch_size": 3, "iterations": 2, "neighbors": 2, "metric": 0, "seed": 5}
 KERNEL = {"threshold": 1.0, "guard": 0.3}
+OVERLAP = {name: number for name, number in BASE.items() if not name.startswith(("shift", "mask"))}
+OVERLAP |= {"margin_h": 2, "margin_w": 2, "bias": 1}
 CHANGES: dict[str, dict[str, int | float]] = {
     "heads": {"heads": 1, "head_dim": 10, "value_dim": 6},
     "window_h": {"window_h": 16, "shift_h": 8},
@@ -230,6 +232,8 @@ CHANGES: dict[str, dict[str, int | float]] = {
     "shift_h": {"shift_h": 0},
     "shift_w": {"shift_w": 0},
     "mask": {"mask": 0},
+    "margin_h": {"margin_h": 1},
+    "margin_w": {"margin_w": 3},
     "bias": {"bias": 0},
     "scale": {"scale": 0.71},
     "landmark_rows": {"landmark_rows": 4},
@@ -251,6 +255,7 @@ CHANGES: dict[str, dict[str, int | float]] = {
 OPERATOR_BASE: dict[str, dict[str, int | float]] = {
     "NystraPinv": {"iterations": 2, "batch_init": 0},
     "NystraWindowSoftmax": {**BASE, "bias": 1},
+    "NystraWindowOverlap": OVERLAP,
     "NystraWindowNystrom": {**BASE, **LANDMARKS, **KERNEL},
     "NystraWindowNystromformer": {**BASE, **LANDMARKS},
     "NystraWindowCluster": {**BASE, **CLUSTERS, "bias": 1},
@@ -263,7 +268,9 @@ def base_case(name: str, **changes: int | float) -> Case:
     if name == "NystraPatchMatch":
         return PatchMatchCase(name, attributes, (1, 2, 20, 21), values="integer", key=(20, 22))
     shape = (2, 3, 6, 6) if name == "NystraPinv" else (2, 16, 16, 26)
-    table = (225, 2) if name in BIASED else None
+    table = None
+    if name in BIASED:
+        table = (361 if name == "NystraWindowOverlap" else 225, 2)
     return Case(name, attributes, shape, table, values="large")
 
 
@@ -273,7 +280,7 @@ def base_case(name: str, **changes: int | float) -> Case:
         (name, changed)
         for name, base in OPERATOR_BASE.items()
         for changed in CHANGES
-        if changed in base and not (name in BIASED and changed.startswith("window"))
+        if changed in base and not (name in BIASED and changed.startswith(("window", "margin")))
     ],
 )
 def test_body_reads_every_attribute(name: str, changed: str) -> None:

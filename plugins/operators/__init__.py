@@ -20,6 +20,7 @@ __all__ = ["OPERATORS", "find_schema"]
 OPERATORS: dict[str, str] = {
     "NystraPinv": "pinv",
     "NystraWindowSoftmax": "window_softmax",
+    "NystraWindowOverlap": "window_overlap",
     "NystraWindowNystrom": "window_nystrom",
     "NystraWindowNystromformer": "window_nystromformer",
     "NystraWindowCluster": "window_cluster",

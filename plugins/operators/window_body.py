@@ -21,16 +21,15 @@ class WindowBody:
         self.body = body
         self.map = body.float32(body.inputs[0])
         self.batch, self.height, self.width = (body.size(self.map, axis) for axis in range(3))
-        names = ("heads", "head_dim", "value_dim", "window_h", "window_w", "shift_h", "shift_w")
-        (
-            self.heads,
-            self.head_dim,
-            self.value_dim,
-            self.window_h,
-            self.window_w,
-            self.shift_h,
-            self.shift_w,
-        ) = (body.attribute(name) for name in names)
+        names = ("heads", "head_dim", "value_dim", "window_h", "window_w")
+        self.heads, self.head_dim, self.value_dim, self.window_h, self.window_w = (
+            body.attribute(name) for name in names
+        )
+        known = {attribute.name for attribute in body.schema.attributes}
+        self.shift_h, self.shift_w = (
+            body.attribute(name) if name in known else body.ints(0)
+            for name in ("shift_h", "shift_w")
+        )
         self.tokens = body.op("Mul", self.window_h, self.window_w)
         self.rows = body.op("Div", self.height, self.window_h)
         self.cols = body.op("Div", self.width, self.window_w)
@@ -39,21 +38,25 @@ class WindowBody:
 
     def heads_apart(self) -> tuple[str, str, str]:
         """Return q, k (B, nW, h, N, d) and v (B, nW, h, N, e) of the rolled map."""
+        return self.apart(0), self.apart(1), self.apart(2)
+
+    def apart(self, which: int) -> str:
+        """Return one of them: 0 is q, 1 is k, 2 is v."""
         body = self.body
         index = self._partition_index()
+        size = (self.head_dim, self.head_dim, self.value_dim)[which]
+        rows = body.reshape(self.channels(which), self.batch, self._places, size)
+        taken = body.op("Gather", rows, index, axis=1)
+        return body.reshape(taken, self.batch, self.windows, self.heads, self.tokens, size)
+
+    def channels(self, which: int) -> str:
+        """Return the channels (B, H, W, h size) of q (0), k (1) or v (2) in the map."""
+        body = self.body
         keys = body.op("Mul", self.heads, self.head_dim)
         values = body.op("Add", keys, keys)
         end = body.op("Add", values, body.op("Mul", self.heads, self.value_dim))
         bounds = [body.shape(bound) for bound in (body.ints(0), keys, values, end)]
-        parts = []
-        for i, size in enumerate((self.head_dim, self.head_dim, self.value_dim)):
-            part = body.op("Slice", self.map, bounds[i], bounds[i + 1], body.ints([-1]))
-            rows = body.reshape(part, self.batch, self._places, size)
-            taken = body.op("Gather", rows, index, axis=1)
-            parts.append(
-                body.reshape(taken, self.batch, self.windows, self.heads, self.tokens, size)
-            )
-        return parts[0], parts[1], parts[2]
+        return body.op("Slice", self.map, bounds[which], bounds[which + 1], body.ints([-1]))
 
     def merged(self, out: str) -> str:
         """Return the map (B, H, W, h e) of the windows' results (B, nW, h, N, e)."""

@@ -8,12 +8,16 @@ from .schema import Attribute, Attributes
 MAX_LANDMARKS = 64
 """The most landmarks a window may have: what the kernels hold in registers and caches."""
 
-WINDOW_ATTRIBUTES = (
+SIZE_ATTRIBUTES = (
     Attribute("heads", "int", None, 1, 1024, "h, the number of heads"),
     Attribute("head_dim", "int", None, 1, 1024, "d, channels of a head in q and in k"),
     Attribute("value_dim", "int", None, 1, 1024, "e, channels of a head in v"),
     Attribute("window_h", "int", None, 1, 1024, "rows of a window"),
     Attribute("window_w", "int", None, 1, 1024, "columns of a window"),
+)
+
+WINDOW_ATTRIBUTES = (
+    *SIZE_ATTRIBUTES,
     Attribute("shift_h", "int", 0, 0, 1023, "rows the map is rolled up before the partition"),
     Attribute("shift_w", "int", 0, 0, 1023, "columns the map is rolled left by"),
     Attribute("mask", "int", 0, 0, 1, "1: tokens of different regions do not see each other"),

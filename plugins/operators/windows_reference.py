@@ -43,12 +43,8 @@ def heads_in_windows(qkv: Array, attributes: Attributes) -> Iterator[Head]:
     Raises:
         NystraError: The map is not a multiple of the window, or has other channels.
     """
+    check_map(qkv, attributes)
     heads, d, e = (int(attributes[name]) for name in ("heads", "head_dim", "value_dim"))
-    if qkv.shape[-1] != heads * (2 * d + e):
-        raise NystraError(
-            f"qkv has {qkv.shape[-1]} channels; expected {heads * (2 * d + e)} = "
-            f"heads (2 head_dim + value_dim) = {heads} (2 * {d} + {e})"
-        )
     for image, pixels in enumerate(qkv):
         for rows, cols, regions in _windows(pixels.shape[0], pixels.shape[1], attributes):
             q, k, v = np.split(pixels[rows, cols], [heads * d, 2 * heads * d], axis=1)
@@ -56,6 +52,26 @@ def heads_in_windows(qkv: Array, attributes: Attributes) -> Iterator[Head]:
                 keys, values = slice(head * d, (head + 1) * d), slice(head * e, (head + 1) * e)
                 place = (image, rows, cols, values)
                 yield Head(head, q[:, keys], k[:, keys], v[:, values], regions, place)
+
+
+def check_map(qkv: Array, attributes: Attributes) -> None:
+    """Check the packed maps (B, H, W, h(2d+e)).
+
+    Raises:
+        NystraError: The map is not a multiple of the window, or has other channels.
+    """
+    heads, d, e = (int(attributes[name]) for name in ("heads", "head_dim", "value_dim"))
+    if qkv.shape[-1] != heads * (2 * d + e):
+        raise NystraError(
+            f"qkv has {qkv.shape[-1]} channels; expected {heads * (2 * d + e)} = "
+            f"heads (2 head_dim + value_dim) = {heads} (2 * {d} + {e})"
+        )
+    height, width = qkv.shape[1:3]
+    window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
+    if height % window_h or width % window_w:
+        raise NystraError(
+            f"a map of {height} x {width}; expected a multiple of {window_h} x {window_w}: pad it"
+        )
 
 
 def empty_output(qkv: Array, attributes: Attributes) -> Array:
@@ -73,10 +89,6 @@ def _windows(
     """
     window_h, window_w = int(attributes["window_h"]), int(attributes["window_w"])
     shift_h, shift_w = int(attributes["shift_h"]), int(attributes["shift_w"])
-    if height % window_h or width % window_w:
-        raise NystraError(
-            f"a map of {height} x {width}; expected a multiple of {window_h} x {window_w}: pad it"
-        )
     row_label = np.searchsorted([height - window_h, height - shift_h], np.arange(height), "right")
     col_label = np.searchsorted([width - window_w, width - shift_w], np.arange(width), "right")
     for top in range(0, height, window_h):

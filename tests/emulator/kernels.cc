@@ -83,21 +83,28 @@ EMULATED int emulated_pinv(const int64_t* sizes, int batch_init, int type_number
   return int(status);
 }
 
-EMULATED int emulated_window_softmax(const int64_t* sizes, float scale, int type_number,
-                                     const void* qkv, const void* bias_table, void* result,
-                                     const int64_t* limit_numbers) {
-  const WindowShape shape = shape_of(sizes, scale);
+// form 0: NystraWindowSoftmax, 1: NystraWindowOverlap
+EMULATED int emulated_softmax_windows(int form, const int64_t* sizes, float scale,
+                                      const int64_t* margins, int type_number, const void* qkv,
+                                      const void* bias_table, void* result,
+                                      const int64_t* limit_numbers) {
+  using namespace nystra::cuda;
+  WindowShape shape = shape_of(sizes, scale);
+  shape.margin_h = margins[0];
+  shape.margin_w = margins[1];
   const Type type{type_number};
   const Limits limits = limits_of(limit_numbers);
   const size_t pixels = size_t(shape.batch * shape.height * shape.width),
                element = element_bytes(type);
-  const size_t entries = size_t((2 * shape.window_h - 1) * (2 * shape.window_w - 1) * shape.heads);
+  const size_t entries = size_t(shape.bias_rows() * shape.heads);
   const Memory in(-1, qkv, pixels * size_t(shape.channels()) * element);
   const Memory out(0, pixels * size_t(shape.heads * shape.value_dim) * element);
-  const Memory workspace(1, nystra::cuda::window_softmax_workspace(shape, limits));
+  const auto workspace_bytes = form == 0 ? window_softmax_workspace : window_overlap_workspace;
+  const Memory workspace(1, workspace_bytes(shape, limits));
   const Memory table(-1, bias_table, bias_table == nullptr ? 0 : entries * element);
-  const Status status = nystra::cuda::window_softmax(shape, type, in.get(), table.get(), out.get(),
-                                                     workspace.get(), nullptr, limits);
+  const auto call = form == 0 ? window_softmax : window_overlap;
+  const Status status =
+      call(shape, type, in.get(), table.get(), out.get(), workspace.get(), nullptr, limits);
   out.copy_to(result);
   return int(status);
 }

@@ -14,8 +14,9 @@ from torch import Tensor
 from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ....models.patches import exact_patches
 from ....models.sites import exact_map, exact_tokens, exact_windows
+from ....plugins.operators.window_overlap.torch_op import window_overlap
 from ..beside import beside, lay_frames, stack_frames, unlaid
-from ..computing import Form
+from ..computing import Form, in_form
 from .parameters import Full
 
 
@@ -38,6 +39,20 @@ class Windows:
         flat = lay_frames(qkv, geometry)
         out: Tensor = torch.ops.nystra.window_softmax(flat, table, **attributes)
         return stack_frames(out, qkv, geometry)
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Exact attention at a window site whose keys stand over the windows."""
+
+    parameters: Full
+    form: Form
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
+        table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
+        attributes = geometry.attributes() | {"bias": int(bias_table is not None)}
+        return in_form(window_overlap, self.form)(qkv, table, **attributes)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 WINDOWS = frozenset(
     {
         "NystraWindowSoftmax",
+        "NystraWindowOverlap",
         "NystraWindowNystrom",
         "NystraWindowNystromformer",
         "NystraWindowCluster",

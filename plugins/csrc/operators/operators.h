@@ -5,6 +5,7 @@
 
 #include "pinv.h"
 #include "window_softmax.h"
+#include "window_overlap.h"
 #include "window_nystrom.h"
 #include "window_nystromformer.h"
 #include "window_cluster.h"

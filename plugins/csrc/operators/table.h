@@ -35,6 +35,23 @@ inline constexpr Schema kWindowSoftmaxSchema = {
     kWindowSoftmaxAttributes, 11,
 };
 
+inline constexpr Attribute kWindowOverlapAttributes[] = {
+    {"heads", true, 1, 1024, kNoDefault},
+    {"head_dim", true, 1, 1024, kNoDefault},
+    {"value_dim", true, 1, 1024, kNoDefault},
+    {"window_h", true, 1, 1024, kNoDefault},
+    {"window_w", true, 1, 1024, kNoDefault},
+    {"margin_h", true, 0, 1024, kNoDefault},
+    {"margin_w", true, 0, 1024, kNoDefault},
+    {"bias", true, 0, 1, 0},
+    {"scale", false, 0.0, 1000000.0, kNoDefault},
+    {"revision", true, 1, 1, 1},
+};
+inline constexpr Schema kWindowOverlapSchema = {
+    "NystraWindowOverlap", "TT", "T",
+    kWindowOverlapAttributes, 10,
+};
+
 inline constexpr Attribute kWindowNystromAttributes[] = {
     {"heads", true, 1, 1024, kNoDefault},
     {"head_dim", true, 1, 1024, kNoDefault},
@@ -118,4 +135,4 @@ inline constexpr Schema kPatchMatchSchema = {
 }  // namespace nystra
 
 // X(class) of every operator.
-#define NYSTRA_OPERATORS(X) X(Pinv) X(WindowSoftmax) X(WindowNystrom) X(WindowNystromformer) X(WindowCluster) X(PatchMatch)
+#define NYSTRA_OPERATORS(X) X(Pinv) X(WindowSoftmax) X(WindowOverlap) X(WindowNystrom) X(WindowNystromformer) X(WindowCluster) X(PatchMatch)

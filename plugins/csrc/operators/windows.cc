@@ -18,16 +18,28 @@ void check_multiple(const char* what, int64_t got, int64_t window, const Shape& 
 
 }  // namespace
 
-Windows::Windows(const Attributes& a) {
+void Windows::read_sizes(const Attributes& a) {
   shape_.heads = a.integer("heads");
   shape_.head_dim = a.integer("head_dim");
   shape_.value_dim = a.integer("value_dim");
   shape_.window_h = a.integer("window_h");
   shape_.window_w = a.integer("window_w");
+  shape_.scale = a.number("scale");
+}
+
+Windows Windows::around(const Attributes& a) {
+  Windows result;
+  result.read_sizes(a);
+  result.shape_.margin_h = a.integer("margin_h");
+  result.shape_.margin_w = a.integer("margin_w");
+  return result;
+}
+
+Windows::Windows(const Attributes& a) {
+  read_sizes(a);
   shape_.shift_h = a.integer("shift_h");
   shape_.shift_w = a.integer("shift_w");
   shape_.mask = a.integer("mask");
-  shape_.scale = a.number("scale");
   check_shift("h", shape_.shift_h, shape_.window_h);
   check_shift("w", shape_.shift_w, shape_.window_w);
 }
@@ -47,10 +59,13 @@ void Windows::check(const Shape& qkv) const {
 }
 
 void Windows::check_bias_table(const Shape& table) const {
-  const Shape expected = {(2 * shape_.window_h - 1) * (2 * shape_.window_w - 1), shape_.heads};
+  const Shape expected = {shape_.bias_rows(), shape_.heads};
+  const char* const formula =
+      shape_.keys() == shape_.tokens()
+          ? " = ((2 window_h - 1) (2 window_w - 1), heads)"
+          : " = ((2 window_h + 2 margin_h - 1) (2 window_w + 2 margin_w - 1), heads)";
   if (!agree(table, expected))
-    throw Refusal("input bias_table is " + text(table) + "; expected " + text(expected) +
-                  " = ((2 window_h - 1) (2 window_w - 1), heads)");
+    throw Refusal("input bias_table is " + text(table) + "; expected " + text(expected) + formula);
 }
 
 Shape Windows::output(const Shape& qkv) const {

@@ -12,6 +12,9 @@ class Windows {
   // Throws Refusal where a shift is not smaller than its window.
   explicit Windows(const Attributes&);
 
+  // Windows without shift whose keys stand over them.
+  static Windows around(const Attributes&);
+
   void check(const Shape& qkv) const;
   void check_bias_table(const Shape& table) const;
   Shape output(const Shape& qkv) const;  // (B, H, W, h e)
@@ -20,6 +23,9 @@ class Windows {
   const WindowShape& unplaced() const { return shape_; }  // batch, height and width are 0
 
  private:
+  Windows() = default;
+  void read_sizes(const Attributes&);
+
   WindowShape shape_{};
 };
 

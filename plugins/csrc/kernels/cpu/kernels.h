@@ -31,7 +31,7 @@ static inline void merge(const BatchMaxima& from, BatchMaxima* into) {
 
 struct WindowSoftmaxParams {
   WindowShape shape;
-  const float* bias;  // made by window_softmax_bias; null: none
+  const float* bias;  // made by window_softmax_bias or window_overlap_bias; null: none
 };
 
 struct WindowClusterParams {
@@ -67,6 +67,13 @@ struct PatchMatchMaps {
   X(int64_t, window_softmax_bias_size, (const WindowShape&))                                     \
   X(void, window_softmax_bias, (const WindowShape&, Type, const void* table, float* bias))       \
   X(Status, window_softmax,                                                                      \
+    (const WindowSoftmaxParams&, Type, const void* qkv, void* out, int64_t first, int64_t last,  \
+     float* scratch))                                                                            \
+  X(int64_t, window_overlap_tasks, (const WindowShape&))                                         \
+  X(int64_t, window_overlap_scratch, (const WindowShape&))                                       \
+  X(int64_t, window_overlap_bias_size, (const WindowShape&))                                     \
+  X(void, window_overlap_bias, (const WindowShape&, Type, const void* table, float* bias))       \
+  X(Status, window_overlap,                                                                      \
     (const WindowSoftmaxParams&, Type, const void* qkv, void* out, int64_t first, int64_t last,  \
      float* scratch))                                                                            \
   X(int64_t, window_nystrom_scratch, (const LandmarkParams&))                                    \

@@ -119,8 +119,8 @@ __device__ __forceinline__ int lanes_shift(int groups) {
 // tiles[n][i * step + c] = channel c of token i of map n, channels[n] of them and zeros up to a
 // multiple of 4, for i < rows (zeros from `count` on). Done by `threads` threads, of which this is
 // `thread`, each with kLoads loads of every map in flight. maps: the first channel of pixel 0;
-// pixels: of the tokens.
-template <int kWidth, int kLoads, int kMaps, class T>
+// pixels: of the tokens; with kHoles those below 0 stand for tokens of zeros.
+template <int kWidth, int kLoads, bool kHoles, int kMaps, class T>
 __device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pixel_stride,
                                       const int* pixels, int rows, int count,
                                       const int (&channels)[kMaps], float* const (&tiles)[kMaps],
@@ -139,8 +139,8 @@ __device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pix
 #pragma unroll
         for (int u = 0; u < kLoads; ++u) {  // beyond the last token that one again: no branches
           const int i = min(first + u * tokens, count - 1);
-          packs[n][u] =
-              pack_at<kWidth>(maps[n] + pixels[i] * pixel_stride + (c < channels[n] ? c : 0));
+          const int pixel = kHoles ? max(pixels[i], 0) : pixels[i];
+          packs[n][u] = pack_at<kWidth>(maps[n] + pixel * pixel_stride + (c < channels[n] ? c : 0));
         }
 #pragma unroll
       for (int n = 0; n < kMaps; ++n)
@@ -151,7 +151,7 @@ __device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pix
           unpack(packs[n][u], values);
 #pragma unroll
           for (int j = 0; j < kWidth; ++j)
-            if (i >= count || c >= channels[n]) values[j] = 0.0f;
+            if (i >= count || c >= channels[n] || (kHoles && pixels[i] < 0)) values[j] = 0.0f;
           if (i < rows && c < round_up(channels[n], 4))
             store<kWidth>(tiles[n] + i * step + c, values);
         }
@@ -164,8 +164,8 @@ template <int kWidth, int kLoads, class T>
 __device__ __forceinline__ void stage(const T* map, int64_t pixel_stride, const int* pixels,
                                       int rows, int count, int channels, float* tile, int step,
                                       int thread, int threads) {
-  stage<kWidth, kLoads, 1>({map}, pixel_stride, pixels, rows, count, {channels}, {tile}, step,
-                           thread, threads);
+  stage<kWidth, kLoads, false, 1>({map}, pixel_stride, pixels, rows, count, {channels}, {tile},
+                                  step, thread, threads);
 }
 
 }  // namespace

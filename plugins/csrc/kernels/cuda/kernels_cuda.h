@@ -38,6 +38,12 @@ size_t window_softmax_workspace(const WindowShape& shape, const Limits& limits =
 Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
                       void* out, void* workspace, Stream stream, const Limits& limits = {});
 
+// Exact attention to the keys in and around each window; zeros beyond the map. bias_table
+// ((wh+kh-1)(ww+kw-1), h), or null: none.
+size_t window_overlap_workspace(const WindowShape& shape, const Limits& limits = {});
+Status window_overlap(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
+                      void* out, void* workspace, Stream stream, const Limits& limits = {});
+
 // The kernel Nystrom form, to kMaxLandmarks landmarks.
 size_t window_nystrom_workspace(const LandmarkParams& params, bool batch_init,
                                 const Limits& limits = {});

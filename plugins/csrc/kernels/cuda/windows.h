@@ -10,6 +10,7 @@ constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.693147180559945309417f;
 constexpr float kApart = -100.0f * kLog2E;  // added to a logit (in powers of 2) between regions
 constexpr int kTokens = 32;                 // of a tile
+constexpr int kNoPixel = -1;                // beyond the map
 constexpr int kChunk = 64;                  // channels of a tile at most
 
 // WindowShape with what a kernel counts in.
@@ -18,6 +19,8 @@ struct Windows {
   int window_h, window_w, shift_h, shift_w, mask;
   int tokens, down, across;  // of a window; windows in a map
   int64_t channels, out_channels;
+  int margin_h, margin_w, key_h, key_w, keys;  // of the keys around a window
+  int bias_rows;                               // of a table of position biases
 };
 
 // Whether the sizes are such that pixels can be counted in ints.
@@ -38,7 +41,13 @@ inline Windows windows(const WindowShape& s) {
                  int(s.height / s.window_h),
                  int(s.width / s.window_w),
                  s.channels(),
-                 s.heads * s.value_dim};
+                 s.heads * s.value_dim,
+                 int(s.margin_h),
+                 int(s.margin_w),
+                 int(s.key_h()),
+                 int(s.key_w()),
+                 int(s.keys()),
+                 int(s.bias_rows())};
 }
 
 // A window in the map. Rows and columns from the cuts on belong to other Swin regions.

@@ -18,7 +18,8 @@ const std::vector<std::string> kBiased = {"NystraWindowSoftmax", "NystraWindowCl
 const std::vector<std::string> kLandmarks = {"NystraWindowNystrom", "NystraWindowNystromformer"};
 const std::vector<std::string> kAll = {"NystraPinv",          "NystraWindowSoftmax",
                                        "NystraWindowNystrom", "NystraWindowNystromformer",
-                                       "NystraWindowCluster", "NystraPatchMatch"};
+                                       "NystraWindowCluster", "NystraPatchMatch",
+                                       "NystraWindowOverlap"};
 
 Fields with(Fields fields, const Fields& more) {
   for (const auto& [name, value] : more) fields[name] = value;
@@ -33,6 +34,9 @@ std::vector<Example> make_examples() {
       window, {{"landmark_rows", 2}, {"landmark_cols", 2}, {"iterations", 3}, {"batch_init", 0}});
   const Shape qkv = {2, 16, 8, 26}, out = {2, 16, 8, 6};
   const std::vector<bool> open = {true, true, true, false};
+  const Fields overlap = {{"heads", 2},    {"head_dim", 5}, {"value_dim", 3}, {"window_h", 8},
+                          {"window_w", 4}, {"margin_h", 2}, {"margin_w", 1},  {"bias", 1},
+                          {"scale", 0.4f}, {"revision", 1}};
   const Fields search = {{"patch_size", 3}, {"iterations", 2}, {"neighbors", 3},
                          {"metric", 0},     {"seed", 7},       {"revision", 1}};
   const std::vector<bool> all = {true, true, true, true}, map = {true, false, true, true};
@@ -59,6 +63,7 @@ std::vector<Example> make_examples() {
        {qkv, {105, 2}},
        {open, {false, false}},
        {out}},
+      {"NystraWindowOverlap", "TT", "T", overlap, {qkv, {171, 2}}, {open, {false, false}}, {out}},
       {"NystraWindowNystrom",
        "T",
        "T",
@@ -151,6 +156,12 @@ std::vector<BadShapes> make_bad_shapes() {
         {name, {{2, 16, 8, 26}, {104, 2}}, "input bias_table is (104, 2); expected (105, 2)"});
     rows.push_back({name, {{2, 16, 8, 26}, {1}}, "input bias_table is (1); expected (105, 2)"});
   }
+  rows.push_back({"NystraWindowOverlap",
+                  {{2, 16, 8, 26}, {105, 2}},
+                  "input bias_table is (105, 2); expected (171, 2)"});
+  rows.push_back({"NystraWindowOverlap",
+                  {{2, 12, 8, 26}, {171, 2}},
+                  "height 12; expected a multiple of the window's 8"});
   const std::vector<Shape> good = example("NystraPatchMatch").shapes;
   const auto search = [&](size_t place, const Shape& shape, const std::string& expected) {
     std::vector<Shape> shapes = good;
