@@ -12,10 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..window_sides import Sides
 
-
-def published_index(window: Sides, keys: Sides) -> Tensor:
+def published_index(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     """Return the published entry (N, Nk) of every pair of query and key, partly below 0."""
     down, across = (
         torch.arange(there)[None, :] - torch.arange(here)[:, None] + here - there + 1
@@ -26,7 +24,7 @@ def published_index(window: Sides, keys: Sides) -> Tensor:
     return pairs.flatten(2, 3).flatten(0, 1)
 
 
-def published_rows(window: Sides, keys: Sides) -> Tensor:
+def published_rows(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     """Return which row of the published table each row of a site's table is.
 
     A site's table has the pair (dr, dc) at (k - 1 - dr) L + k - 1 - dc, as

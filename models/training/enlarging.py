@@ -79,7 +79,7 @@ class Enlarging(Restoring):
         torch.manual_seed(self.seed)
         network = self.kind(**self.hyper())
         first, body = network.conv_first, cast(nn.Conv2d, network.conv_after_body)
-        last = cast(nn.Conv2d, cast(nn.Sequential, network.upsample)[0])
+        last = cast(nn.Conv2d, network.upsample[0])
         phases = [_linear_phase(phase, self.scale) for phase in range(self.scale)]
         with torch.no_grad():
             body.weight *= 0.1
