@@ -81,6 +81,8 @@ BARS = [
     Bar("official SwinIR-M w 8 vs plain export", "w8-plain", "w8-full", 1.15),
     Bar("official HAT x4 vs plain export", "hat-plain", "hat-full", 1.5),
     Bar("official HAT x4, `cluster`, vs plain export", "hat-plain", "hat-cluster", 2.2),
+    Bar("one group of HAT x4 vs plain export", "hat-group-plain", "hat-group-full", 1.5),
+    Bar("one group of HAT x4, `cluster`", "hat-group-plain", "hat-group-cluster", 2.2),
     Bar("`NystraWindowNystrom` w 32, 1 thread over 2", "nystrom-32:1", "nystrom-32", 1.8),
 ]  # fmt: skip
 

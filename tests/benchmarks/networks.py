@@ -1,6 +1,7 @@
 """The files of whole networks that are timed: 36 blocks, 180 channels, 6 heads, seeded weights.
 
-SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published forms but where said.
+SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published forms but where said;
+``hat-group`` is HAT with one of its six groups.
 
 ``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
 it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
@@ -42,7 +43,7 @@ def network(name: str) -> Restorer:
     """Return SwinIR-M or HAT by the name of a file of it."""
     torch.manual_seed(0)
     if name.startswith("hat-"):
-        return HAT(upscale=4).eval()
+        return HAT(upscale=4, depths=[6] if "group" in name else [6] * 6).eval()
     official = not name.startswith("w32-")
     return SwinIR(
         upscale=2,
@@ -140,10 +141,15 @@ FILES: dict[str, Callable[[Path], None]] = {
     "hat-plain": lambda path: _plain(network("hat-"), picture(), path),
     "hat-full": lambda path: _ours("hat-", "full", False, path),
     "hat-cluster": lambda path: _ours("hat-", "cluster", False, path),
+    "hat-group-plain": lambda path: _plain(network("hat-group-"), picture(), path),
+    "hat-group-full": lambda path: _ours("hat-group-", "full", False, path),
+    "hat-group-cluster": lambda path: _ours("hat-group-", "cluster", False, path),
 }
 """How each file is made."""
 
-ON_LIBRARY = ("w32-nystra", "w32b-nystra", "w8-full", "hat-full", "hat-cluster")
+ON_LIBRARY = tuple(
+    name for name in FILES if name.rpartition("-")[2] in ("nystra", "full", "cluster")
+)
 """The files that run on the library."""
 
 
