@@ -183,7 +183,7 @@ def test_keys_beyond_the_map_score_by_bias_alone(small: HAT) -> None:
 
 @pytest.mark.parametrize("name", ["full", "nystra", "nystromformer", "cluster", "psal"])
 def test_every_mechanism_serves_every_site(small: HAT, name: str) -> None:
-    plan = Plan(mechanism(name))
+    plan = Plan(mechanism(name), sites={OVERLAP: mechanism(name)})
     resolved = resolve(plan, small)
     assert {one.name for one in resolved.values()} == {name}
     picture = torch.rand(1, 3, 16, 16)
@@ -191,6 +191,15 @@ def test_every_mechanism_serves_every_site(small: HAT, name: str) -> None:
     assert (got - exact).abs().max() < (1e-6 if name == "full" else 0.05)
     operators = swap(small, resolved, "operator")(picture)
     assert (operators - got).abs().max() < 1e-4
+
+
+def test_overlaps_stay_exact_where_no_plan_names_them(small: HAT) -> None:
+    resolved = resolve(Plan(mechanism("cluster")), small)
+    assert [one.name for one in resolved.values()] == ["cluster", "cluster", "full"]
+    assert resolved[OVERLAP].reason == (
+        "cluster is standard operators where keys stand over their windows, and exact attention "
+        "one node that is faster; a plan that names the site gets it"
+    )
 
 
 def test_what_needs_training_is_refused(small: HAT) -> None:
@@ -202,4 +211,4 @@ def test_landmarks_drop_the_bias_and_it_is_said(small: HAT, tmp_path: Path) -> N
     loaded = load(saved(small, tmp_path))
     plan = Plan(mechanism("nystra"))
     said = plan_warnings(plan, loaded, resolve(plan, loaded.network))
-    assert any("position bias of 3 sites is dropped" in text for text in said)
+    assert any("position bias of 2 sites is dropped" in text for text in said)

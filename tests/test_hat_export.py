@@ -92,7 +92,7 @@ def test_inspect_shows_the_overlapping_sites(
     assert "hat, 2x, 3 channels, window 8x8" in text
     (line,) = (line for line in text.splitlines() if "overlap_attn" in line)
     assert "144" in line
-    assert "cluster" in line
+    assert "full" in line
 
 
 @pytest.mark.full

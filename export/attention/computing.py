@@ -93,6 +93,16 @@ def unserved(mechanism: Mechanism, site: AnySite) -> str:
     return mechanism.fits(geometry_for(mechanism, site))
 
 
+def outrun(mechanism: Mechanism, site: AnySite) -> str:
+    """Return why exact attention is the faster one at a site that a mechanism serves, or ""."""
+    if not isinstance(site, WindowSite) or _served_as(mechanism, site) != "Tokens":
+        return ""
+    return (
+        f"{mechanism.name} is standard operators where keys stand over their windows, and exact "
+        "attention one node that is faster; a plan that names the site gets it"
+    )
+
+
 def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
     """Return the geometry of a site as a mechanism serves it."""
     geometry: Geometry = getattr(site, "geometry", None)

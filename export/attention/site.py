@@ -13,7 +13,16 @@ from torch import nn
 from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
 from ...plugins.errors import NystraError, UnsupportedModelError
 from .as_trained.parameters import AsTrained
-from .computing import AnySite, Form, as_trained, computing, geometry_for, unserved, untrained
+from .computing import (
+    AnySite,
+    Form,
+    as_trained,
+    computing,
+    geometry_for,
+    outrun,
+    unserved,
+    untrained,
+)
 from .full.parameters import Full
 from .mechanism import Mechanism
 from .plan import Plan
@@ -68,15 +77,19 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
     """Return what the plan does at every site of a network.
 
     A site that the planned mechanism does not serve, or where it is undefined (a region border
-    cuts a landmark cell), stays as trained, with the reason. As trained is ``full`` where the
-    network came with exact softmax attention.
+    cuts a landmark cell), stays as trained, with the reason; so does one where exact attention is
+    known to be faster and that the plan does not name. As trained is ``full`` where the network
+    came with exact softmax attention.
 
     Raises:
         NystraError: The plan names a site that the network does not have.
     """
     sites = find_sites(network)
     plan.refuse_unknown_sites([site.path for site in sites])
-    return {site.path: _resolved(plan.at(site.path), site.module) for site in sites}
+    return {
+        site.path: _resolved(plan.at(site.path), site.module, named=site.path in plan.sites)
+        for site in sites
+    }
 
 
 def refuse_untrained(plan: Plan, network: nn.Module) -> None:
@@ -92,10 +105,10 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
             )
 
 
-def _resolved(planned: Mechanism, site: AnySite) -> Mechanism:
+def _resolved(planned: Mechanism, site: AnySite, *, named: bool) -> Mechanism:
     if isinstance(planned, AsTrained):
         return as_trained(site)
-    reason = unserved(planned, site)
+    reason = unserved(planned, site) or ("" if named else outrun(planned, site))
     if not reason:
         return planned.at(geometry_for(planned, site))
     own = as_trained(site)
