@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 
 from ..plugins.errors import NystraError
-from .commands import bench, build, check, export, inspect, run, validate
+from .commands import bench, build, check, deploy, export, inspect, run, validate
 from .commands.saying import complain, say
 
 _COMMANDS = {
@@ -24,6 +24,7 @@ _COMMANDS = {
     "build": build,
     "bench": bench,
     "check": check,
+    "deploy": deploy,
 }
 _INSTALL = {
     "torch": "nystra[export]",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
+from .cluster_flags import add_cluster_arguments, cluster_options, spread_runner
 from .common import add_output_arguments, add_session_arguments, print_json, print_table, warn
 from .saying import say
 from .video_flags import add_video_arguments, video_options
@@ -107,6 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the classes are called, one a line or a JSON list (default: the model's own)",
     )
     add_video_arguments(parser)
+    add_cluster_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
@@ -121,7 +123,9 @@ def run(args: argparse.Namespace) -> int:
         raise NystraError(
             "--json and what is written to the standard output contradict each other: give one"
         )
-    _check_threads(args.threads)
+    cluster = cluster_options(args)
+    if cluster is None:
+        _check_threads(args.threads)
     begin = time.perf_counter()
     session = Session(args.model, args.backend, args.threads, args.library)
     if not args.quiet:
@@ -129,7 +133,8 @@ def run(args: argparse.Namespace) -> int:
     task = find_task(session)
     options = _options(args, task, session.facts.task)
     telling = task.tell()
-    results = task.load()(
+    run_task = task.load() if cluster is None else spread_runner(task, cluster)
+    results = run_task(
         session,
         args.input,
         args.output,

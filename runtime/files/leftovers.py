@@ -1,4 +1,4 @@
-"""Temporary files of writers that died: named so that the next writer knows them and removes them.
+"""Temporary files and folders of writers that died: the next writer knows and removes them.
 
 A name says the machine and the process it belongs to. What belongs to another machine (a shared
 folder) or to a process that lives is left alone.
@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import sys
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ def temporary_beside(target: Path) -> Path:
 
 @cache
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of this machine's dead processes from a folder, once a process.
+    """Remove what this machine's dead processes left temporarily in a folder, once a process.
 
     Where the system cannot say whether a process lives (Windows), nothing is removed.
     """
@@ -37,9 +38,13 @@ def remove_leftovers(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             match = _NAME.fullmatch(entry.name)
-            if match and not _alive(int(match[1])) and entry.is_file(follow_symlinks=False):
-                with contextlib.suppress(OSError):
+            if not match or _alive(int(match[1])):
+                continue
+            with contextlib.suppress(OSError):
+                if entry.is_file(follow_symlinks=False):
                     os.unlink(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
 
 
 def _short(stem: str) -> str:

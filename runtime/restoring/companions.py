@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from ..pictures.images import SUFFIXES, read_picture
+from ..pictures.picture import Picture
 from .restorer import GREY_WEIGHTS, check_mask_size
 
 Array = npt.NDArray[Any]
@@ -84,22 +85,29 @@ def find_partner(given: Path, picture: Path, what: str) -> Path:
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32], list[str]]:
-    """Read a mask: white is to be filled, black (and what is transparent) stays.
+    """Read a mask from a file; see `mask_of`."""
+    return mask_of(read_picture(path), size, f"the mask {path}")
+
+
+def mask_of(
+    picture: Picture, size: tuple[int, int], name: str = "the mask"
+) -> tuple[npt.NDArray[np.float32], list[str]]:
+    """Return what a picture masks: white is to be filled, black (and what is transparent) stays.
 
     Args:
-        path: A picture, grey or in colour; the luma of a colour picture counts.
+        picture: Grey or in colour; the luma of a colour picture counts.
         size: Height and width it must have.
+        name: What to call it in the messages.
 
     Returns:
         (height, width) of 0 and 1 (1 from half-way to white on), and warnings: greys, nothing to
         fill, nothing to fill from.
 
     Raises:
-        NystraError: It cannot be read, or has another size.
+        NystraError: It has another size.
     """
-    picture = read_picture(path)
     level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS
-    check_mask_size(level, size, f"the mask {path}")
+    check_mask_size(level, size, name)
     if picture.alpha is not None:
         level = level * picture.alpha
     mask = (level > 0.5).astype(np.float32)
@@ -107,11 +115,11 @@ def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32
     warnings = []
     if grey > 0:
         warnings.append(
-            f"the mask {path} is not black and white: {grey:.2%} of it is grey; what is lighter "
+            f"{name} is not black and white: {grey:.2%} of it is grey; what is lighter "
             "than half-way is filled"
         )
     if filled == 0:
-        warnings.append(f"the mask {path} is black: nothing is filled (white = fill)")
+        warnings.append(f"{name} is black: nothing is filled (white = fill)")
     elif filled == 1:
-        warnings.append(f"the mask {path} is white: nothing of the picture is left to fill from")
+        warnings.append(f"{name} is white: nothing of the picture is left to fill from")
     return mask, warnings

@@ -44,6 +44,7 @@ def run_pictures(
     library: str | Path | None = "auto",
     backend: str = "auto",
     report: Report | None = None,
+    spread: Callable[[Restorer], Restorer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run a model on one picture or on all pictures of a folder.
 
@@ -57,6 +58,7 @@ def run_pictures(
         library: As in `Session`.
         backend: As in `Session`.
         report: Called with (result, pictures done, pictures in all) after each picture.
+        spread: Returns the model with its tiles run elsewhere, by the workers of a cluster.
 
     Returns:
         For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``output``
@@ -71,22 +73,11 @@ def run_pictures(
     """
     how = options or RunOptions()
     companions = how.companions()
-    naming = Naming(how.format, how.suffix)
-    work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
-    results = [_result(path, status="skipped", reason="no picture") for path in work.skipped]
-    pairs = []
-    for here, there in work.pairs:
-        if how.skip_existing and there != STREAM and there.exists():
-            reason = f"{there} exists"
-            results.append(_result(here, status="skipped", output=str(there), reason=reason))
-        else:
-            pairs.append((here, there))
+    pairs, results, folder = plan_pictures(input, output, how)
     if not pairs:
         return results
-    if work.folder:
-        _check_outputs(pairs, how.overwrite)
     only: Picture | None = None
-    if not work.folder:  # the cheaper errors come before the model is loaded
+    if not folder:  # the cheaper errors come before the model is loaded
         check_pair(*pairs[0], overwrite=how.overwrite)
         only = read_input(pairs[0][0])
     session = (
@@ -94,9 +85,9 @@ def run_pictures(
         if isinstance(model, Session)
         else Session(model, backend=backend, threads=threads, library=library)
     )
-    restorer = restorer_for(session)
+    restorer = restorer_for(session) if spread is None else spread(restorer_for(session))
     restorer.check_companions(how.mask is not None, how.reference is not None)
-    job = _Job(restorer, companions, how)
+    job = PictureJob(restorer, companions, how)
     written: set[Path] = set()
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         for index, (here, there) in enumerate(pairs):
@@ -107,17 +98,44 @@ def run_pictures(
                 written.add(there)
             except Exception as error:  # one bad picture, however bad, never stops the others
                 problem = in_one_line(error, here)
-                if not work.folder:
+                if not folder:
                     raise problem from error
-                result = _result(here, status="failed", error=str(problem))
+                result = picture_result(here, status="failed", error=str(problem))
             results.append(result)
             if report is not None:
                 report(result, index + 1, len(pairs))
     return results
 
 
+def plan_pictures(
+    input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
+) -> tuple[list[tuple[Path, Path]], list[dict[str, Any]], bool]:
+    """Return what there is to do before anything is done.
+
+    Returns:
+        Pictures and their outputs; results of what is skipped; whether a folder was given.
+
+    Raises:
+        NystraError: There is nothing, or outputs of a folder exist and may not be replaced.
+    """
+    naming = Naming(how.format, how.suffix)
+    work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
+    results = [picture_result(path, status="skipped", reason="no picture") for path in work.skipped]
+    pairs = []
+    for here, there in work.pairs:
+        if how.skip_existing and there != STREAM and there.exists():
+            reason = f"{there} exists"
+            skipped = picture_result(here, status="skipped", output=str(there), reason=reason)
+            results.append(skipped)
+        else:
+            pairs.append((here, there))
+    if work.folder:
+        _check_outputs(pairs, how.overwrite)
+    return pairs, results, work.folder
+
+
 @dataclass(frozen=True)
-class _Job:
+class PictureJob:
     """What is the same for all pictures of a run."""
 
     restorer: Restorer
@@ -138,7 +156,7 @@ class _Job:
         )
         model_seconds = time.perf_counter() - model_begin
         self._write(there, after)
-        return _result(
+        return picture_result(
             here,
             output=str(there),
             warnings=doubts + findings,
@@ -206,7 +224,8 @@ def in_one_line(
     return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")
 
 
-def _result(here: Path, **values: Any) -> dict[str, Any]:
+def picture_result(here: Path, **values: Any) -> dict[str, Any]:
+    """Return what is said of a picture, as of `run_pictures`, with these values in it."""
     empty: dict[str, Any] = {
         "input": str(here),
         "status": "done",

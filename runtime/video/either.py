@@ -40,12 +40,23 @@ def run_restoration(
         NystraError: As they do; also where something is asked for that only a video has.
     """
     clip = video or VideoOptions()
-    folder = Path(input).is_dir()
-    if is_video(input) or is_video(output) or (clip.video and folder):
+    if means_video(input, output, clip):
         return run_video(session, input, output, options, video=clip, report=report)
-    if clip.given:
+    check_no_video(clip)
+    return run_pictures(session, input, output, options, report=report)
+
+
+def means_video(
+    input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
+) -> bool:
+    """Tell whether what is given to a model of single pictures is a video."""
+    return is_video(input) or is_video(output) or (video.video and Path(input).is_dir())
+
+
+def check_no_video(video: VideoOptions) -> None:
+    """Raise NystraError where something is asked for that only a video has."""
+    if video.given:
         raise NystraError(
-            f"{', '.join(clip.given)}: does not apply to pictures. A video is a file such as "
+            f"{', '.join(video.given)}: does not apply to pictures. A video is a file such as "
             "clip.mp4, or a folder with --video"
         )
-    return run_pictures(session, input, output, options, report=report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from .folder_source import FrameFolder
 from .making import InWindows, Made, Maker, OneByOne, settled
 from .options import VIDEO_SUFFIXES, VideoOptions, is_video
 
+MakerFor = Callable[[Session, Source, RunOptions, VideoOptions], Maker]
+
 
 def run_video(
     session: Session,
@@ -36,6 +39,7 @@ def run_video(
     *,
     video: VideoOptions | None = None,
     report: Report | None = None,
+    make: MakerFor | None = None,
 ) -> list[dict[str, Any]]:
     """Run a model on a video, frame by frame or cut in time, as the model takes it.
 
@@ -48,6 +52,7 @@ def run_video(
             the names of the frames.
         video: What is asked for besides.
         report: Called with (result, frames done, frames to do) after each frame.
+        make: What restores the frames; None is `frame_maker`, in this process.
 
     Returns:
         One result, as of `run_pictures`, with ``frames``: how many were made, and ``kept``: how
@@ -65,7 +70,7 @@ def run_video(
     if is_video(there) and how.skip_existing and Path(there).exists():
         return [_result(here, there, status="skipped", reason=f"{there} exists")]
     source = open_source(here, clip)
-    maker = frame_maker(session, source, how, clip)
+    maker = (make or frame_maker)(session, source, how, clip)
     sink = _sink(session, source, there, maker.scale, how, clip)
     work = _Work(source, maker, sink, here, there)
     made = work.run(report, quiet=how.quiet)

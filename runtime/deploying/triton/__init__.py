@@ -1,0 +1,1 @@
+"""A folder that Triton Inference Server serves a model file from."""

@@ -1,0 +1,165 @@
+"""``config.pbtxt``: what Triton has to know of a model, made of the model's own ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....plugins.errors import NystraError
+from ....plugins.ports.port import SIDES, Port
+from ...model.model_facts import ModelFacts
+from .options import TritonOptions
+from .text_format import Symbol
+
+LABELS = "labels.txt"
+WARM_UP_SIDE = 64
+"""Least height and width of the picture that the server warms up with, in pixels."""
+
+_QUEUE_DELAY = 2000
+_TYPES = {
+    "bool": "BOOL",
+    "float16": "FP16",
+    "bfloat16": "BF16",
+    "float32": "FP32",
+    "float64": "FP64",
+    **{f"int{bits}": f"INT{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
+}
+_KEPT = ("architecture", "scale", "license", "nystra.version", "nystra.task", "nystra.precision")
+
+
+def tensor_config(
+    name: str, facts: ModelFacts, options: TritonOptions, most: int, *, labels: bool
+) -> dict[str, Any]:
+    """Return the configuration of a backend that is given tensors: the network alone.
+
+    Args:
+        name: Of the model on the server.
+        facts: Of the model file.
+        options: What is asked for.
+        most: Images that run at once; 0 where the batch is a fixed number.
+        labels: There is a file of labels.
+    """
+    config = _head(name, options, most)
+    config["input"] = [_tensor(port, most) for port in facts.inputs]
+    config["output"] = [_tensor(port, most, labels=labels) for port in facts.outputs]
+    config |= _instances(options)
+    if most > 1:
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": _QUEUE_DELAY}
+    side = warm_up_side(facts)
+    config["model_warmup"] = [
+        {
+            "name": "grey picture",
+            "batch_size": 1 if most else 0,
+            "inputs": [
+                {"key": port.name, "value": _zeros(port, most, side)} for port in facts.inputs
+            ],
+        }
+    ]
+    return config
+
+
+def picture_config(
+    name: str, facts: ModelFacts, options: TritonOptions, *, labels: bool
+) -> dict[str, Any]:
+    """Return the configuration of the python backend: picture files in, a picture file out.
+
+    A request is one picture, which nystra cuts into tiles and runs by itself; of a model that
+    classifies come numbers. Nothing would be gained by batches of whole pictures.
+
+    Args:
+        name: Of the model on the server.
+        facts: Of the model file.
+        options: What is asked for.
+        labels: There is a file of labels.
+    """
+    config = _head(name, options, 0)
+    config["input"] = [_file(port) for port in facts.inputs]
+    if facts.outputs[0].role == "logits":
+        logits = _tensor(facts.outputs[0], most=1, labels=labels)
+        config["output"] = [logits, {**logits, "name": PROBABILITIES}]
+    else:
+        config["output"] = [_file(facts.outputs[0])]
+    config |= _instances(options)
+    image = facts.inputs[0].name
+    value = {"data_type": Symbol("TYPE_STRING"), "dims": [1], "input_data_file": image}
+    if len(facts.inputs) == 1:
+        warm_up = {"name": "grey picture", "inputs": [{"key": image, "value": value}]}
+        config["model_warmup"] = [warm_up]
+    return config
+
+
+PROBABILITIES = "probabilities"
+"""Name of the output of the python backend that is the softmax of the logits."""
+
+
+def parameters(values: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Return values as ``parameters``, which backends and clients read; None is left out."""
+    return [
+        {"key": key, "value": {"string_value": str(value)}}
+        for key, value in values.items()
+        if value is not None
+    ]
+
+
+def kept_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return what clients may want to know of a model file, of its metadata."""
+    return {key: metadata[key] for key in _KEPT if key in metadata}
+
+
+def warm_up_side(facts: ModelFacts) -> int:
+    """Return height and width of the picture to warm up with, where the model leaves them free."""
+    image = facts.inputs[0]
+    least = max(WARM_UP_SIDE, facts.size_minimum)
+    return -(-least // image.multiple) * image.multiple
+
+
+def _head(name: str, options: TritonOptions, most: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "backend": options.backend,
+        "max_batch_size": most,
+        "version_policy": {"latest": {"num_versions": 1}},
+    }
+
+
+def _instances(options: TritonOptions) -> dict[str, Any]:
+    gpu = options.gpu or options.backend == "tensorrt"
+    kind = Symbol("KIND_GPU" if gpu else "KIND_CPU")
+    return {"instance_group": [{"count": options.instances, "kind": kind}]}
+
+
+def _tensor(port: Port, most: int, *, labels: bool = False) -> dict[str, Any]:
+    kind = _data_type(port)
+    axes = _axes(port, most)
+    tensor = {"name": port.name, "data_type": kind}
+    tensor["dims"] = [port.lengths.get(axis, -1) for axis in axes]
+    if labels and port.role == "logits":
+        tensor["label_filename"] = LABELS
+    return tensor
+
+
+def _zeros(port: Port, most: int, side: int) -> dict[str, Any]:
+    shape = port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
+    dims = [
+        length for axis, length in zip(port.axes, shape, strict=True) if axis in _axes(port, most)
+    ]
+    return {"data_type": _data_type(port), "dims": dims, "zero_data": True}
+
+
+def _axes(port: Port, most: int) -> Sequence[str]:
+    """Return the axes that Triton is told of: the batch is its own matter where it may batch."""
+    return port.axes[1:] if most else port.axes
+
+
+def _data_type(port: Port) -> Symbol:
+    if port.dtype not in _TYPES:
+        known = ", ".join(_TYPES)
+        raise NystraError(
+            f"{port.name!r} is of {port.dtype}, which Triton has no type for: expected {known}"
+        )
+    return Symbol(f"TYPE_{_TYPES[port.dtype]}")
+
+
+def _file(port: Port) -> dict[str, Any]:
+    return {"name": port.name, "data_type": Symbol("TYPE_STRING"), "dims": [1]}

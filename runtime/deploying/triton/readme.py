@@ -1,0 +1,131 @@
+"""The README of a model's folder: how to start the server, how to ask it, what has not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...engines.record import EngineRecord
+from ...model.model_facts import ModelFacts
+from .options import TritonOptions
+
+_NOT_RUN = {
+    "python": "nystra's tests run this backend in a real Triton server, on a CPU.",
+    "onnxruntime": "nystra's tests parse this configuration with Triton's own protobufs. **No "
+    "server has run it yet**: the first start is the test.",
+    "tensorrt": "nystra's tests parse this configuration with Triton's own protobufs. **No server "
+    "has run it yet**: the first start is the test.",
+    "openvino": "nystra's tests parse this configuration with Triton's own protobufs. **No server "
+    "has run it yet**: the first start is the test.",
+}
+
+
+def readme(
+    name: str,
+    options: TritonOptions,
+    facts: ModelFacts,
+    library: Path | None,
+    record: EngineRecord | None,
+) -> str:
+    """Return the text, in Markdown.
+
+    Args:
+        name: Of the model on the server.
+        options: What was asked for.
+        facts: Of the model file.
+        library: The operator library that lies in the folder, or None.
+        record: Of the engine, for TensorRT.
+    """
+    parts = [
+        f"# {name}\n\nFor Triton's backend `{options.backend}`, by `nystra deploy triton`.",
+        f"## Start\n\n{_start(name, options, library, record)}",
+        f"## Ask\n\n{_ask(name, options, facts)}",
+        f"## What has run\n\n{_NOT_RUN[options.backend]}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _start(
+    name: str, options: TritonOptions, library: Path | None, record: EngineRecord | None
+) -> str:
+    place = options.server_path
+    gpu = "--gpus all " if options.gpu or options.backend == "tensorrt" else ""
+    image = "nvcr.io/nvidia/tritonserver:<xx.yy>-py3"
+    preload = ""
+    notes = []
+    if options.backend == "python":
+        image = "tritonserver-nystra"
+        extra = "gpu" if options.gpu else "ort"
+        notes.append(
+            "The server needs nystra in the Python of its python backend, of the version that "
+            f"wrote this folder:\n\n```dockerfile\nFROM nvcr.io/nvidia/tritonserver:<xx.yy>-py3\n"
+            f"COPY nystra-*.whl /tmp/\nRUN pip install /tmp/nystra-*.whl[{extra}]\n```\n\n"
+            f"Built as `{image}`:"
+        )
+    if record is not None:
+        notes.append(
+            f"The engine was built by TensorRT {record.version} on "
+            f"{record.device.get('name', 'a GPU')}: the server needs that TensorRT and such a GPU."
+        )
+        if library is not None:
+            preload = f"-e LD_PRELOAD={place}/{name}/1/{library.name} "
+    notes.append(
+        "```sh\n"
+        f"docker run --rm {gpu}--shm-size=1g -p8000:8000 -p8001:8001 -p8002:8002 \\\n"
+        f"  {preload}-v REPOSITORY:{place} {image} tritonserver --model-repository={place}\n"
+        "```"
+    )
+    if options.backend == "onnxruntime":
+        notes.append(
+            f"`model_operations` names the operator library at {place}/{name}/1/{library.name}: "
+            "where the server sees the repository elsewhere, write the folder with --server-path."
+            if library is not None
+            else "There is no operator library in this folder: the operators of nystra, if the "
+            "model has any, run as their bodies of standard operators."
+        )
+    return "\n\n".join(notes)
+
+
+def _ask(name: str, options: TritonOptions, facts: ModelFacts) -> str:
+    ports = facts.inputs
+    if options.backend != "python":
+        inputs = ", ".join(f"`{port.name}` ({port.role}, {port.layout})" for port in ports)
+        return (
+            f"Tensors: {inputs}, RGB, values {_range(facts)}; tiles, colour and alpha are the "
+            "client's business. `--backend python` serves picture files."
+        )
+    first = f'a = InferInput("{ports[0].name}", [1], "BYTES")'
+    more = "".join(
+        f"\n# and the same for the input {port.name!r}, the {port.role}" for port in ports[1:]
+    )
+    output = facts.outputs[0].name
+    if facts.outputs[0].role == "logits":
+        end = (
+            f'answer = client.infer("{name}", [a], outputs=[\n'
+            '    InferRequestedOutput("probabilities", class_count=5)])\n'
+            'print(answer.as_numpy("probabilities"))'
+        )
+        names, note = "InferInput, InferRequestedOutput", "Probability, number and label of five."
+    else:
+        end = (
+            f'answer = client.infer("{name}", [a], parameters={{"format": "png"}})\n'
+            f'open("out.png", "wb").write(answer.as_numpy("{output}")[0])'
+        )
+        names = "InferInput"
+        note = (
+            "Parameters, all optional: `tile` and `overlap` in pixels, `format` (png, jpg, tif, "
+            "webp; otherwise that of the input) and `quality`. 16 bits, alpha and colour profile "
+            "stay, as in `nystra run`, whose files come out equal to the byte."
+        )
+    return (
+        "```python\nimport numpy as np\n"
+        f"from tritonclient.http import InferenceServerClient, {names}\n\n"
+        'client = InferenceServerClient("localhost:8000")\n'
+        f"{first}{more}\n"
+        'a.set_data_from_numpy(np.array([open("in.png", "rb").read()], object))\n'
+        f"{end}\n```\n\n{note}"
+    )
+
+
+def _range(facts: ModelFacts) -> str:
+    low, high = facts.inputs[0].range or (0.0, 1.0)
+    return f"{low:g} to {high:g}"

@@ -1,0 +1,199 @@
+"""Writing the folder that Triton serves a model from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....plugins.errors import NystraError
+from ....plugins.files import file_sha256
+from ...backends._library import choose_library
+from ...classifying.labels import check_labels, read_labels
+from ...engines.cache import check_hash
+from ...engines.record import EngineRecord
+from ...files.folder import atomic_folder
+from ...model.external_data import external_files
+from ...model.onnx_header import read_onnx_header
+from ...pictures.images import encode_picture
+from ...pictures.picture import Picture
+from ...session import Session
+from ..answering import Answering
+from .config import (
+    LABELS,
+    kept_metadata,
+    parameters,
+    picture_config,
+    tensor_config,
+    warm_up_side,
+)
+from .options import TritonOptions
+from .readme import readme
+from .text_format import text_format
+
+MODEL_PY = '''"""Where Triton's python backend looks; the class is part of nystra."""
+
+from nystra.runtime.deploying.triton.python_model import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
+'''
+
+_VERSION = "1"
+
+
+def write_repository(
+    model: str | os.PathLike[str],
+    repository: str | os.PathLike[str],
+    options: TritonOptions | None = None,
+) -> Path:
+    """Write a model into a model repository of Triton: one folder, whole or not at all.
+
+    Args:
+        model: The ONNX file.
+        repository: The folder of models, which is created; others in it stay as they are.
+        options: What is asked for besides.
+
+    Returns:
+        The model's folder in it.
+
+    Raises:
+        NystraError: The file cannot be served so, or there is a folder of the model already.
+        BackendUnavailableError: No backend can load the file here, to see what it takes.
+    """
+    how = options or TritonOptions()
+    made = _Model(Path(model), how)
+    target = Path(repository, made.name)
+    with atomic_folder(target, overwrite=how.overwrite) as folder:
+        made.write(folder)
+    return target
+
+
+class _Model:
+    """A model file with all that is known before anything is written."""
+
+    def __init__(self, path: Path, options: TritonOptions) -> None:
+        self.path, self.how = path, options
+        self.name = options.name or path.stem
+        TritonOptions(name=self.name)  # a stem may be no name of a model
+        self.session = Session(path)
+        self.facts = self.session.facts
+        self.header = read_onnx_header(path)
+        given = () if options.labels is None else read_labels(options.labels)
+        own = self.facts.preprocessing.labels if self.facts.preprocessing else ()
+        self.labels = given or own
+        classes = self.facts.outputs[0].channels
+        if options.labels is not None and self.facts.outputs[0].role != "logits":
+            raise NystraError(f"--labels is for a model that classifies, and {path} does not")
+        if self.labels and classes is not None:
+            check_labels(self.labels, classes, str(options.labels or path))
+        self.library = self._library()
+        self.record = self._record()
+        self._check_backend()
+
+    def write(self, folder: Path) -> None:
+        version = folder / _VERSION
+        version.mkdir()
+        if self.record is not None:
+            shutil.copyfile(str(self.how.engine), version / "model.plan")
+        else:
+            shutil.copyfile(self.path, version / "model.onnx")
+            for location, file in external_files(self.path).items():
+                (version / location).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, version / location)
+        if self.library is not None:
+            shutil.copyfile(self.library, version / self.library.name)
+        if self.labels:
+            text = "".join(f"{label}\n" for label in self.labels)
+            (folder / LABELS).write_text(text, encoding="utf-8")
+        config = self._config()
+        if self.how.backend == "python":
+            (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
+            self._write_warm_up(folder, config)
+        (folder / "config.pbtxt").write_text(text_format(config), encoding="utf-8")
+        text = readme(self.name, self.how, self.facts, self.library, self.record)
+        (folder / "README.md").write_text(text, encoding="utf-8")
+
+    def _config(self) -> dict[str, Any]:
+        how, labels = self.how, bool(self.labels)
+        about = kept_metadata(self.header.metadata)
+        about["nystra.model.sha256"] = file_sha256(self.path)
+        if how.backend == "python":
+            config = picture_config(self.name, self.facts, how, labels=labels)
+            about |= {
+                "session_backend": "ort-cuda" if how.gpu else "auto",
+                "library": "none" if how.library == "none" else "auto",
+                "tile": str(how.tile),
+            }
+            given = {"threads": how.threads, "overlap": how.overlap}
+            return config | {"parameters": parameters({**about, **given})}
+        config = tensor_config(self.name, self.facts, how, self._most(), labels=labels)
+        if how.backend == "onnxruntime" and how.threads is not None:
+            about["intra_op_thread_count"] = str(how.threads)
+        if how.backend == "onnxruntime" and self.library is not None:
+            place = f"{how.server_path.rstrip('/')}/{self.name}/{_VERSION}/{self.library.name}"
+            config["model_operations"] = {"op_library_filename": [place]}
+        if how.backend == "openvino":
+            config["default_model_filename"] = "model.onnx"
+        return config | {"parameters": parameters(about)}
+
+    def _most(self) -> int:
+        """Return how many images run at once; 0 where the batch is a number of the file."""
+        ports = (*self.facts.inputs, *self.facts.outputs)
+        if any(port.axes[:1] != ("batch",) or "batch" in port.lengths for port in ports):
+            return 0
+        if self.record is None:
+            return self.how.max_batch
+        return min(row[2][0] for row in self.record.profile.values())
+
+    def _library(self) -> Path | None:
+        """Return the operator library that goes into the folder, or None."""
+        needed = "nystra" in self.header.opsets
+        by_backend = {
+            "onnxruntime": "nystra_onnxruntime_cuda" if self.how.gpu else "nystra_onnxruntime",
+            "tensorrt": "nystra_trt",
+        }
+        kind = by_backend.get(self.how.backend)
+        if kind is None:
+            return None
+        return choose_library(self.how.library, needed=needed, name=kind).path
+
+    def _record(self) -> EngineRecord | None:
+        """Return the record of the engine after checking that it is one of this model."""
+        if self.how.engine is None:
+            return None
+        engine = Path(self.how.engine)
+        record = EngineRecord.read(EngineRecord.path_for(engine))
+        if record.backend != "tensorrt":
+            raise NystraError(f"{engine} is an engine of {record.backend}, Triton runs tensorrt")
+        if record.hashes.get("model") != file_sha256(self.path):
+            raise NystraError(f"the engine {engine} is of another model than {self.path}")
+        check_hash(engine, record)
+        return record
+
+    def _check_backend(self) -> None:
+        """Refuse a model that the backend would refuse on the server."""
+        if self.how.backend == "python":
+            Answering(self.session)
+        elif self.how.backend == "openvino" and "nystra" in self.header.opsets:
+            raise NystraError(
+                f"{self.path} has operators of nystra, which Triton's openvino backend cannot be "
+                "told of: export it with --inline, or take --backend python, which runs it"
+            )
+
+    def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:
+        """Write the grey picture that the configuration names."""
+        if "model_warmup" not in config:
+            return
+        image = self.facts.inputs[0]
+        side = warm_up_side(self.facts)
+        sides = image.sides or {"height": side, "width": side}
+        channels = image.channels if image.channels in (1, 3) else 3
+        grey = np.full((sides["height"], sides["width"], channels), 0.5, np.float32)
+        data = encode_picture(Picture(grey), "PNG")
+        (folder / "warmup").mkdir()
+        # A tensor of texts: each with its length before it.
+        (folder / "warmup" / image.name).write_bytes(struct.pack("<I", len(data)) + data)

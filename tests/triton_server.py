@@ -1,0 +1,96 @@
+"""A real Triton server on this machine, out of the wheel of nvidia-pytriton; no GPU is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def server_files() -> Path:
+    """Return ``pytriton/tritonserver`` of the wheel, or skip the test.
+
+    The wheel wants an older numpy than nystra is tested with, so it may lie in a folder of its own
+    (``pip install --no-deps --target FOLDER nvidia-pytriton``) that ``NYSTRA_PYTRITON`` names.
+    """
+    folder = os.environ.get("NYSTRA_PYTRITON")
+    found = importlib.util.find_spec("pytriton")
+    if folder is None and found is not None and found.origin is not None:
+        folder = str(Path(found.origin).parent.parent)
+    place = Path(folder or "/nonexistent", "pytriton", "tritonserver")
+    if not (place / "bin" / "tritonserver").is_file():
+        pytest.skip("no Triton server: nvidia-pytriton is not here, see tests/triton_server.py")
+    return place
+
+
+@contextmanager
+def triton_server(repository: Path, work: Path) -> Iterator[dict[str, str]]:
+    """Yield the addresses ``http`` and ``grpc`` of a server that is ready.
+
+    Args:
+        repository: The folder of models.
+        work: An empty folder for the server's own files and its log.
+    """
+    files = server_files()
+    libpython = sysconfig.get_config_var("LDLIBRARY")
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        pytest.skip("this Python is not built shared, and Triton's python backend loads libpython")
+    shutil.copytree(files / "backends" / "python", work / "backends" / "python")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = "triton_python_backend_stub"
+    shutil.copy(files / "python_backend_stubs" / version / stub, work / "backends" / "python")
+    (work / "backends" / "python" / stub).chmod(0o755)
+    http, grpc, metrics = (_free_port() for _ in range(3))
+    libraries = [files.parent.parent / "nvidia_pytriton.libs", sysconfig.get_config_var("LIBDIR")]
+    assert libpython
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": os.pathsep.join(str(folder) for folder in libraries),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    command = [
+        str(files / "bin" / "tritonserver"),
+        f"--model-repository={repository}",
+        f"--backend-directory={work / 'backends'}",
+        *("--http-address=127.0.0.1", f"--http-port={http}"),
+        *("--grpc-address=127.0.0.1", f"--grpc-port={grpc}"),
+        *("--metrics-address=127.0.0.1", f"--metrics-port={metrics}"),
+        "--exit-on-error=true",
+    ]
+    with (work / "log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        _wait(f"http://127.0.0.1:{http}/v2/health/ready", server, work / "log")
+        yield {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}"}
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"the server did not start:\n{log.read_text()[-4000:]}")
