@@ -1,4 +1,4 @@
-"""``nystra run --ray`` on a real cluster of three nodes: what is lost on the way comes out all the same.
+"""``nystra run --ray`` on a real cluster of three nodes, of which some are lost on the way.
 
 Every good picture is equal to the byte to that of a run without Ray.
 """
@@ -160,11 +160,9 @@ def test_one_huge_picture(cluster: Any, session: Session, tmp_path: Path) -> Non
     pixels = np.random.default_rng(1).random((700, 900, 3), np.float32)
     write_picture(tmp_path / "huge.png", Picture(pixels, bits=16))
     run_pictures(session, tmp_path / "huge.png", tmp_path / "a.png", RunOptions(tile=128))
-    node = next(iter(cluster.worker_nodes))
     (result,) = spread(cluster, session, tmp_path / "huge.png", tmp_path / "b.png", tile=128)
     assert result["tiles"] > 50
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert node in cluster.worker_nodes
 
 
 def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> None:
@@ -175,10 +173,10 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
         write_picture(frames / f"{number}.png", Picture(random.random((30, 40, 3), np.float32)))
     video = VideoOptions(video=True)
     run_video(session, frames, tmp_path / "a", QUIET, video=video)
-    killed = []
+    there = []
 
-    def kill(_: dict[str, Any]) -> None:
-        killed.append(len(list((tmp_path / "b").iterdir())))
+    def look(_: dict[str, Any]) -> None:
+        there.append(len(list((tmp_path / "b").iterdir())))
 
     (result,) = run_spread(
         session,
@@ -187,10 +185,10 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
         QUIET,
         cluster=ClusterOptions(cluster.address),
         video=video,
-        report=at(3, kill),
+        report=at(3, look),
     )
     assert result["frames"] == 12
-    assert killed == [3]
+    assert there == [3]
     same(tmp_path / "a", tmp_path / "b")
 
 
