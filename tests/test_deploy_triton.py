@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from onnx import TensorProto
 
 from classifier_models import save_classifier
 from nystra.export.cli import main
-from nystra.plugins.errors import NystraError
+from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.files import file_sha256
 from nystra.plugins.library import library_path, supported
 from nystra.runtime.deploying.answering import Answering, Wishes
@@ -154,6 +155,15 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     other = save_upscaler(tmp_path / "other.onnx", scale=3)
     with pytest.raises(NystraError, match="is of another model"):
         write_repository(other, tmp_path / "r", options)
+    replace(record, plugins=["attention"]).write(EngineRecord.path_for(engine))
+    with pytest.raises(BackendUnavailableError, match=r"1 plugins of nystra, and .*register10.so"):
+        write_repository(model, tmp_path / "r2", options)
+    library = tmp_path / "libnystra_trt_register10.so"
+    library.write_bytes(b"library")
+    folder = write_repository(model, tmp_path / "r2", replace(options, library=str(library)))
+    assert (folder / "1" / library.name).read_bytes() == b"library"
+    preload = f"-e LD_PRELOAD=/models/double/1/{library.name} "
+    assert preload in (folder / "README.md").read_text()
     with pytest.raises(NystraError, match="TensorRT runs an engine: build one"):
         TritonOptions("tensorrt")
 

@@ -58,7 +58,7 @@ def _start(
         notes.append(
             "The server needs nystra in the Python of its python backend, of the version that "
             f"wrote this folder:\n\n```dockerfile\nFROM nvcr.io/nvidia/tritonserver:<xx.yy>-py3\n"
-            f"COPY nystra-*.whl /tmp/\nRUN pip install /tmp/nystra-*.whl[{extra}]\n```\n\n"
+            f'COPY nystra-*.whl /tmp/\nRUN pip install "$(ls /tmp/nystra-*.whl)[{extra}]"\n```\n\n'
             f"Built as `{image}`:"
         )
     if record is not None:

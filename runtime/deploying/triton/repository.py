@@ -12,7 +12,6 @@ import numpy as np
 
 from ....plugins.errors import NystraError
 from ....plugins.files import file_sha256
-from ...backends._library import choose_library
 from ...classifying.labels import check_labels, read_labels
 from ...engines.cache import check_hash
 from ...engines.record import EngineRecord
@@ -31,6 +30,7 @@ from .config import (
     tensor_config,
     warm_up_side,
 )
+from .library import library_for
 from .options import TritonOptions
 from .readme import readme
 from .text_format import text_format
@@ -62,7 +62,8 @@ def write_repository(
 
     Raises:
         NystraError: The file cannot be served so, or there is a folder of the model already.
-        BackendUnavailableError: No backend can load the file here, to see what it takes.
+        BackendUnavailableError: No backend can load the file here, to see what it takes, or an
+            engine needs a library that is not here.
     """
     how = options or TritonOptions()
     made = _Model(Path(model), how)
@@ -90,8 +91,8 @@ class _Model:
             raise NystraError(f"--labels is for a model that classifies, and {path} does not")
         if self.labels and classes is not None:
             check_labels(self.labels, classes, str(options.labels or path))
-        self.library = self._library()
         self.record = self._record()
+        self.library = library_for(options, self.header, self.record)
         self._check_backend()
 
     def write(self, folder: Path) -> None:
@@ -148,18 +149,6 @@ class _Model:
         if self.record is None:
             return self.how.max_batch
         return min(row[2][0] for row in self.record.profile.values())
-
-    def _library(self) -> Path | None:
-        """Return the operator library that goes into the folder, or None."""
-        needed = "nystra" in self.header.opsets
-        by_backend = {
-            "onnxruntime": "nystra_onnxruntime_cuda" if self.how.gpu else "nystra_onnxruntime",
-            "tensorrt": "nystra_trt",
-        }
-        kind = by_backend.get(self.how.backend)
-        if kind is None:
-            return None
-        return choose_library(self.how.library, needed=needed, name=kind).path
 
     def _record(self) -> EngineRecord | None:
         """Return the record of the engine after checking that it is one of this model."""
