@@ -237,7 +237,7 @@ def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
     failed = worker.file(tmp_path / "none.png", tmp_path / "out.png")
     assert isinstance(failed, Failed)
     assert "No such file" in failed.error
-    assert isinstance(worker.tiles(np.zeros((1, 9, 4, 4), np.float32)), Failed)
+    assert isinstance(worker.tiles([np.zeros((1, 9, 4, 4), np.float32)]), Failed)
     result = worker.picture(picture(), "a", {"tile": 0})
     assert not isinstance(result, Failed)
     assert result[0].size == (16, 18)

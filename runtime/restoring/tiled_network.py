@@ -23,7 +23,7 @@ from .tile_memory import (
     tile_budget,
 )
 from .tile_plan import DEFAULT_OVERLAP
-from .tiling import ImageFunction, run_tiled
+from .tiling import Batches, ImageFunction, run_tiled
 
 Array = npt.NDArray[Any]
 
@@ -50,6 +50,7 @@ class TiledNetwork:
         batch: How many tiles are run at once.
         meter: Measures what a run takes; None assumes it (on devices with a memory of their own).
         trial: As ``function``, and gives its memory back; for the meter.
+        batches: How batches of tiles are run, as in `run_tiled`.
     """
 
     function: Callable[..., Array]
@@ -68,6 +69,7 @@ class TiledNetwork:
     batch: int = 1
     meter: MemoryMeter | None = None
     trial: Callable[..., Array] | None = None
+    batches: Batches | None = None
 
     def run(
         self,
@@ -106,6 +108,7 @@ class TiledNetwork:
             progress,
             fixed=self.fixed_size is not None,
             batch=self.batch,
+            batches=self.batches,
         )
         if self.output_range == (0.0, 1.0):
             return output

@@ -7,7 +7,7 @@ blending what came out (`Stitcher`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from .tile_plan import DEFAULT_OVERLAP, plan_tiles
 
 Array = npt.NDArray[Any]
 ImageFunction = Callable[[Array], Array]
+Batches = Callable[[ImageFunction, Iterable[list[Array]]], Iterator[list[Array]]]
+"""Runs a function on batches of tiles, and yields what becomes of each batch in their order."""
 
 
 def run_tiled(
@@ -33,6 +35,7 @@ def run_tiled(
     fixed: bool = False,
     blend: str = "linear",
     batch: int = 1,
+    batches: Batches | None = None,
 ) -> npt.NDArray[np.float32]:
     """Run ``function`` over the image in overlapping tiles and blend the results.
 
@@ -47,6 +50,7 @@ def run_tiled(
         fixed: As in `plan_tiles`.
         blend: As in `Stitcher`.
         batch: How many tiles are run at once. A batch that fails is run again tile by tile.
+        batches: How batches are run; None is one after the other, `in_turn`.
 
     Returns:
         (1, C', H * scale, W * scale) in float32.
@@ -60,14 +64,19 @@ def run_tiled(
         raise NystraError(f"the batch is {batch} tiles, expected 1 or more")
     plan = plan_tiles(image.shape[2:], tile, overlap, multiple, fixed=fixed)
     stitcher = Stitcher(plan, scale, blend)
-    for first in range(0, len(plan), batch):
-        indices = range(first, min(first + batch, len(plan)))
-        made = run_batch(function, [plan.cut(image, index) for index in indices])
+    groups = [range(len(plan))[first : first + batch] for first in range(0, len(plan), batch)]
+    cut = ([plan.cut(image, index) for index in indices] for indices in groups)
+    for indices, made in zip(groups, (batches or in_turn)(function, cut), strict=True):
         for index, tile_made in zip(indices, made, strict=True):
             stitcher.add(index, tile_made)
         if progress is not None:
             progress(indices[-1] + 1, len(plan))
     return stitcher.picture()
+
+
+def in_turn(function: ImageFunction, batches: Iterable[list[Array]]) -> Iterator[list[Array]]:
+    """Run batches of tiles one after the other; see `run_batch`."""
+    return (run_batch(function, tiles) for tiles in batches)
 
 
 def run_batch(function: ImageFunction, tiles: Sequence[Array]) -> list[Array]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from ..restoring.tiled_network import TiledNetwork
+from ..restoring.tiling import ImageFunction
 from .crew import Crew
 from .worker import Failed
 
@@ -20,14 +20,13 @@ Network = TypeVar("Network", bound=TiledNetwork)
 TILE = 512
 """Side of the tiles where none is asked for, in input pixels."""
 
-_AHEAD = 8
-
 
 def spread_tiles(network: Network, crew: Crew) -> Network:
-    """Return a network whose tiles go to the workers, many at a time.
+    """Return a network whose tiles go to the workers.
 
     Each worker runs as many tiles at once as the network would, and the results are blended in
-    the order of the tiles: they are those of a run without workers, to the bit.
+    the order of the tiles: they are those of a run without workers, to the bit. No more tiles are
+    in memory than the workers have at hand.
 
     Raises:
         NystraError: The network has to see the whole picture, so there is nothing to spread.
@@ -37,19 +36,11 @@ def spread_tiles(network: Network, crew: Crew) -> Network:
             "the model has to see the whole of a picture, so workers cannot share one: leave "
             "--ray out, or give a folder"
         )
-    at_once = network.batch
-    function = _spreading(crew, at_once)
-    return replace(network, function=function, batch=_AHEAD * crew.size * at_once, meter=None)
 
-
-def _spreading(crew: Crew, at_once: int) -> Callable[[Array], Array]:
-    def run(images: Array) -> Array:
-        parts = [images[first : first + at_once] for first in range(0, len(images), at_once)]
-        made = []
+    def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:
         for outcome in crew.run((("tiles", (part,)) for part in parts), ordered=True):
             if isinstance(outcome.value, Failed):
                 raise NystraError(outcome.value.error)
-            made.append(outcome.value)
-        return np.concatenate(made)
+            yield outcome.value
 
-    return run
+    return replace(network, batches=batches)

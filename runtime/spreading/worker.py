@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import NystraError
@@ -21,6 +20,7 @@ from ..restoring.restored import restored
 from ..restoring.restorer import Restorer
 from ..restoring.session_restorer import restorer_for
 from ..restoring.tile_memory import available_memory
+from ..restoring.tiling import run_batch
 from ..session import Session
 from ..timing.process_memory import resident_memory
 
@@ -91,10 +91,10 @@ class Worker:
         except Exception as error:
             return Failed(str(in_one_line(error, Path(name))))
 
-    def tiles(self, images: Array) -> Array | Failed:
-        """Run the network on tiles (B, C, h, w)."""
+    def tiles(self, tiles: list[Array]) -> list[Array] | Failed:
+        """Run the network on tiles (1, C, h, w) of one shape; see `run_batch`."""
         try:
-            return np.asarray(self._restorer.function(images))
+            return run_batch(self._restorer.function, tiles)
         except Exception as error:
             return Failed(str(in_one_line(error, Path("a tile"))))
 
