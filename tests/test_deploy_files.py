@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nystra.export.cli import main
+from nystra.runtime.model.references import ReferenceCase, write_references
 from runtime_models import nystra_metadata, save_upscaler
 from shared import ROOT
 
@@ -101,6 +103,9 @@ class Runner:
 
 def test_the_action(tmp_path: Path) -> None:
     model = save_upscaler(tmp_path / "my model.onnx", metadata=nystra_metadata())
+    image = np.random.default_rng(1).random((1, 3, 12, 20)).astype(np.float32)
+    case = ReferenceCase({"input": image}, {"output": image.repeat(2, 2).repeat(2, 3)})
+    write_references(model.with_suffix(".npz"), [case], {"tolerances": [1e-4]})
     baseline = tmp_path / "baseline.json"
     given = ["check", str(model), "--baseline", str(baseline), "--update", "-q"]
     assert main([*given, "--threads", "1"]) == 0

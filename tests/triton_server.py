@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from nystra.plugins.library import LIBRARY_DIR_VARIABLE, library_path
+from shared import ROOT
+
 
 def server_files() -> Path:
     """Return ``pytriton/tritonserver`` of the wheel, or skip the test.
 
-    The wheel wants an older numpy than nystra is tested with, so it may lie in a folder of its own
-    (``pip install --no-deps --target FOLDER nvidia-pytriton``) that ``NYSTRA_PYTRITON`` names.
+    Its stub crashes with numpy 2, so the wheel may lie in a folder of its own that
+    ``NYSTRA_PYTRITON`` names: ``pip install --no-deps --target FOLDER nvidia-pytriton 'numpy<2'``.
     """
     folder = os.environ.get("NYSTRA_PYTRITON")
     found = importlib.util.find_spec("pytriton")
@@ -51,13 +54,14 @@ def triton_server(repository: Path, work: Path) -> Iterator[dict[str, str]]:
     stub = "triton_python_backend_stub"
     shutil.copy(files / "python_backend_stubs" / version / stub, work / "backends" / "python")
     (work / "backends" / "python" / stub).chmod(0o755)
+    _add_package(work / "backends" / "python" / "nystra", files.parent.parent)
     http, grpc, metrics = (_free_port() for _ in range(3))
     libraries = [files.parent.parent / "nvidia_pytriton.libs", sysconfig.get_config_var("LIBDIR")]
     assert libpython
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": os.pathsep.join(str(folder) for folder in libraries),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **_library_folder(),
     }
     command = [
         str(files / "bin" / "tritonserver"),
@@ -76,6 +80,32 @@ def triton_server(repository: Path, work: Path) -> Iterator[dict[str, str]]:
     finally:
         server.terminate()
         server.wait(30)
+
+
+def _add_package(place: Path, first: Path) -> None:
+    """Let the stub find nystra, and what it needs.
+
+    It looks at no PYTHONPATH and knows nothing of editable installs, but it looks beside itself:
+    there the package is laid out with links, and says where this process finds the others.
+
+    Args:
+        place: The package.
+        first: The folder of the wheel, whose numpy goes before others.
+    """
+    place.mkdir()
+    packages = [str(first), *(path for path in sys.path if path.endswith("site-packages"))]
+    text = f'import sys\n\nsys.path[:0] = {packages!r}\n__version__ = ""\n'
+    (place / "__init__.py").write_text(text)
+    for name in ("export", "runtime", "plugins", "models"):
+        (place / name).symlink_to(ROOT / name, target_is_directory=True)
+
+
+def _library_folder() -> dict[str, str]:
+    """Return where the operator library of this process is, as an environment variable."""
+    try:
+        return {LIBRARY_DIR_VARIABLE: str(library_path().parent)}
+    except FileNotFoundError:
+        return {}
 
 
 def _free_port() -> int:
