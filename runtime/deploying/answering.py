@@ -57,7 +57,8 @@ class Wishes:
         if unknown:
             known = ", ".join(self.__dataclass_fields__)
             raise NystraError(f"unknown parameters {', '.join(unknown)}: expected some of {known}")
-        return replace(self, **{key: _checked(key, value) for key, value in values.items()})
+        checked: dict[str, Any] = {key: _checked(key, value) for key, value in values.items()}
+        return replace(self, **checked)
 
 
 def _checked(key: str, value: Any) -> str | int:

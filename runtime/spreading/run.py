@@ -95,7 +95,7 @@ def _crew(
         cluster: Which cluster, and how much of it.
     """
     gpu = find_backend(session.backend).device == "cuda"
-    absolute = {
+    absolute: dict[str, Any] = {
         name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
         for name in ("mask", "reference")
     }

@@ -132,8 +132,8 @@ def _instances(options: TritonOptions) -> dict[str, Any]:
 def _tensor(port: Port, most: int, *, labels: bool = False) -> dict[str, Any]:
     kind = _data_type(port)
     axes = _axes(port, most)
-    tensor = {"name": port.name, "data_type": kind}
-    tensor["dims"] = [port.lengths.get(axis, -1) for axis in axes]
+    dims = [port.lengths.get(axis, -1) for axis in axes]
+    tensor: dict[str, Any] = {"name": port.name, "data_type": kind, "dims": dims}
     if labels and port.role == "logits":
         tensor["label_filename"] = LABELS
     return tensor
