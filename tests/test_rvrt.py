@@ -83,7 +83,7 @@ def test_alignment() -> None:
     name = "rvrt_guided_deform_attn"
     module: Any = filled(GuidedDeformableAttention(12, clip=2, heads=4, groups=4), golden(name))
     for run, (q, k, v, *more), _, expected in runs(name):
-        aligned, flows = module(q, k, v, more[:2], more[2:])
+        aligned, flows = module.align(q, k, v, more[:2], more[2:])
         check(run, [aligned, *flows], expected)
 
 

@@ -194,6 +194,19 @@ def test_a_state_of_another_recipe_is_refused(pairs: list[Pair], tmp_path: Path)
         train(TINY, pairs, state)
 
 
+def test_a_training_can_start_from_weights(pairs: list[Pair], tmp_path: Path) -> None:
+    seeded = dataclasses.replace(TINY, seed=7)
+    write_weights(tmp_path / "start.safetensors", seeded.network().state_dict(), seeded)
+    start = str(tmp_path / "start.safetensors")
+    recipe = dataclasses.replace(TINY, start=start, steps=1, rate=1e-30)
+    weights = train(recipe, pairs, tmp_path / "state.pt")
+    for key, value in seeded.network().state_dict().items():
+        torch.testing.assert_close(weights[key], value)
+    other = dataclasses.replace(recipe, width=16)
+    with pytest.raises(CheckpointError, match="another network: give the options"):
+        train(other, pairs, tmp_path / "other.pt")
+
+
 def test_a_diverged_training_says_so(pairs: list[Pair], tmp_path: Path) -> None:
     with pytest.raises(NystraError, match=r"diverged.*--rate below 1e\+30"):
         train(dataclasses.replace(TINY, rate=1e30), pairs, tmp_path / "state.pt")

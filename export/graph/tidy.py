@@ -11,7 +11,8 @@ import onnx
 from ...plugins.operators.schema import DOMAIN
 from ...plugins.ports.port import SIDES, Port
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Property of a traced node: the modules it comes from, the outermost first, and its name."""
 
 
 def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -48,7 +49,7 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
 
 
 def _site(node: onnx.NodeProto) -> str:
-    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "[]")
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
     named = [scope for scope in ast.literal_eval(scopes)[:-1] if scope]
     return named[-1] if named else ""
 

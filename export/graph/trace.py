@@ -6,21 +6,24 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnusedNodesPass
-from torch import nn
+from torch import Tensor, nn
 from torch.export import Dim
 
 from ...models.facts import Facts
 from ...plugins.errors import ExportError
 from ...plugins.ports.examples import trace_size
 from ...plugins.ports.port import AXES, SIDES, Port, picture_size
+from .expansion import Template, expand, free_weights
 from .nodes import translation_table
+from .repeats import Call, call_translation, repeats_as_calls
+from .weights import squeeze_weights
 
 
 def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
@@ -52,6 +55,8 @@ def _dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], 
 def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     """Trace a network: its inputs to its outputs.
 
+    Repeated modules are traced once each kind and copied, however often the network runs them.
+
     Args:
         network: Its sites in operator form.
         facts: Of the network.
@@ -65,35 +70,69 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
         ExportError: The network cannot be traced; the cause is in the message.
     """
     examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
+    names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
+    free = _dynamic_shapes(facts.inputs, facts.size_minimum)
     try:
         with torch.no_grad(), _quiet(), _sizes_of_one():
-            program = torch.export.export(
-                network,
-                examples,
-                dynamic_shapes=_dynamic_shapes(facts.inputs, facts.size_minimum),
-                prefer_deferred_runtime_asserts_over_guards=True,
-            )
-            exported = torch.onnx.export(
-                program,
-                dynamo=True,
-                input_names=[port.name for port in facts.inputs],
-                output_names=[port.name for port in facts.outputs],
-                opset_version=opset,
-                custom_translation_table=translation_table(),
-                optimize=False,
-                verbose=False,
-            )
-            if exported is None:
-                raise ExportError("torch.onnx.export returned no program")
-            _merge_equal_nodes(exported.model)
-            _squeeze_weights(exported.model)
+            with repeats_as_calls(network) as calls:
+                exported = _raw(network, examples, free, opset, *names)
+            squeeze_weights(exported.model)
             exported.optimize()
+            if calls:
+                expand(exported.model, calls, _templates(calls, opset))
     except ExportError:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
         raise ExportError(f"PyTorch could not trace the network: {error}") from error
     model: onnx.ModelProto = exported.model_proto
     return model
+
+
+def _raw(
+    module: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[dict[int, Any], ...] | None,
+    opset: int,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> torch.onnx.ONNXProgram:
+    """Return the graph of a module, no two of its nodes the same, not yet optimised."""
+    program = torch.export.export(
+        module,
+        examples,
+        dynamic_shapes=free,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+    exported = torch.onnx.export(
+        program,
+        dynamo=True,
+        input_names=inputs,
+        output_names=outputs,
+        opset_version=opset,
+        custom_translation_table=translation_table() | call_translation(),
+        optimize=False,
+        verbose=False,
+    )
+    if exported is None:
+        raise ExportError("torch.onnx.export returned no program")
+    _merge_equal_nodes(exported.model)
+    return exported
+
+
+def _templates(calls: Mapping[str, Call], opset: int) -> dict[str, Template]:
+    """Return the graph of every call, one for all that differ in nothing but weights."""
+    found: dict[str, Template] = {}
+    for name, call in calls.items():
+        same = (found[other] for other in found if call.has_graph_of(calls[other]))
+        found[name] = next(same, None) or _template(call, opset)
+    return found
+
+
+def _template(call: Call, opset: int) -> Template:
+    exported = _raw(call.module, call.examples(), call.free_axes(), opset)
+    template = free_weights(exported.model, call)
+    exported.optimize()
+    return template
 
 
 def _merge_equal_nodes(model: ir.Model) -> None:
@@ -104,27 +143,6 @@ def _merge_equal_nodes(model: ir.Model) -> None:
     """
     CommonSubexpressionEliminationPass()(model)
     RemoveUnusedNodesPass()(model)
-
-
-def _squeeze_weights(model: ir.Model) -> None:
-    """Store weights that the network squeezes in the shape it squeezes them to, in place.
-
-    The optimiser computes small constants only. A large weight would stay behind a node, where
-    neither low precision nor other programs see that it is one.
-    """
-    for node in model.graph:
-        if node.op_type != "Squeeze" or len(node.inputs) != 2:
-            continue
-        weight, places = node.inputs
-        if weight is None or weight.const_value is None or places is None:
-            continue
-        axes = ir.convenience.get_const_tensor(places)
-        if axes is None or len(weight.uses()) != 1:
-            continue
-        values = weight.const_value.numpy().squeeze(tuple(axes.numpy().reshape(-1)))
-        weight.const_value = ir.Tensor(values, name=weight.name)
-        weight.shape = ir.Shape(values.shape)
-        ir.convenience.replace_all_uses_with(node.outputs[0], weight)
 
 
 def _sizes_of_one() -> contextlib.AbstractContextManager[object]:

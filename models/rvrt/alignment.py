@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..mlp import Mlp
+from ..repeated import Repeated
 from .deform import deformable_attention
 from .frames import SLOPE, FrameConv
+from .sampling import flow_warp
 
 _REACH = 10.0  # pixels by which a sample may depart from the flow
 _HIDDEN = 64
@@ -17,12 +20,14 @@ TAPS = 3
 """Side of the square of taps around a pixel."""
 
 
-class GuidedDeformableAttention(nn.Module):
+class GuidedDeformableAttention(Repeated):
     """Attention to the clip before, where optical flow and learned offsets point.
 
     Source: J. Liang et al., "Recurrent Video Restoration Transformer with Guided Deformable
     Attention", 2022, section 3.3.
     """
+
+    shaped_like: ClassVar[tuple[int, ...]] = (0, 3, 4)
 
     def __init__(self, dim: int, *, clip: int, heads: int, groups: int) -> None:
         """Build the layers.
@@ -48,16 +53,33 @@ class GuidedDeformableAttention(nn.Module):
         self.mlp = nn.Sequential(nn.Identity(), Mlp(dim, 2 * dim))
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, warped: Sequence[Tensor], flows: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
+        self, q: Tensor, k: Tensor, v: Tensor, same: Tensor, crossed: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the aligned clip (n, t, C, H, W) and the flows as the offsets corrected them.
 
         Args:
             q: Features of the present clip (n, t, C, H, W).
             k: Features of the clip before that keys are made of.
             v: Features of the clip before that are to be aligned.
+            same: The flow (n, t, 2, H, W), columns and rows, by which each frame finds the one
+                at its own place in the clip before.
+            crossed: The flow by which each finds the other one.
+        """
+        warped = [_warped(*pair) for pair in ((v, same), (v.flip(1), crossed))]
+        aligned, (same, crossed) = self.align(q, k, v, warped, (same, crossed))
+        return aligned, same, crossed
+
+    def align(
+        self, q: Tensor, k: Tensor, v: Tensor, warped: Sequence[Tensor], flows: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the same where v is warped already.
+
+        Args:
+            q: As `forward` takes it.
+            k: As `forward` takes it.
+            v: As `forward` takes it.
             warped: v as each of the flows warps it.
-            flows: A flow (n, t, 2, H, W) for each slot, columns and rows.
+            flows: A flow (n, t, 2, H, W) for each slot.
         """
         batch, clip = q.shape[0], q.shape[1]
         given = torch.cat((q, *warped, *flows), 2).flatten(0, 1)
@@ -82,3 +104,9 @@ class GuidedDeformableAttention(nn.Module):
         aligned = aligned + self.mlp(aligned)
         updated = offset.mean(3).flip(3)
         return aligned.permute(0, 1, 4, 2, 3), list(updated.unbind(2))
+
+
+def _warped(clip: Tensor, flow: Tensor) -> Tensor:
+    frames = flow_warp(clip.flatten(0, 1), flow.flatten(0, 1))
+    warped: Tensor = frames.unflatten(0, clip.shape[:2])
+    return warped

@@ -39,22 +39,20 @@ def deformable_attention(
     key_rows, key_places = _around(k, moved[..., :half, :], side)
     value_rows, value_places = _around(v, moved[..., half:, :], side)
     width = channels // heads
-    query = (q * width**-0.5).unsqueeze(2).unflatten(-1, (heads, width))
-
-    def split(rows: Tensor, places: Places, tap: int) -> Tensor:
-        """Return the samples (n, t, t, H, W, heads, C / heads) of a tap."""
-        found = sample(rows, places.select(3, tap))
-        by_head: Tensor = found.flatten(-2).unflatten(-1, (heads, width))
-        return by_head
-
-    logits = torch.stack(
-        [(query * split(key_rows, key_places, tap)).sum(-1) for tap in range(taps)], 3
+    query = (q * width**-0.5)[:, :, None, None].unflatten(-1, (heads, width))
+    one_tap = (*q.shape[:2], clip, 1, *q.shape[2:4], heads, width)
+    # one tap after the other: the pixels around all samples would not fit into memory
+    logits = torch.cat(
+        [
+            (query * sample(key_rows, places).reshape(one_tap)).sum(-1)
+            for places in key_places.split(3)
+        ],
+        3,
     )
-    weights = logits.flatten(2, 3).softmax(2).unflatten(2, (clip, taps))
+    weights = logits.flatten(2, 3).softmax(2).unflatten(2, (clip, taps)).unsqueeze(-1)
     out = torch.zeros_like(q)
-    for tap in range(taps):
-        weight = weights.select(3, tap).unsqueeze(-1)
-        out = out + (weight * split(value_rows, value_places, tap)).sum(2).flatten(-2)
+    for weight, places in zip(weights.split(1, 3), value_places.split(3), strict=True):
+        out = out + (weight * sample(value_rows, places).reshape(one_tap)).sum((2, 3)).flatten(-2)
     return out
 
 

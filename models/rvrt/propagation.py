@@ -81,18 +81,10 @@ def _branch(
     for place, present in enumerate(zip(*seen, strict=True)):
         if place:
             before, guide = done[-1], guides[place - 1]
-            sources = (before, before.flip(1))
-            warped = [_warped(*pair) for pair in zip(sources, guide, strict=True)]
-            aligned, updated = align(latest[place], latest[place - 1], before, warped, guide)
+            aligned, *updated = align(latest[place], latest[place - 1], before, *guide)
             corrected.append(updated)
         done.append(aligned + backbone(torch.cat((*present, aligned), 2)))
     return done, corrected
-
-
-def _warped(clip: Tensor, flow: Tensor) -> Tensor:
-    frames = flow_warp(clip.flatten(0, 1), flow.flatten(0, 1))
-    warped: Tensor = frames.unflatten(0, clip.shape[:2])
-    return warped
 
 
 def _turned(clips: Clips) -> Clips:

@@ -17,18 +17,19 @@ class Places(NamedTuple):
     """Where samples lie in maps that are rows: pixel after pixel, some rows each.
 
     Attributes:
-        corner: (*P) int64, the row of the pixel up and left of a sample.
+        corner: (*P, 1) int64, the row of the pixel up and left of a sample.
         steps: (4) int64, from there to it and its neighbours right, below, and below at the right.
-        weights: (*P, 4), of the four pixels.
+        weights: (*P, 1, 4), of the four pixels.
     """
 
     corner: Tensor
     steps: Tensor
     weights: Tensor
 
-    def select(self, axis: int, place: int) -> Places:
-        """Return the samples at one place of an axis of P."""
-        return Places(self.corner.select(axis, place), self.steps, self.weights.select(axis, place))
+    def split(self, axis: int) -> list[Places]:
+        """Return the samples at each place of an axis of P, which stays, of length 1."""
+        pairs = zip(self.corner.split(1, axis), self.weights.split(1, axis), strict=True)
+        return [Places(corner, self.steps, weights) for corner, weights in pairs]
 
 
 def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: int = 1) -> Places:
@@ -49,13 +50,13 @@ def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: i
     weights = ((1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right)
     pair = torch.arange(2, device=y.device)
     steps = (pair.unsqueeze(1) * (width * stride) + pair * stride).flatten()
-    return Places(corner, steps, torch.stack(weights, -1))
+    return Places(corner.unsqueeze(-1), steps, torch.stack(weights, -1).unsqueeze(-2))
 
 
 def sample(rows: Tensor, places: Places) -> Tensor:
     """Return the samples (*P, C) of rows (R, C)."""
-    around = F.embedding(places.corner.unsqueeze(-1) + places.steps, rows)
-    return (places.weights.unsqueeze(-2) @ around).squeeze(-2)
+    around = F.embedding(places.corner + places.steps, rows)
+    return (places.weights @ around).squeeze(-2)
 
 
 def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:

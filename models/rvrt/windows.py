@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
+from ..repeated import Repeated
 from ..sites import WindowSite
 from ..swinir.layers import Block
 from ..window_sides import position_bias_table
@@ -86,7 +87,7 @@ class _Blocks(nn.Module):
         self.blocks = nn.ModuleList(block(index) for index in range(depth))
 
 
-class Group(nn.Module):
+class Group(Repeated):
     """Blocks, a linear layer and a skip: (B, *sides, dim) to the same."""
 
     def __init__(self, dim: int, depth: int, hidden: int, windows: Windows) -> None:

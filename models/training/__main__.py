@@ -97,7 +97,7 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
             shown = f"{text} ({' '.join(map(str, default))})"
             parser.add_argument(f"--{name}", type=int, nargs="+", default=default, help=shown)
         else:
-            shown, kind = f"{text} ({default})", type(default)
+            shown, kind = f"{text} ({default})" if default != "" else text, type(default)
             parser.add_argument(f"--{name}", type=kind, default=default, help=shown)
     return parser
 

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ...plugins.errors import CheckpointError, NystraError
+from ..checkpoint import read_checkpoint
+from ..pretrained import checkpoint_path
 from .recipe import Recipe
 
 _SAVE_SECONDS = 60.0
@@ -41,10 +43,12 @@ def train(
         The moving average of the weights, by state-dict key.
 
     Raises:
-        CheckpointError: The state file is damaged or of another recipe.
+        CheckpointError: The state file is damaged or of another recipe, or the weights to start
+            from are of another network.
         NystraError: The loss is no longer finite, or the state file cannot be written.
     """
     network = recipe.network()
+    _fill(network, recipe.start)
     average = {key: value.detach().clone() for key, value in network.state_dict().items()}
     optimizer = torch.optim.Adam(network.parameters(), recipe.rate, betas=(0.9, 0.99), fused=True)
     done = _restore(state, recipe, network, optimizer, average)
@@ -76,6 +80,20 @@ def train(
                 saved = time.monotonic()
     save()
     return average
+
+
+def _fill(network: nn.Module, start: str) -> None:
+    """Give a network the weights of a file, where one is named."""
+    if not start:
+        return
+    checkpoint = read_checkpoint(checkpoint_path(start))
+    try:
+        network.load_state_dict(checkpoint.state)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"--start {start} holds the weights of another network: give the options that it was "
+            f"trained with ({str(error).splitlines()[-1].strip():.120})"
+        ) from error
 
 
 def _step(
@@ -126,7 +144,7 @@ def _restore(
             "delete it to start again"
         ) from error
     now = json.loads(json.dumps(asdict(recipe)))
-    other = [key for key in now if before.get(key) != now[key]]
+    other = [key for key in now if before.get(key, "") != now[key]]
     if other:
         changes = "; ".join(f"{key} {before.get(key)} there, {now[key]} now" for key in other)
         raise CheckpointError(

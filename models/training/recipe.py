@@ -35,6 +35,7 @@ class Recipe(ABC):
         steps: Number of optimiser steps.
         batch: Examples a step.
         rate: Highest learning rate.
+        start: Weights to start from, a file or the name of a shipped one; "" for those as built.
     """
 
     architecture: ClassVar[str]
@@ -44,6 +45,7 @@ class Recipe(ABC):
     steps: int = setting(3000, "optimiser steps")
     batch: int = setting(4, "examples a step")
     rate: float = setting(2e-3, "highest learning rate")
+    start: str = setting("", "weights to start from, a .safetensors file or a shipped name (none)")
 
     @abstractmethod
     def hyper(self) -> dict[str, Any]:

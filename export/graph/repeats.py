@@ -1,0 +1,159 @@
+"""Modules that a network runs many times, as calls: one node each instead of all their layers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import onnx
+import torch
+from onnxscript.values import Op, Opset
+from torch import Tensor, nn
+from torch.export import Dim
+
+from ...models.repeated import Repeated
+
+DOMAIN = "nystra.repeats"
+"""Of a call, while a graph is traced; its operator is the name of the call."""
+
+Shape: TypeAlias = tuple[int | str, ...]
+
+_NO_SETTINGS = {*vars(nn.Module()), "forward"}
+_LARGEST = 1 << 20  # of a free size
+
+
+@torch.library.custom_op(
+    "nystra_repeats::call",
+    mutates_args=(),
+    schema="(Tensor[] inputs, int[] like, str name) -> Tensor[]",
+)
+def _call(inputs: Sequence[Tensor], like: Sequence[int], name: str) -> list[Tensor]:
+    raise NotImplementedError(f"{name} is a place in a graph under trace: it computes nothing")
+
+
+@_call.register_fake
+def _(inputs: Sequence[Tensor], like: Sequence[int], name: str) -> list[Tensor]:
+    return [inputs[place].new_empty(inputs[place].shape) for place in like]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A repeated module as it is called with inputs of some shapes.
+
+    Attributes:
+        path: Of the module in the network.
+        module: The module.
+        shapes: Of the inputs; a free size is a name, the same one where sizes are the same.
+        types: Of the inputs.
+        sizes: For every free size one to trace with.
+    """
+
+    path: str
+    module: Repeated
+    shapes: tuple[Shape, ...]
+    types: tuple[torch.dtype, ...]
+    sizes: dict[str, int]
+
+    def examples(self) -> tuple[Tensor, ...]:
+        """Return inputs to trace with."""
+        return tuple(
+            torch.zeros([self.sizes[size] if isinstance(size, str) else size for size in shape])
+            .to(dtype)
+            for shape, dtype in zip(self.shapes, self.types, strict=True)
+        )
+
+    def free_axes(self) -> tuple[dict[int, Any], ...] | None:
+        """Return the free axes of each input, as ``torch.export`` takes them."""
+        axes = {name: Dim(name, min=1, max=_LARGEST) for name in self.sizes}
+        free = tuple(
+            {place: axes[size] for place, size in enumerate(shape) if isinstance(size, str)}
+            for shape in self.shapes
+        )
+        return free if axes else None
+
+    def has_graph_of(self, other: Call) -> bool:
+        """Whether the graph of the other call is that of this one but for the weights."""
+        ours, theirs = (call.shapes, call.types), (other.shapes, other.types)
+        return ours == theirs and _build(self.module) == _build(other.module)
+
+
+@contextlib.contextmanager
+def repeats_as_calls(network: nn.Module) -> Iterator[dict[str, Call]]:
+    """Make every repeated module of a network one node, as long as the context lasts.
+
+    Gives the calls by name, which fill up as the network is traced.
+    """
+    calls: dict[str, Call] = {}
+    repeated = [
+        (path, module) for path, module in network.named_modules() if isinstance(module, Repeated)
+    ]
+    for path, module in repeated:
+        vars(module)["forward"] = partial(_recorded, calls, path, module)
+    try:
+        yield calls
+    finally:
+        for _, module in repeated:
+            del vars(module)["forward"]
+
+
+def call_translation() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Return what ``torch.onnx.export`` needs to write calls."""
+    return {torch.ops.nystra_repeats.call.default: _translate}
+
+
+def _recorded(
+    calls: dict[str, Call], path: str, module: Repeated, *inputs: Tensor
+) -> Tensor | tuple[Tensor, ...]:
+    """Return the outputs of a call, which is written down."""
+    call = Call(path, module, *_shapes(inputs))
+    name = next((name for name, other in calls.items() if other == call), f"call_{len(calls)}")
+    calls[name] = call
+    outputs = torch.ops.nystra_repeats.call(list(inputs), list(module.shaped_like), name)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _shapes(
+    inputs: Sequence[Tensor],
+) -> tuple[tuple[Shape, ...], tuple[torch.dtype, ...], dict[str, int]]:
+    """Return shapes whose free sizes are names, the types, and examples of the free sizes."""
+    names: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    shapes = []
+    for tensor in inputs:
+        shape: list[int | str] = []
+        for size in tensor.shape:
+            if isinstance(size, int):
+                shape.append(size)
+                continue
+            name = names.setdefault(str(size), f"size_{len(names)}")
+            sizes[name] = size.node.hint
+            shape.append(name)
+        shapes.append(tuple(shape))
+    return tuple(shapes), tuple(tensor.dtype for tensor in inputs), sizes
+
+
+def _build(module: nn.Module) -> list[Any]:
+    """Return what a graph of a module depends on: kinds, settings and shapes of its parts."""
+    parts = []
+    for path, part in module.named_modules():
+        settings = {key: value for key, value in vars(part).items() if key not in _NO_SETTINGS}
+        tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        shapes = [(name, tensor.shape, tensor.dtype) for name, tensor in tensors]
+        parts.append((path, type(part), settings, shapes))
+    return parts
+
+
+def _translate(inputs: Sequence[Any], like: Sequence[int], name: str) -> Any:
+    formal = onnx.defs.OpSchema.FormalParameter
+    schema = onnx.defs.OpSchema(
+        name,
+        DOMAIN,
+        1,
+        inputs=[formal(f"input_{place}", "tensor(float)") for place in range(len(inputs))],
+        outputs=[formal(f"output_{place}", "tensor(float)") for place in range(len(like))],
+    )
+    outputs = Op(Opset(DOMAIN, 1), name, schema)(*inputs)
+    return [outputs] if len(like) == 1 else outputs

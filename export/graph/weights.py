@@ -1,0 +1,48 @@
+"""Weights that stand in a graph as the nodes read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+
+def squeeze_weights(model: ir.Model) -> None:
+    """Store weights that the network squeezes in the shape it squeezes them to, in place.
+
+    The optimiser computes small constants only. A large weight would stay behind a node, where
+    neither low precision nor other programs see that it is one.
+    """
+    _store(model, {"Squeeze": _squeezed})
+
+
+def settle_weights(model: ir.Model) -> None:
+    """The same for weights that are squeezed or transposed, where no optimiser follows."""
+    _store(model, {"Squeeze": _squeezed, "Transpose": _transposed})
+
+
+def _store(model: ir.Model, kinds: Mapping[str, Callable[[ir.Node, Any], Any]]) -> None:
+    for node in list(model.graph):
+        weight = node.inputs[0] if node.op_type in kinds and node.inputs else None
+        if weight is None or weight.const_value is None or len(weight.uses()) != 1:
+            continue
+        values = kinds[node.op_type](node, weight.const_value.numpy())
+        if values is None:
+            continue
+        weight.const_value = ir.Tensor(values, name=weight.name)
+        weight.shape = ir.Shape(values.shape)
+        ir.convenience.replace_all_uses_with(node.outputs[0], weight)
+
+
+def _squeezed(node: ir.Node, values: Any) -> Any:
+    """Return the values squeezed, or None where the node does not say by a constant."""
+    places = node.inputs[1] if len(node.inputs) == 2 else None
+    axes = None if places is None else ir.convenience.get_const_tensor(places)
+    return None if axes is None else values.squeeze(tuple(axes.numpy().reshape(-1)))
+
+
+def _transposed(node: ir.Node, values: Any) -> Any:
+    order = node.attributes.get("perm")
+    return np.ascontiguousarray(values.transpose(None if order is None else order.as_ints()))

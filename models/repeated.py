@@ -1,0 +1,21 @@
+"""A mark for modules of which one trace does for many."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import nn
+
+
+class Repeated(nn.Module):
+    """A module that a network runs many times: itself again, or others that are built like it.
+
+    An export traces it once for every shape of its inputs and puts a copy of that graph, with the
+    weights of the module, wherever one runs. ``forward`` takes tensors by place, gives a tensor or
+    a tuple of tensors, and depends on nothing but its inputs, weights and settings.
+
+    Attributes:
+        shaped_like: For each output the place of an input that has its shape and type.
+    """
+
+    shaped_like: ClassVar[tuple[int, ...]] = (0,)
