@@ -58,12 +58,11 @@ def expand(model: ir.Model, calls: Mapping[str, Call], templates: Mapping[str, T
             model.opset_imports.update(template.model.opset_imports)
             _replace(model.graph, node, call, template, constants)
     del model.opset_imports[DOMAIN]
+    DeduplicateInitializersPass()(model)
     _merge_sizes(model.graph)
     CommonSubexpressionEliminationPass()(model)
-    RemoveUnusedNodesPass()(model)
     settle_weights(model)
     RemoveUnusedNodesPass()(model)
-    DeduplicateInitializersPass()(model)
     NameFixPass()(model)
 
 

@@ -76,8 +76,8 @@ class Call:
 
     def has_graph_of(self, other: Call) -> bool:
         """Whether the graph of the other call is that of this one but for the weights."""
-        ours, theirs = (call.shapes, call.types), (other.shapes, other.types)
-        return ours == theirs and _build(self.module) == _build(other.module)
+        same = (self.shapes, self.types) == (other.shapes, other.types)
+        return same and _build(self.module) == _build(other.module)
 
 
 @contextlib.contextmanager
