@@ -60,8 +60,9 @@ class Call:
     def examples(self) -> tuple[Tensor, ...]:
         """Return inputs to trace with."""
         return tuple(
-            torch.zeros([self.sizes[size] if isinstance(size, str) else size for size in shape])
-            .to(dtype)
+            torch.zeros([self.sizes[size] if isinstance(size, str) else size for size in shape]).to(
+                dtype
+            )
             for shape, dtype in zip(self.shapes, self.types, strict=True)
         )
 
