@@ -84,7 +84,8 @@ def _replace(
     """
     source, tensors = template.model.graph, _tensors(call)
     weights = [_constant(graph, f"{call.path}.{name}", tensors[name]) for name in template.weights]
-    values = dict(zip(source.inputs, [*node.inputs, *weights], strict=True))
+    given = [value for value in node.inputs if value is not None]
+    values = dict(zip(source.inputs, [*given, *weights], strict=True))
     for name, value in source.initializers.items():
         if value not in constants:
             assert value.const_value is not None
@@ -116,7 +117,7 @@ def _tensors(call: Call) -> dict[str, ir.TensorProtocol]:
 def _constant(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:
     """Return the initialiser of that name, made where there is none yet."""
     if name not in graph.initializers:
-        kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape)
+        kind, shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.numpy().shape)
         value = ir.Value(name=name, type=kind, shape=shape, const_value=tensor)
         graph.register_initializer(value)
     return graph.initializers[name]
