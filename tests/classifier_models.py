@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from nystra.models import registry
 from nystra.plugins.ports.preprocessing import Preprocessing, Resize, write_preprocessing
 from nystra.runtime import Picture, write_picture
+from toy_network import ATTENTION
 
 COLOURS = ("red", "green", "blue")
 TOY = Preprocessing(
@@ -80,29 +81,13 @@ def labelled(folder: Path, each: int = 2) -> Path:
 
 FOLDER = {
     "__init__.py": '"""A toy classifier."""\n',
-    "network.py": '''"""Patches, attention in windows, their mean, and logits."""
+    "network.py": f'''"""Patches, attention in windows, their mean, and logits."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from nystra.models.geometry import WindowGeometry
-from nystra.models.sites import WindowSite
-
-
-class Attention(WindowSite):
-    """Attention in windows of 4x4, without a position bias."""
-
-    def __init__(self, width: int) -> None:
-        """Build the projection."""
-        super().__init__(WindowGeometry(1, width, width, (4, 4), (0, 0), scale=width**-0.5))
-        self.relative_position_bias_table = None
-        self.qkv = nn.Linear(width, 3 * width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the attention of the map x (B, H, W, width)."""
-        return self.attend(self.qkv(x))
-
+{ATTENTION}
 
 class Toy(nn.Module):
     """(B, 3, 8, 8) to (B, 3)."""

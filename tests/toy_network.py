@@ -9,16 +9,7 @@ from safetensors.torch import save_file
 from nystra.models import registry
 from toy_tree import Toy as Added
 
-FOLDER = {
-    "__init__.py": '"""A toy."""\n',
-    "network.py": '''"""A convolution, attention in windows, a convolution and a skip."""
-
-from __future__ import annotations
-
-from torch import Tensor, nn
-
-from nystra.models.geometry import WindowGeometry
-from nystra.models.padding import crop, pad_to_multiple
+ATTENTION = '''from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
 
 
@@ -34,7 +25,18 @@ class Attention(WindowSite):
     def forward(self, x: Tensor) -> Tensor:
         """Return the attention of the map x (B, H, W, width)."""
         return self.attend(self.qkv(x))
+'''
 
+FOLDER = {
+    "__init__.py": '"""A toy."""\n',
+    "network.py": f'''"""A convolution, attention in windows, a convolution and a skip."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from nystra.models.padding import crop, pad_to_multiple
+{ATTENTION}
 
 class Toy(nn.Module):
     """(B, 3, H, W) to the same, any H and W."""

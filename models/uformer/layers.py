@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
@@ -104,21 +102,6 @@ class Block(nn.Module):
         x = x + self.attn(normed if self.modulator is None else self.modulator(normed))
         y: Tensor = x + self.mlp(self.norm2(x))
         return y
-
-
-class Stage(nn.Module):
-    """Blocks one after the other, on one size of map."""
-
-    def __init__(self, blocks: Sequence[Block]) -> None:
-        """Hold the blocks under the published key."""
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the last block's output for the map x."""
-        for block in self.blocks:
-            x = block(x)
-        return x
 
 
 class InputProjection(nn.Module):

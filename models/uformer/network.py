@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..geometry import WindowGeometry
 from ..mlp import Mlp
 from ..padding import crop, pad_to_multiple
+from ..stack import Stack
 from ..window_sides import Sides, both_sides
 from .layers import (
     Block,
@@ -29,7 +30,6 @@ from .layers import (
     InputProjection,
     Leff,
     OutputProjection,
-    Stage,
     Upsample,
     WindowAttention,
 )
@@ -140,7 +140,7 @@ class Uformer(nn.Module):
         self.input_proj = InputProjection(dd_in, embed_dim)
         for stage, name in enumerate(STAGE_NAMES):
             blocks = [block(stage, index % 2 == 1) for index in range(depths[stage])]
-            self.add_module(name, Stage(blocks))
+            self.add_module(name, Stack(blocks))
         for level, (inputs, outputs) in enumerate(pairwise(widths[:5])):
             self.add_module(f"dowsample_{level}", Downsample(inputs, outputs))
         for index, stage in enumerate(range(5, 9)):

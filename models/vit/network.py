@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..stack import Stack
 from .attention import Attention
 from .embedding import Embedding, Stem
 from .linformer import Linformer
@@ -52,17 +53,6 @@ class _Block(nn.Module):
         x = x + self.attention(self.layernorm_1(x))
         out: Tensor = x + self.mlp(self.layernorm_2(x))
         return out
-
-
-class _Encoder(nn.Module):
-    def __init__(self, blocks: list[_Block]) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = block(x)
-        return x
 
 
 class ViT(nn.Module):
@@ -166,7 +156,7 @@ class ViT(nn.Module):
         self.embedding = Embedding(
             num_channels, hidden_size, patch_size, grid, class_token=class_token, stem=stem
         )
-        self.encoder = _Encoder(
+        self.encoder = Stack(
             [
                 _Block(
                     hidden_size,

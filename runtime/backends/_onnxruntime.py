@@ -6,7 +6,6 @@ A backend says by which providers it runs and which library goes with them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -169,14 +168,6 @@ class OnnxRuntimeBackend:
         return onnxruntime.InferenceSession(
             str(self._path), options, providers=self._providers(library), enable_fallback=0
         )
-
-
-def installed() -> bool:
-    """Return whether onnxruntime is there, without importing it."""
-    try:
-        return find_spec("onnxruntime") is not None
-    except ValueError:  # what find_spec makes of a module that is blocked
-        return False
 
 
 def _tensor(node: Any) -> TensorInfo:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +15,7 @@ from ...plugins.errors import BackendUnavailableError, NystraError
 from ...plugins.library import CPU_LIBRARY
 from ..model.onnx_header import OnnxHeader
 from ..model.onnx_tensors import read_inputs, read_outputs
+from ._installed import installed
 from ._library import LibraryChoice, choose_library
 from ._openvino_operators import extensions
 
@@ -73,11 +73,7 @@ class OpenvinoBackend:
     @staticmethod
     def available() -> tuple[bool, str]:
         """Return whether OpenVINO is installed, and a sentence that says so."""
-        try:
-            found = find_spec("openvino") is not None
-        except ValueError:  # what find_spec makes of a module that is blocked
-            found = False
-        return (True, "OpenVINO is installed") if found else (False, _MISSING)
+        return (True, "OpenVINO is installed") if installed("openvino") else (False, _MISSING)
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Run the model once; safe to call from several threads: every call has its own request.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ._onnxruntime import OnnxRuntimeBackend, installed
+from ._installed import installed
+from ._onnxruntime import OnnxRuntimeBackend
 
 _MISSING = "onnxruntime is not installed: pip install 'nystra[ort]'"
 
@@ -19,7 +20,7 @@ class OrtCpuBackend(OnnxRuntimeBackend):
     @staticmethod
     def available() -> tuple[bool, str]:
         """Return whether onnxruntime is installed, and a sentence that says so."""
-        return (True, "onnxruntime is installed") if installed() else (False, _MISSING)
+        return (True, "onnxruntime is installed") if installed("onnxruntime") else (False, _MISSING)
 
     def _providers(self, library: Path | None) -> list[Any]:
         return ["CPUExecutionProvider"]

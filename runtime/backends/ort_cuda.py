@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 from ...plugins.errors import BackendUnavailableError
 from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
 from ..engines.toolkit import find_device
+from ._installed import installed
 from ._library import LibraryChoice
-from ._onnxruntime import OnnxRuntimeBackend, installed
+from ._onnxruntime import OnnxRuntimeBackend
 
 _MISSING = "onnxruntime-gpu is not installed: pip install 'nystra[gpu]'"
 
@@ -49,7 +50,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime-gpu and a GPU are here, and a sentence that says so."""
-        if not installed():
+        if not installed("onnxruntime"):
             return False, _MISSING
         device = find_device()
         if isinstance(device, str):

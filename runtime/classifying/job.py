@@ -18,6 +18,7 @@ from ..progress import progress_bar
 from ..restoring.job import in_one_line, read_input
 from ..restoring.options import Report
 from ..restoring.worklist import STREAM, list_pictures
+from ..results import result
 from ..session import Session
 from ..video.options import VideoOptions
 from .classifier import classifier_for
@@ -128,15 +129,4 @@ def _write(target: Path, content: bytes) -> None:
 
 
 def _result(here: Path, **values: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {
-        "input": str(here),
-        "status": "done",
-        "output": None,
-        "error": None,
-        "reason": None,
-        "warnings": [],
-        "classes": [],
-        "input_size": None,
-        "seconds": None,
-    }
-    return {**empty, **values}
+    return result(here, **{"classes": []} | values)

@@ -21,6 +21,7 @@ from ..pictures.images import (
 )
 from ..pictures.picture import Picture
 from ..progress import progress_bar
+from ..results import picture_result
 from ..session import Session
 from .companions import Companions
 from .options import Report, RunOptions
@@ -222,24 +223,6 @@ def in_one_line(
         return NystraError(f"the memory does not suffice for {here}: {advice}")
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
     return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")
-
-
-def picture_result(here: Path, **values: Any) -> dict[str, Any]:
-    """Return what is said of a picture, as of `run_pictures`, with these values in it."""
-    empty: dict[str, Any] = {
-        "input": str(here),
-        "status": "done",
-        "output": None,
-        "error": None,
-        "reason": None,
-        "warnings": [],
-        "input_size": None,
-        "output_size": None,
-        "seconds": None,
-        "model_seconds": None,
-        "tiles": None,
-    }
-    return {**empty, **values}
 
 
 def _share(move: Move, index: int, pictures: int) -> Move:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..progress import progress_bar
-from ..restoring.job import picture_result
 from ..restoring.options import Report
+from ..results import picture_result
 from .crew import Crew
 from .worker import Failed
 

@@ -18,6 +18,7 @@ from ..restoring.job import in_one_line
 from ..restoring.options import Report, RunOptions
 from ..restoring.session_restorer import restorer_for
 from ..restoring.worklist import STREAM, Naming
+from ..results import picture_result
 from ..session import Session
 from .clip import Sink, Source
 from .clip_restorer import clip_restorer_for
@@ -249,19 +250,4 @@ def _untimed(source: Source, there: str) -> list[str]:
 
 
 def _result(here: Path, there: str, **values: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {
-        "input": str(here),
-        "status": "done",
-        "output": there,
-        "error": None,
-        "reason": None,
-        "warnings": [],
-        "input_size": None,
-        "output_size": None,
-        "seconds": None,
-        "model_seconds": None,
-        "tiles": None,
-        "frames": 0,
-        "kept": 0,
-    }
-    return {**empty, **values}
+    return picture_result(here, **{"output": there, "frames": 0, "kept": 0} | values)

@@ -30,6 +30,7 @@ from quality_measure import PictureSet, planned, with_kernels
 from quality_tables import (
     Engine,
     Row,
+    Study,
     bias_table,
     masks_table,
     plans_table,
@@ -104,12 +105,13 @@ def main() -> None:
             engine = with_kernels
         elif options.engine == "files":
             engine = session_engine(folder, options.threads)
+        study = Study(models, sets, progress, engine, options.only)
         tables: dict[str, Callable[[], list[Row]]] = {
-            "plans": lambda: plans_table(models, sets, progress, engine, options.only),
-            "masks": lambda: masks_table(models, sets, progress, engine),
-            "bias": lambda: bias_table(models, sets, progress),
-            "settings": lambda: settings_table(models, sets, progress),
-            "sharp": lambda: sharp_table(models, sets, progress, engine, options.only),
+            "plans": lambda: plans_table(study),
+            "masks": lambda: masks_table(study),
+            "bias": lambda: bias_table(study),
+            "settings": lambda: settings_table(study),
+            "sharp": lambda: sharp_table(study),
             "files": lambda: files_table(models, sets, progress, folder),
             "times": lambda: times_table(models, sizes, progress, folder, options.threads),
         }

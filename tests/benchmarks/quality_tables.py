@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,30 @@ Models = Mapping[str, LoadedModel]
 Progress = Callable[[str], None]
 Engine = Callable[[LoadedModel, Mechanism, Change | None], Any]
 Variants = Iterable[tuple[str, Mechanism, Change | None]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the tables are made of.
+
+    Attributes:
+        models: Name -> network.
+        sets: Pictures with ground truth; some tables take the first only.
+        progress: Called with a line after each measurement.
+        engine: What runs a plan, in the tables of plans, masks and sharp networks.
+        only: Beginnings of labels; other plans are left out where the table has many.
+    """
+
+    models: Models
+    sets: Sequence[PictureSet]
+    progress: Progress
+    engine: Engine = planned
+    only: Sequence[str] = ("",)
+
+    def wanted(self, plans: Sequence[Mechanism]) -> list[Mechanism]:
+        """Return the plans whose labels start with one of ``only``."""
+        return [plan for plan in plans if label(plan).startswith(tuple(self.only))]
+
 
 LANDMARKS = (8, 16, 32)
 CLUSTERS = (4, 16, 64)
@@ -88,91 +112,71 @@ def all_plans() -> list[Mechanism]:
     ]
 
 
-def plans_table(
-    models: Models,
-    sets: Sequence[PictureSet],
-    progress: Progress,
-    engine: Engine = planned,
-    only: Sequence[str] = ("",),
-) -> list[Row]:
-    """Measure every plan whose label starts with one of ``only``."""
-    plans = [plan for plan in all_plans() if label(plan).startswith(tuple(only))]
-    return _everywhere(models, sets, plans, progress, engine)
+def plans_table(study: Study) -> list[Row]:
+    """Measure every plan that is wanted."""
+    return _everywhere(study, study.wanted(all_plans()))
 
 
-def masks_table(
-    models: Models, sets: Sequence[PictureSet], progress: Progress, engine: Engine = planned
-) -> list[Row]:
+def masks_table(study: Study) -> list[Row]:
     """Measure cut windows: regions kept apart, or the mask ignored."""
     plans: list[Mechanism] = [Full(mask="none")]
     for mask in ("regions", "none"):
         plans += [*(nystra(m, mask=mask) for m in LANDMARKS)]
         plans += [nystromformer(16, mask=mask), cluster(16, mask=mask)]
-    return _everywhere(models, sets, plans, progress, engine)
+    return _everywhere(study, plans)
 
 
-def settings_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
-    """Measure the guard and the threshold of ``nystra`` on the first set."""
+def settings_table(study: Study) -> list[Row]:
+    """Measure the guard and the threshold of ``nystra`` on the first set, in plain PyTorch."""
     plans = [nystra(16, n, guard) for n in (2, 6) for guard in GUARDS]
     plans += [replace(nystra(16), threshold=number) for number in THRESHOLDS]
-    return _everywhere(models, sets[:1], list(dict.fromkeys(plans)), progress)
+    first = replace(study, sets=study.sets[:1], engine=planned)
+    return _everywhere(first, list(dict.fromkeys(plans)))
 
 
-def bias_table(models: Models, sets: Sequence[PictureSet], progress: Progress) -> list[Row]:
-    """Measure what full attention loses without its position bias."""
+def bias_table(study: Study) -> list[Row]:
+    """Measure what full attention loses without its position bias, in plain PyTorch."""
     variants = [("full, no position bias", Full(), drop_bias)]
     return [
         row
-        for name, model in models.items()
+        for name, model in study.models.items()
         if model.hyper.get("position_bias", True)
-        for one_set in sets
-        for row in _compare(name, model, one_set, variants, progress)
+        for one_set in study.sets
+        for row in _compare(name, model, one_set, variants, study.progress)
     ]
 
 
-def sharp_table(
-    models: Models,
-    sets: Sequence[PictureSet],
-    progress: Progress,
-    engine: Engine = planned,
-    only: Sequence[str] = ("",),
-) -> list[Row]:
+def sharp_table(study: Study) -> list[Row]:
     """Measure plans on networks whose logits are multiplied, against the same full attention.
 
     An artificial stress: no network was trained like this, so ground truth means nothing here.
-    Of the plans those whose label starts with one of ``only``.
     """
     plans: list[Mechanism] = [nystra(16, n, g) for g in (GUARD, 0.0) for n in (2, 6)]
     plans += [nystra(32), nystromformer(16), nystromformer(32), cluster(16), cluster(16, block=8)]
-    plans = [plan for plan in plans if label(plan).startswith(tuple(only))]
+    plans = study.wanted(plans)
     rows = []
-    for name, model in models.items():
-        first = sets[0]
+    for name, model in study.models.items():
+        first = study.sets[0]
         (here, _), *_ = paired_pictures(first.inputs, first.truths)
         image = np.moveaxis(read_picture(here).pixels, 2, 0)[None].astype(np.float32)
         for factor in SHARPNESS:
             change = sharpen(factor)
             measured = sharpness(planned(model, Full(), change), image)
             variants = [(label(plan), plan, change) for plan in plans]
-            for row in _compare(name, model, first, variants, progress, change, engine)[1:]:
+            compared = _compare(name, model, first, variants, study.progress, change, study.engine)
+            for row in compared[1:]:
                 kept = {key: row[key] for key in row.keys() - {"psnr", "change", "ssim"}}
                 rows.append(kept | {"factor": factor, **measured})
     return rows
 
 
-def _everywhere(
-    models: Models,
-    sets: Sequence[PictureSet],
-    plans: Sequence[Mechanism],
-    progress: Progress,
-    engine: Engine = planned,
-) -> list[Row]:
+def _everywhere(study: Study, plans: Sequence[Mechanism]) -> list[Row]:
     variants = [(label(plan), plan, None) for plan in plans]
     return [
         row
-        for name, model in models.items()
-        for one_set in sets
-        for row in _compare(name, model, one_set, variants, progress, engine=engine)
+        for name, model in study.models.items()
+        for one_set in study.sets
+        for row in _compare(name, model, one_set, variants, study.progress, engine=study.engine)
     ]
 
 
