@@ -43,7 +43,7 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
     if operator == "NystraPatchMatch":
         given["patch_size"] = draw(st.sampled_from([1, 3]))
     for axis in "hw":
-        if "Window" in operator:
+        if f"shift_{axis}" in given:
             window = int(given[f"window_{axis}"])
             given[f"shift_{axis}"] = draw(st.sampled_from([0, window // 2, window - 1]))
     shapes = draw(_shapes(operator, given))
@@ -105,9 +105,14 @@ def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[
     size = [draw(few) * given["window_h"], draw(st.integers(1, 2)) * given["window_w"]]
     shapes = [[draw(st.integers(1, 2)), *size, channels]]
     if "bias" in given:
-        rows = (2 * given["window_h"] - 1) * (2 * given["window_w"] - 1)
-        shapes.append([rows, given["heads"]] if given["bias"] else [1])
+        shapes.append([_bias_rows(given), given["heads"]] if given["bias"] else [1])
     return shapes
+
+
+def _bias_rows(given: dict[str, Any]) -> int:
+    """Rows of the bias table: one an offset of query and key."""
+    rows, cols = (2 * (given[f"window_{one}"] + given.get(f"margin_{one}", 0)) - 1 for one in "hw")
+    return int(rows * cols)
 
 
 def _inputs(operator: str, example: dict[str, Any]) -> list[np.ndarray]:
@@ -162,8 +167,7 @@ def _broadcasts(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) 
         return any(array.ndim != 4 for array in inputs)
     if given.get("bias", 0) == 0:
         return False
-    rows = (2 * given["window_h"] - 1) * (2 * given["window_w"] - 1)
-    return inputs[1].shape != (rows, given["heads"])
+    return inputs[1].shape != (_bias_rows(given), given["heads"])
 
 
 def _difficulty(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:

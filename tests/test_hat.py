@@ -17,6 +17,7 @@ from nystra.models.hat.hyper import hat_hyper
 from nystra.models.hat.index import published_index, published_rows
 from nystra.models.hat.network import HAT
 from nystra.models.registry import ARCHITECTURES, find_architecture
+from nystra.models.training.enlarging import EnlargingByHat
 from nystra.plugins.errors import CheckpointError, NystraError
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 from shared import golden, shared_path
@@ -212,3 +213,17 @@ def test_landmarks_drop_the_bias_and_it_is_said(small: HAT, tmp_path: Path) -> N
     plan = Plan(mechanism("nystra"))
     said = plan_warnings(plan, loaded, resolve(plan, loaded.network))
     assert any("position bias of 2 sites is dropped" in text for text in said)
+
+
+def test_a_training_starts_as_a_bilinear_enlargement() -> None:
+    recipe = EnlargingByHat(patch=8, window=4, width=16, depths=(2,), heads=2)
+    network = recipe.network().requires_grad_(requires_grad=False)
+    assert isinstance(network, HAT)
+    assert recipe.hyper()["conv_scale"] == 0.1
+    network.conv_after_body.weight.zero_()
+    network.conv_after_body.bias.zero_()
+    network.upsample[0].weight[:, 3:] = 0
+    picture = torch.rand(1, 3, 12, 16)
+    want = F.interpolate(picture, scale_factor=2.0, mode="bilinear")
+    inside = (..., slice(2, -2), slice(2, -2))
+    torch.testing.assert_close(network(picture)[inside], want[inside])

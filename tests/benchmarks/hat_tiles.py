@@ -5,9 +5,11 @@ Not a test: run it by hand (minutes)::
 
     python tests/benchmarks/hat_tiles.py CHECKPOINT FOLDER [--tiles 64 128 256] [--overlap 16]
 
-FOLDER holds small pictures, ``--truth`` the large ones. Every picture is run whole and in tiles, as
-``nystra run`` cuts them. The last column gives each tile the channel weights of the whole picture:
-what is left there is the tiles' borders, and the rest of the column before is channel attention.
+CHECKPOINT may be ``generated``: x2, 48 channels, two groups of six blocks, weights from a seed and
+the published ``conv_scale``, or ``--conv-scale``. FOLDER holds small pictures, ``--truth`` the
+large ones. Every picture is run whole and in tiles, as ``nystra run`` cuts them. The last column
+gives each tile the channel weights of the whole picture: what is left there is the tiles' borders,
+and the rest of the column before is channel attention.
 """
 
 from __future__ import annotations
@@ -25,9 +27,28 @@ from torch import Tensor, nn
 from nystra.export.attention.site import neutral, swap
 from nystra.models import load
 from nystra.models.hat.layers import ChannelAttention
+from nystra.models.hat.network import HAT
 from nystra.runtime import psnr, read_picture, run_tiled
 
 Pixels = np.ndarray
+
+
+def generated(conv_scale: float) -> HAT:
+    """Return a network of published proportions whose every layer hands on what it gets."""
+    torch.manual_seed(0)
+    network = HAT(
+        upscale=2,
+        embed_dim=48,
+        depths=[6, 6],
+        num_heads=4,
+        squeeze_factor=8,
+        conv_scale=conv_scale,
+        upsampler="pixelshuffledirect",
+    )
+    for name, parameter in network.named_parameters():
+        if "norm" not in name and parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.7 * parameter[0].numel() ** -0.5)
+    return network.eval().requires_grad_(requires_grad=False)
 
 
 @contextmanager
@@ -55,10 +76,13 @@ def main() -> None:
     parser.add_argument("--truth", type=Path)
     parser.add_argument("--tiles", type=int, nargs="+", default=[32, 64, 128])
     parser.add_argument("--overlap", type=int, default=16)
+    parser.add_argument("--conv-scale", type=float, default=0.01)
     given = parser.parse_args()
-    loaded = load(given.checkpoint)
-    network = swap(loaded.network, neutral(loaded.network), "operator")
-    multiple, scale = loaded.facts.size_multiple, loaded.facts.scale
+    made = given.checkpoint == "generated"
+    plain = generated(given.conv_scale) if made else load(given.checkpoint).network
+    assert isinstance(plain, HAT)
+    network = swap(plain, neutral(plain), "operator")
+    multiple, scale = max(plain.window), plain.upscale
 
     def run(image: Pixels) -> Pixels:
         with torch.inference_mode():
