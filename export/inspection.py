@@ -128,11 +128,19 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
     """Return the operations of one picture with attention as trained, in all and at each site.
 
     The picture is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
-    convolutions and matrix products, 2 for each multiply-add.
+    convolutions and matrix products, 2 for each multiply-add. A network of others that makes
+    tensors of its own, which are on the CPU, is counted there.
     """
-    twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
+    try:
+        return _counted(network, facts, "meta")
+    except (RuntimeError, NotImplementedError):
+        return _counted(network, facts, "cpu")
+
+
+def _counted(network: nn.Module, facts: Facts, device: str) -> tuple[int, dict[str, int]]:
+    twin = copy.deepcopy(swap(network, neutral(network))).to(device)
     size = facts.test_size()
-    images = [torch.empty(port.shape(size), device="meta") for port in facts.inputs]
+    images = [torch.empty(port.shape(size), device=device) for port in facts.inputs]
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(twin):

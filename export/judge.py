@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..plugins.errors import ExportError, NystraError
 from ..plugins.library import library_path
 from ..runtime.backends import find_backend
 from ..runtime.checking.measures import worst_figures
@@ -73,6 +74,7 @@ def judge(
 
     Raises:
         BackendUnavailableError: The file needs the library and there is none.
+        ExportError: It fails at one of the sizes.
     """
     meta = references.meta
     judgement = Judgement(list(meta["tolerances"]), list(meta["allowed_for"]))
@@ -85,7 +87,13 @@ def judge(
         label = name if library is None else f"{name}+library"
         progress(f"{file.name} in {label}")
         session, begun = Session(file, library=library), time.perf_counter()
-        report = validate_against_references(session, references)
+        try:
+            report = validate_against_references(session, references)
+        except NystraError as error:
+            raise ExportError(
+                f"the file fails at another size than it was traced at: {error} Give --static "
+                "with the one size that it is to take"
+            ) from error
         judgement.pace = (time.perf_counter() - begun) / _pixels(report)
         judgement.reports[label] = report.as_dict()
         judgement.passed &= report.passed

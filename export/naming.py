@@ -12,12 +12,16 @@ from pathlib import Path
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
+from .attention.as_trained.parameters import AsTrained
 from .attention.mechanism import Mechanism
 
 
 def attention_label(resolved: Mapping[str, Mechanism]) -> str:
-    """Return ``full``, ``nystra``, ...: the mechanism of the sites, or ``mixed``."""
-    used = {site.name for site in resolved.values()}
+    """Return ``full``, ``nystra``, ...: the mechanism of the sites, or ``mixed``.
+
+    A network without any is as it was trained.
+    """
+    used = {site.name for site in resolved.values()} or {AsTrained.name}
     return used.pop() if len(used) == 1 else "mixed"
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from ..plugins.ports.port import Port, picture_size
 from ..plugins.ports.preprocessing import Preprocessing
 
+_LARGEST_CELL = 64  # pixels, where the size multiple is not larger
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -71,6 +73,7 @@ class Facts:
     def cell(self) -> int:
         """Side that test sizes are made of: a window where there are some, else four multiples.
 
+        Four of large ones would be more than a test needs, and no side is below the smallest.
         Where the network resizes pictures itself, three quarters of what they become, so that test
         sizes are smaller and larger.
         """
@@ -78,7 +81,8 @@ class Facts:
             resize = self.preprocessing.resize
             return 8 if resize is None else max(2, max(resize.sides) * 3 // 4)
         if self.window is None:
-            return 4 * max(self.size_multiple, 2)
+            several = 4 * max(self.size_multiple, 2)
+            return max(self.size_multiple, min(several, _LARGEST_CELL), self.size_minimum)
         return max(self.size_multiple, *self.window)
 
     def test_size(self, cells: int = 4) -> dict[str, int]:

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..plugins.errors import CheckpointError, UnsupportedModelError
@@ -16,6 +17,9 @@ from .elsewhere import ELSEWHERE
 
 if TYPE_CHECKING:
     from .architecture import Architecture, State
+
+FOREIGN = "spandrel"
+"""The row of what the library of that name reads; facts say ``spandrel:DRCT``."""
 
 _NEAR = 0.5  # the share of its keys from which on a row is worth naming
 
@@ -129,6 +133,7 @@ ARCHITECTURES = (
         ("embed.weight", "embed_color.weight", "project.weight"),
         ".colorization.checkpoint",
     ),
+    Row(FOREIGN, (), ".spandrel.checkpoint"),  # the last one: where both read a file, ours does
 )
 
 
@@ -153,13 +158,13 @@ def recognised(state: State) -> bool:
 
 
 def row_named(name: str) -> Row:
-    """Return the row of an architecture.
+    """Return the row of an architecture, by its name or that of one of spandrel's.
 
     Raises:
         UnsupportedModelError: There is none; the message lists what is known.
     """
     for row in ARCHITECTURES:
-        if row.name == name:
+        if row.name == str(name).partition(":")[0]:
             return row
     raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; nystra knows: {_known()}")
 
@@ -182,29 +187,25 @@ def find_architecture(state: State, name: str | None = None) -> Row:
         if lacking:
             raise CheckpointError(
                 f"the file is said to be of architecture {name}, but it has no "
-                f"{_alternatives(lacking)}. {_likeness(state)}"
+                f"{_alternatives(lacking)}. {likeness(state)}"
             )
         return row
-    foreign = _foreign(state)
-    if foreign is None:
-        for row in ARCHITECTURES:
-            if row.matches(state):
-                return row
-    raise UnsupportedModelError(f"no known architecture: {_likeness(state)}")
+    foreign = _foreign(state) is not None
+    for row in ARCHITECTURES:
+        if not (foreign and row.keys) and row.matches(state):
+            return row
+    raise UnsupportedModelError(f"no known architecture: {likeness(state)}; {_extra()}")
 
 
 def _foreign(state: State) -> str | None:
     return next((name for name, keys in ELSEWHERE.items() if not missing(keys, state)), None)
 
 
-def _likeness(state: State) -> str:
-    """Return a sentence on what a state dict looks like."""
+def likeness(state: State) -> str:
+    """Return what a state dict looks like, in words, where no row takes it."""
     foreign = _foreign(state)
     if foreign is not None:
-        return (
-            f"its keys look like those of {foreign}, for which nystra has no network yet; "
-            f"it knows: {_known()}"
-        )
+        return f"its keys look like those of {foreign}, of which nystra has no network"
     shares = {
         row: 1 - len(missing(row.keys, state)) / len(row.keys) for row in ARCHITECTURES if row.keys
     }
@@ -219,6 +220,13 @@ def _likeness(state: State) -> str:
         )
     keys = ", ".join(list(state)[:6])
     return f"its {len(state)} keys ({keys}, ...) are of none that nystra knows: {_known()}"
+
+
+def _extra() -> str:
+    """Return what spandrel would make of a file that no row takes."""
+    if find_spec(FOREIGN) is None:
+        return f"the library {FOREIGN} reads many more: pip install 'nystra[{FOREIGN}]'"
+    return f"the library {FOREIGN} does not know it either (spandrel_extra_arches knows some more)"
 
 
 def _alternatives(patterns: Collection[str]) -> str:

@@ -24,3 +24,9 @@ def golden(case: str):  # type: ignore[no-untyped-def]
     from golden_loader import Golden
 
     return Golden(shared_path("golden", "cases", f"{case}.json"))
+
+
+def hide_spandrel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nystra find no library spandrel, whether it is installed or not."""
+    for user in ("registry", "spandrel.library"):
+        monkeypatch.setattr(f"nystra.models.{user}.find_spec", lambda _: None)

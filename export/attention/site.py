@@ -58,19 +58,12 @@ class Site:
 
 
 def find_sites(network: nn.Module) -> list[Site]:
-    """Return every site of a network in the order of its modules.
-
-    Raises:
-        UnsupportedModelError: The network has none.
-    """
-    sites = [
+    """Return every site of a network in the order of its modules; one of others may have none."""
+    return [
         Site(path, module)
         for path, module in network.named_modules()
         if isinstance(module, (WindowSite, TokenSite, PatchSite, MapSite))
     ]
-    if not sites:
-        raise UnsupportedModelError(f"{type(network).__name__} has no attention site to replace")
-    return sites
 
 
 def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
@@ -83,8 +76,14 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
 
     Raises:
         NystraError: The plan names a site that the network does not have.
+        UnsupportedModelError: It asks for another attention where there is none to replace.
     """
     sites = find_sites(network)
+    if not sites and not isinstance(plan.default, (AsTrained, Full)):
+        raise UnsupportedModelError(
+            f"the network has no attention that nystra replaces, so {plan.default.name} has no "
+            "place in it: omit --attn, and it is exported as it was trained"
+        )
     plan.refuse_unknown_sites([site.path for site in sites])
     return {
         site.path: _resolved(plan.at(site.path), site.module, named=site.path in plan.sites)

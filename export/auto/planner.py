@@ -65,8 +65,13 @@ class AutoPlanner:
                 "--attn auto is for pictures and frames: outputs of this network "
                 f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
             )
+        sites = [site.path for site in find_sites(loaded.network)]
+        if not sites:
+            raise NystraError(
+                "the network has no attention that --attn auto could replace: omit it"
+            )
         kept = Plan(sites=dict.fromkeys(self.keep_full, Full()))
-        kept.refuse_unknown_sites([site.path for site in find_sites(loaded.network)])
+        kept.refuse_unknown_sites(sites)
         return choose_pictures(loaded, folder)
 
     def __call__(self, prepared: Prepared, folder: Path, progress: Progress) -> Proposal:

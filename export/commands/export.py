@@ -180,7 +180,8 @@ def _print(result: ExportResult) -> None:
     counts: dict[str, int] = {}
     for site in result.source.resolved.values():
         counts[site.name] = counts.get(site.name, 0) + 1
-    attention = ", ".join(f"{name} at {count} sites" for name, count in counts.items())
+    placed = [f"{name} at {count} sites" for name, count in counts.items()]
+    attention = ", ".join(placed) or "as trained: none that nystra replaces"
     rows = [
         ("model", str(result.model)),
         ("attention", attention),

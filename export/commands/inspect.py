@@ -109,6 +109,9 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
                 "-" if one.guarded is None else f"{one.guarded:.2%}",
             )
         )
+    if not reports:
+        say("no attention that nystra replaces: the network is exported as it was trained")
+        return 0
     print_table(rows)
     say(_LEGEND)
     if worst := [f"{one.path} ({one.error:.2%})" for one in by_loss[:3] if one.error]:

@@ -1,0 +1,1 @@
+"""Networks of others, by way of the library spandrel: an optional extra."""

@@ -1,0 +1,51 @@
+"""Attention inside foreign networks, handed to the usual sites: one file a form of attention.
+
+An adapter takes a module of a foreign network and returns one that computes the same from the
+same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. What has
+no adapter stays as it is: its attention is exported as it was trained. One file is of no attention
+but of a layer that changes its own weights while it runs, which no tracer follows.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from torch import nn
+
+ADAPTERS = {
+    "DAT.Adaptive_Spatial_Attention": "dat",
+    "DRCT.SwinTransformerBlock": "swin",
+    "GRL.MixedAttention": "grl",
+    "RGT.L_SA": "rgt",
+    "SCUNet.WMSA": "scunet",
+    "SPAN.Conv3XC": "span",
+    "Swin2SR.SwinTransformerBlock": "swin2sr",
+    "SwinIR.SwinTransformerBlock": "swin",
+}
+"""Package and class in spandrel -> the file here that has its ``adapt(module, network)``."""
+
+_HOME = "spandrel.architectures."
+
+
+def adapt(network: nn.Module) -> int:
+    """Put adapters into a network, in place; return how many."""
+    count = 0
+    for path, module in list(network.named_modules()):
+        name = ADAPTERS.get(_name(module))
+        if name is not None:
+            adapter = importlib.import_module(f".{name}", __name__)
+            adapted = adapter.adapt(module, network)
+            if adapted is None:
+                continue
+            parent, _, child = path.rpartition(".")
+            setattr(network.get_submodule(parent), child, adapted)
+            count += 1
+    return count
+
+
+def _name(module: nn.Module) -> str:
+    """Return package and class of a module, ``DRCT.SwinTransformerBlock``; "" of others."""
+    kind = type(module)
+    if not kind.__module__.startswith(_HOME):
+        return ""
+    return f"{kind.__module__.removeprefix(_HOME).partition('.')[0]}.{kind.__name__}"

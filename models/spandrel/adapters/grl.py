@@ -1,0 +1,52 @@
+"""The windows of GRL: cosine attention of half the channels; its anchored stripes stay as trained.
+
+The other half attends through anchors, pooled from a stripe: queries and keys are of different
+grids, which no window site has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...geometry import WindowGeometry
+from ...sites import WindowSite
+from .swin2sr import factors_and_biases, normalised
+
+
+class GRLWindows(WindowSite):
+    """Window attention of projected tokens (B, H * W, 3 * dim), to (B, H * W, dim)."""
+
+    factor: Tensor
+
+    def __init__(self, own: Any, dim: int, coordinates: Tensor) -> None:
+        """Compute factors and biases of a foreign module of that many channels."""
+        head_dim = dim // own.num_heads
+        geometry = WindowGeometry(
+            heads=own.num_heads,
+            head_dim=head_dim,
+            value_dim=head_dim,
+            window=tuple(own.window_size),
+            shift=(own.shift_size, own.shift_size),
+            masked=own.shift_size > 0,
+        )
+        super().__init__(geometry)
+        factor, table = factors_and_biases(own.attn_transform, coordinates)
+        self.register_buffer("factor", factor)
+        self.relative_position_bias_table = nn.Parameter(table)
+
+    def forward(self, qkv: Tensor, size: Sequence[int], *_: Any) -> Tensor:
+        """Return the attention of the tokens qkv of a map of that height and width."""
+        maps = qkv.reshape(qkv.shape[0], size[0], size[1], qkv.shape[2])
+        return self.attend(normalised(maps, self.factor)).flatten(1, 2)
+
+
+def adapt(mixed: Any, network: Any) -> nn.Module | None:
+    """Return the module with its windows in a site; None where scores are distances."""
+    if mixed.window_attn.euclidean_dist:
+        return None
+    mixed.window_attn = GRLWindows(mixed.window_attn, mixed.dim // 2, network.table_w)
+    whole: nn.Module = mixed
+    return whole

@@ -1,0 +1,109 @@
+"""Loading what spandrel reads: the network by way of its descriptor, the facts from it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ...plugins.errors import CheckpointError, NystraError
+from ...plugins.ports.port import Port
+from ..architecture import Architecture, Built, PrecisionPolicy, Request, State
+from ..facts import Facts
+from .adapters import adapt
+from .library import MORE, Reading, find_reading, read, recognises
+from .network import ForeignNetwork
+from .sides import Sides, own_sides
+from .trial import tried
+
+_NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic", re.IGNORECASE)
+"""What a licence says that forbids commercial use."""
+
+
+def load(state: State, request: Request) -> Built:
+    """Return the network of a state dict, padded and cropped as its descriptor says."""
+    if request.asked:
+        raise NystraError(
+            f"{request.source}: spandrel reads all hyper-parameters off the tensors; "
+            f"{', '.join(request.asked)} cannot be given"
+        )
+    reading = find_reading(state)
+    if reading is None:
+        raise CheckpointError(f"{request.source}: no architecture of spandrel takes its keys")
+    descriptor = read(reading, state, request.source)
+    channels = [descriptor.input_channels]
+    if descriptor.purpose == "Inpainting":
+        channels.append(1)
+    needs = descriptor.size_requirements
+    # The descriptor's own call clips and runs in inference mode, where nothing can be traced.
+    call = descriptor._call_fn
+    network = descriptor.model.float().eval()
+    adapt(network)
+    own = own_sides(network, call, channels)
+    stated = Sides(math.lcm(needs.multiple_of, own.multiple), own.border)
+    trial = tried(
+        ForeignNetwork(network, call, stated, descriptor.scale),
+        channels,
+        descriptor.output_channels,
+        needs.minimum,
+        square=needs.square,
+        source=request.source,
+    )
+    facts = _facts(reading, descriptor, request, trial.network.sides, trial.minimum, trial.fixed)
+    hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
+    warnings = (*_licence(reading, request), *trial.warnings)
+    return Built(trial.network, facts, hyper, warnings)
+
+
+def _facts(
+    reading: Reading,
+    descriptor: Any,
+    request: Request,
+    sides: Sides,
+    minimum: int,
+    fixed: Sequence[int] | None,
+) -> Facts:
+    masked = descriptor.purpose == "Inpainting"
+    size = {} if fixed is None else dict(zip(("height", "width"), fixed, strict=True))
+
+    def port(name: str, channels: int) -> Port:
+        lengths = {"channels": channels, **size}
+        role = "mask" if name == "mask" else "image"
+        return Port(name, role, lengths=lengths, multiple=sides.multiple)
+
+    return Facts(
+        architecture=f"spandrel:{reading.name}",
+        task="inpainting" if masked else "restoration",
+        inputs=(
+            port("input", descriptor.input_channels),
+            *([port("mask", 1)] if masked else []),
+        ),
+        outputs=(
+            Port(
+                "output",
+                "picture",
+                lengths={"channels": descriptor.output_channels},
+                multiple=descriptor.scale,
+            ),
+        ),
+        size_minimum=minimum,
+        tiling=descriptor.tiling.name.lower(),
+        license=request.license,
+    )
+
+
+def _licence(reading: Reading, request: Request) -> list[str]:
+    """Return what the licences of weights and code forbid, one sentence each."""
+    texts = []
+    if _NO_COMMERCE.search(request.license):
+        texts.append(f"the licence of the weights, {request.license}, forbids commercial use")
+    if reading.restricted:
+        texts.append(
+            f"the code of {reading.name} is of {MORE}, whose licences restrict its use, most of "
+            "them to what is not commercial: read that of the architecture"
+        )
+    return texts
+
+
+ARCHITECTURE = Architecture(load, PrecisionPolicy(), recognises)

@@ -1,0 +1,108 @@
+"""The library spandrel: which architectures it reads, imported when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from ...plugins.errors import CheckpointError, UnsupportedModelError
+from ..architecture import State
+from ..registry import likeness
+
+MORE = "spandrel_extra_arches"
+"""The package of the architectures whose licences restrict their use."""
+
+_LARGEST_INDEX = 4096  # of a layer among its like; the deepest published network has some 500
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An architecture of spandrel that takes a state dict.
+
+    Attributes:
+        name: spandrel's, ``DRCT``.
+        architecture: What loads it, a ``spandrel.Architecture``.
+        restricted: Its code is not free for every use: it comes from `MORE`.
+    """
+
+    name: str
+    architecture: Any
+    restricted: bool
+
+
+def installed() -> bool:
+    """Tell whether spandrel is there."""
+    return find_spec("spandrel") is not None
+
+
+def find_reading(state: State) -> Reading | None:
+    """Return the first architecture of spandrel's that recognises a state dict, if one does."""
+    if not installed():
+        return None
+    spandrel = importlib.import_module("spandrel")
+    registry = spandrel.MAIN_REGISTRY.copy()
+    more: Any = ()
+    if find_spec(MORE) is not None:
+        more = importlib.import_module(MORE).EXTRA_REGISTRY
+        registry.add(*more, ignore_duplicates=True)
+    restricted = {support.architecture.id for support in more}
+    keys = spandrel.canonicalize_state_dict(dict(state))
+    for support in registry.architectures("detection"):
+        if _detects(support, keys):
+            own = support.architecture
+            return Reading(str(own.id), own, own.id in restricted)
+    return None
+
+
+def _detects(support: Any, keys: dict[str, Any]) -> bool:
+    try:
+        return bool(support.detect(keys))
+    except Exception:  # it looked into a tensor that is not as its own would be
+        return False
+
+
+def recognises(state: State) -> bool:
+    """Tell whether spandrel takes a state dict; where it is not installed it takes none."""
+    return find_reading(state) is not None
+
+
+def read(reading: Reading, state: State, source: str) -> Any:
+    """Return spandrel's descriptor of a network with its weights.
+
+    spandrel sees tensors only: the file was read before, by `models.checkpoint`.
+
+    Args:
+        reading: From `find_reading`.
+        state: The tensors by key.
+        source: Name of the file, for messages.
+
+    Raises:
+        UnsupportedModelError: It refuses the tensors.
+        CheckpointError: They would make a network without bounds.
+    """
+    spandrel = importlib.import_module("spandrel")
+    _refuse_long(state, source)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of calls that PyTorch wants otherwise
+            return reading.architecture.load(spandrel.canonicalize_state_dict(dict(state)))
+    except Exception as error:  # whatever the tensors provoke is about them
+        reason = " ".join(str(error).split())[:400] or type(error).__name__
+        raise UnsupportedModelError(
+            f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} takes "
+            f"{source} for {reading.name} and refuses it: {reason}"
+        ) from error
+
+
+def _refuse_long(state: State, source: str) -> None:
+    """Raise where a key counts so far that a network of so many layers would be built."""
+    for key in state:
+        numbers = [part for part in key.split(".") if part.isdigit()]
+        if any(len(part) > 9 or int(part) > _LARGEST_INDEX for part in numbers):
+            raise CheckpointError(
+                f"{source}: {key[:80]} counts beyond {_LARGEST_INDEX}, the most layers that are "
+                "built of a file"
+            )

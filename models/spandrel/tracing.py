@@ -1,0 +1,61 @@
+"""Functions of foreign networks that a tracer cannot follow, and what stands in for them.
+
+Networks with windows mostly hold a function that puts windows together to a map, and divides
+floating-point numbers to find the batch: a tracer takes that for a constant. While such a network
+runs, a function here that computes the same stands in its place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def merge_windows(windows: Tensor, sides: int | Sequence[int], *size: Any) -> Tensor:
+    """Put windows (B * count, rows, columns, C) together to maps (B, H, W, C).
+
+    Args:
+        windows: Rows and columns may be one axis.
+        sides: Of a window.
+        *size: H and W, or both in one.
+    """
+    rows, columns = (sides, sides) if isinstance(sides, int) else sides
+    height, width = size if len(size) == 2 else size[0]
+    grid = (-1, height // rows, width // columns, rows, columns, windows.shape[-1])
+    maps = windows.reshape(grid).permute(0, 1, 3, 2, 4, 5)
+    return maps.reshape(-1, height, width, windows.shape[-1])
+
+
+def merge_stripes(stripes: Tensor, rows: int, columns: int, height: int, width: int) -> Tensor:
+    """Put stripes (B * count, rows * columns, C) together to maps (B, H, W, C)."""
+    return merge_windows(stripes, (rows, columns), height, width)
+
+
+_STANDINS = {"window_reverse": merge_windows, "windows2img": merge_stripes}
+"""Name of a function in the module of a foreign network -> what computes the same."""
+
+
+@contextmanager
+def traceable(network: nn.Module) -> Iterator[None]:
+    """Put the stand-ins into the modules a network is written in, while it is traced."""
+    kept: list[tuple[Any, str, Any]] = []
+    if torch.compiler.is_exporting():
+        written_in = {type(part).__module__ for part in network.modules()}
+        for name in sorted(written_in):
+            module = sys.modules.get(name)
+            if module is None or not name.startswith("spandrel"):
+                continue
+            for function, standin in _STANDINS.items():
+                if hasattr(module, function):
+                    kept.append((module, function, getattr(module, function)))
+                    setattr(module, function, standin)
+    try:
+        yield
+    finally:
+        for module, function, own in kept:
+            setattr(module, function, own)

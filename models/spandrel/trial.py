@@ -1,0 +1,110 @@
+"""What sizes a foreign network really takes: it is run before anything is promised."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...plugins.errors import UnsupportedModelError
+from .network import ForeignNetwork
+from .sides import Sides
+
+_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it.
+
+    Attributes:
+        network: Padded to the multiple that it needs.
+        minimum: Smallest side that it takes, in pixels.
+        fixed: The only height and width it takes, or None.
+        warnings: What was found and is not stated, one sentence each.
+    """
+
+    network: ForeignNetwork
+    minimum: int = 1
+    fixed: tuple[int, int] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def tried(
+    network: ForeignNetwork,
+    channels: Sequence[int],
+    outputs: int,
+    minimum: int,
+    *,
+    square: bool,
+    source: str,
+) -> Trial:
+    """Run a network at sizes that are no multiple of anything, and return what it takes.
+
+    Args:
+        network: As it is stated to be.
+        channels: Of each input.
+        outputs: Channels that the picture is to have.
+        minimum: Stated smallest side.
+        square: It is stated to take squares only.
+        source: Name of the file, for messages.
+
+    Raises:
+        UnsupportedModelError: It fails at every size, or gives no picture.
+    """
+    sides = network.sides
+    least = 1 if minimum <= sides.multiple else minimum
+    first = ""
+    for multiple in _multiples(sides.multiple):
+        candidate = ForeignNetwork(
+            network.network, network.call, Sides(multiple, sides.border), network.scale
+        )
+        sizes = _sizes(max(minimum, multiple), square=square)
+        faults = [_fault(candidate, channels, outputs, *size) for size in sizes]
+        if not any(faults):
+            found = f"it needs sides that are multiples of {multiple}, which spandrel does not say"
+            warnings = () if multiple == sides.multiple else (f"{found}; they are padded to it",)
+            fixed = sizes[0] if square else None
+            return Trial(candidate, least, fixed, warnings)
+        first = first or next(filter(None, faults))
+    side = max(minimum, sides.multiple)
+    if not _fault(network, channels, outputs, side, side):
+        return Trial(network, least, (side, side), (f"it takes {side}x{side} only: {first}",))
+    raise UnsupportedModelError(f"{source}: the network {first}")
+
+
+def _multiples(stated: int) -> list[int]:
+    return [stated, *(m for m in _MULTIPLES if m > stated and math.lcm(m, stated) == m)]
+
+
+def _sizes(least: int, *, square: bool) -> list[tuple[int, int]]:
+    """Return heights and widths to try: odd, and not square where that is allowed."""
+    if square:
+        return [(least, least)]
+    base = max(least, 16)
+    return [(base + 3, base + base // 2 + 1), (base + base // 2 + 5, base + 1)]
+
+
+def _fault(
+    network: ForeignNetwork, channels: Sequence[int], outputs: int, height: int, width: int
+) -> str:
+    """Return what is wrong at a size, "" where nothing is."""
+    random = torch.Generator().manual_seed(0)
+    inputs = [torch.rand(1, count, height, width, generator=random) for count in channels]
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            output = network(*inputs)
+    except Exception as error:  # whatever it raises, it does not take this size
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        return f"fails at {height}x{width}: {reason}"
+    expected = (1, outputs, height * network.scale, width * network.scale)
+    if not isinstance(output, Tensor):
+        return f"gives a {type(output).__name__} at {height}x{width}, no picture"
+    if tuple(output.shape) != expected:
+        return f"gives the shape {tuple(output.shape)} at {height}x{width}, expected {expected}"
+    return ""

@@ -1,0 +1,230 @@
+"""The table of networks in docs/networks.md: every architecture that spandrel lists, tried.
+
+Each is built small with random weights, written as a checkpoint, exported for any size, run in
+plain onnxruntime at three sizes and compared with spandrel's own call; then exported once more
+with linear attention where it has sites. Each in a process of its own, with a limit of memory and
+time. Results are kept, so that it goes on where it stopped:
+
+    python tests/benchmarks/foreign.py measure --minutes 3
+    python tests/benchmarks/foreign.py table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).with_suffix(".json")
+PAGE = ROOT / "docs" / "networks.md"
+BEGIN, END = "<!-- table: tests/benchmarks/foreign.py -->\n", "<!-- end of the table -->\n"
+
+MEMORY = 8 << 30
+SECONDS = 240
+AGREES = 1e-4  # of outputs in 0..1
+SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+
+def measure(names: list[str], minutes: float) -> None:
+    """Try the networks that have no result yet, or those that are named, within a time."""
+    from foreign_networks import SMALL
+
+    begun = time.monotonic()
+    for name in names or [name for name in SMALL if name not in read()]:
+        if time.monotonic() - begun > 60 * minutes:
+            break
+        found = _in_child(name)
+        RESULTS.write_text(json.dumps(read() | {name: found}, indent=1, sort_keys=True) + "\n")
+        sys.stdout.write(f"{name} {json.dumps(found)}\n")
+        sys.stdout.flush()
+
+
+def read() -> dict[str, Any]:
+    """Return the results so far, by name."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def _in_child(name: str) -> dict[str, Any]:
+    """Return what comes of a network in a process of its own."""
+    import torch  # noqa: F401 - once, for all children
+
+    mine, its = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_send, args=(its, name))
+    child.start()
+    its.close()
+    told = mine.poll(SECONDS)
+    try:
+        found: dict[str, Any] = mine.recv() if told else {"failed": f"longer than {SECONDS} s"}
+    except EOFError:
+        found = {"failed": f"its process ended, of memory above {MEMORY >> 30} GiB perhaps"}
+    child.kill()
+    child.join()
+    return found
+
+
+def _send(connection: Any, name: str) -> None:
+    warnings.simplefilter("ignore")
+    connection.send(one(name))
+
+
+def one(name: str) -> dict[str, Any]:
+    """Return what comes of one network."""
+    import torch
+
+    from foreign_networks import save_small
+    from nystra.models.loading import load
+    from nystra.plugins.errors import NystraError
+
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {"versions": {key: version(key) for key in ("spandrel", "torch")}}
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = save_small(name, Path(folder, "small.pth"))
+        try:
+            loaded = load(checkpoint)
+            facts = loaded.facts
+            found |= {"read_by": facts.architecture, "multiple": facts.size_multiple}
+            found |= {"minimum": facts.size_minimum, "warnings": list(loaded.warnings)}
+            found |= _exported(checkpoint, facts)
+        except NystraError as error:
+            found["failed"] = _short(error)
+        except Exception as error:  # a fault of ours: it is to stand in the table
+            found["failed"] = f"{type(error).__name__}: {_short(error)}"
+    return found
+
+
+def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
+    from nystra.export import ExportOptions, export_model
+    from nystra.plugins.errors import NystraError
+
+    found: dict[str, Any] = {}
+    static = None
+    if facts.sides is not None:
+        static = facts.inputs[0].shape({})
+    target = checkpoint.with_name("model.onnx")
+    try:
+        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static))
+    except NystraError as error:
+        if static is not None:
+            raise
+        found["dynamic"] = _short(error)
+        side = 2 * facts.cell
+        static = (1, facts.input_channels, side, side)
+        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static))
+    found |= {"static": static, "nodes": result.nodes, "sites": len(result.source.resolved)}
+    found["difference"] = result.judgement.figures["max_abs"]
+    found["compared"] = _compared(checkpoint, target, facts, static)
+    if found["sites"]:
+        found["linear"] = _linear(checkpoint, static)
+    return found
+
+
+def _linear(checkpoint: Path, static: Any) -> str:
+    """Return at how many sites the kernel Nystrom form stands in a second export."""
+    from nystra.export import ExportOptions, Plan, export_model, mechanism
+    from nystra.plugins.errors import NystraError
+
+    plan = Plan(default=mechanism("nystra", landmarks=(2, 2)))
+    options = ExportOptions(plan, speed=False, static=static)
+    try:
+        result = export_model(checkpoint, checkpoint.with_name("linear.onnx"), options)
+    except NystraError as error:
+        return _short(error)
+    served = [site.name for site in result.source.resolved.values()]
+    return f"{served.count('nystra')} of {len(served)}"
+
+
+def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[dict[str, Any]]:
+    """Return the differences between plain onnxruntime and spandrel's own call, size by size."""
+    import numpy as np
+    import onnxruntime as ort
+    import torch
+    from spandrel import ModelLoader
+
+    from nystra.export.pictures import feeds_of, photographs, validation_sizes
+    from nystra.models.checkpoint import read_checkpoint
+    from nystra.runtime.pictures.images import read_picture
+
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    own = ModelLoader().load_from_state_dict(dict(read_checkpoint(checkpoint).state)).eval()
+    pixels = read_picture(next(iter(photographs().values()))).pixels
+    sizes = validation_sizes(facts) if static is None else [{}]
+    compared = []
+    for size in sizes:
+        feeds = feeds_of(facts if static is None else facts.fixed(static), pixels, size)
+        got = session.run(None, feeds)[0]
+        with torch.no_grad():
+            expected = own(*(torch.from_numpy(array) for array in feeds.values())).numpy()
+        seen = float(np.mean((expected > 0) & (expected < 1)))
+        shape = "x".join(map(str, next(iter(feeds.values())).shape[2:]))
+        difference = float(np.max(np.abs(np.clip(got, 0, 1) - expected)))
+        compared.append({"size": shape, "difference": difference, "seen": seen})
+    return compared
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:400]
+
+
+def table() -> None:
+    """Write the table into the page, between its marks."""
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    results = read()
+    rows = [_row(name, results[name]) for name in sorted(results, key=str.lower)]
+    exported = sum(row.split("|")[3].strip().startswith("any size") for row in rows)
+    fixed = sum(row.split("|")[3].strip().startswith("one size") for row in rows)
+    count = f"{len(rows)} architectures: {exported} export for any size, {fixed} for one size\n\n"
+    head = "| architecture | read by | exports | linear attention | against spandrel |\n"
+    lines = count + head + "| --- | --- | --- | --- | --- |\n" + "".join(rows)
+    PAGE.write_text(f"{before}{BEGIN}{lines}{END}{after}", encoding="utf-8")
+
+
+def _row(name: str, found: dict[str, Any]) -> str:
+    reader = str(found.get("read_by", "-"))
+    reader = "spandrel" if reader.startswith("spandrel:") else f"nystra ({reader})"
+    if "nodes" not in found:
+        cells = (reader, f"no: {found['failed']}", "-", "-")
+    else:
+        size = "any size" if found["static"] is None else f"one size: {found.get('dynamic', '')}"
+        linear = found.get("linear", "as trained: no site")
+        cells = (reader, size, linear, _agreement(found["compared"]))
+    return f"| {' | '.join((name, *(cell.replace('|', '/') for cell in cells)))} |\n"
+
+
+def _agreement(compared: list[dict[str, Any]]) -> str:
+    sizes = ", ".join(one["size"] for one in compared)
+    if min(one["seen"] for one in compared) < SEEN:
+        return f"clipped to nothing at {sizes}; against PyTorch only"
+    worst = max(one["difference"] for one in compared)
+    return f"{worst:.0e} at {sizes}" + ("" if worst <= AGREES else " (**differs**)")
+
+
+def main() -> None:
+    """Carry out what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("names", nargs="*")
+    measuring.add_argument("--minutes", type=float, default=3.0)
+    commands.add_parser("table")
+    args = parser.parse_args()
+    if args.command == "measure":
+        measure(args.names, args.minutes)
+    else:
+        table()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""What is found out of a foreign network before anything is promised: padding, sizes, outputs."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nystra.models.spandrel.network import ForeignNetwork
+from nystra.models.spandrel.sides import BORDERS, Sides, own_sides
+from nystra.models.spandrel.trial import tried
+from nystra.plugins.errors import UnsupportedModelError
+
+
+class Padding(nn.Module):
+    """Pads to a multiple by itself, as networks with windows do."""
+
+    def __init__(self, multiple: int, mode: str) -> None:
+        super().__init__()
+        self.multiple, self.mode = multiple, mode
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        pads = (0, -width % self.multiple, 0, -height % self.multiple)
+        return self.first(F.pad(x - 0.5, pads, self.mode))[:, :, :height, :width]
+
+
+class Halving(nn.Module):
+    """Takes even sides only and does not say so."""
+
+    def __init__(self, step: int = 2) -> None:
+        super().__init__()
+        self.step = step
+        self.first = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        small = F.pixel_unshuffle(x, self.step)
+        return self.first(F.pixel_shuffle(small, self.step))
+
+
+def run(network: nn.Module, *inputs: Tensor) -> Tensor:
+    return network(*inputs)  # type: ignore[no-any-return]
+
+
+def wrapped(network: nn.Module, sides: Sides | None = None, scale: int = 1) -> ForeignNetwork:
+    return ForeignNetwork(network.eval(), run, sides or Sides(), scale)
+
+
+@pytest.mark.parametrize(("mode", "border"), [("reflect", "reflect"), ("replicate", "replicate")])
+def test_the_padding_of_a_network_is_found(mode: str, border: str) -> None:
+    assert own_sides(Padding(8, mode).eval(), run, [3]) == Sides(8, border)
+    assert own_sides(Padding(1, mode).eval(), run, [3]) == Sides()
+
+
+def test_padding_before_it_changes_nothing() -> None:
+    network, image = Padding(8, "reflect").eval(), torch.rand(2, 3, 19, 30)
+    padded = wrapped(network, Sides(8, "reflect"))
+    with torch.no_grad():
+        assert torch.equal(padded(image), network(image))
+
+
+@pytest.mark.parametrize("border", BORDERS)
+def test_borders(border: str) -> None:
+    image = torch.rand(1, 3, 10, 13)
+    padded = Sides(8, border).pad(image)
+    assert padded.shape == (1, 3, 16, 16)
+    assert torch.equal(padded[:, :, :10, :13], image)
+    below = {"reflect": image[0, 0, 8, 0], "symmetric": image[0, 0, 9, 0]}
+    below |= {"replicate": image[0, 0, 9, 0], "zero": torch.tensor(0.0)}
+    assert padded[0, 0, 10, 0] == below[border]
+
+
+def test_a_multiple_that_is_not_stated_is_found_and_said() -> None:
+    trial = tried(wrapped(Halving(4)), [3], 3, 0, square=False, source="a.pth")
+    assert trial.network.sides.multiple == 4
+    (warning,) = trial.warnings
+    assert warning.startswith("it needs sides that are multiples of 4, which spandrel does not say")
+    assert tried(wrapped(Halving(1)), [3], 3, 0, square=False, source="a.pth").warnings == ()
+
+
+class OneSize(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.zeros(1, 3, 24, 24)
+
+
+def test_a_network_of_one_size() -> None:
+    trial = tried(wrapped(OneSize()), [3], 3, 24, square=False, source="a.pth")
+    assert trial.fixed == (24, 24)
+    assert "takes 24x24 only: fails at 27x37" in trial.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("network", "scale", "message"),
+    [
+        (nn.Flatten(), 1, r"gives the shape \(1, 1425\) at 19x25, expected"),
+        (nn.Conv2d(3, 1, 1), 1, r"gives the shape \(1, 1, 19, 25\) at 19x25, expected"),
+        (nn.Conv2d(3, 3, 1), 2, r"gives the shape .* expected \(1, 3, 38, 50\)"),
+        (nn.Conv2d(4, 3, 1), 1, "fails at 19x25: .*4 channels"),
+    ],
+)
+def test_what_is_no_picture_is_refused(network: nn.Module, scale: int, message: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=rf"a\.pth: the network .*{message}"):
+        tried(wrapped(network, scale=scale), [3], 3, 0, square=False, source="a.pth")
