@@ -18,7 +18,8 @@ MOST_TRIES = 3
 """Workers that may die over one thing before it is given up."""
 
 _IN_HAND = 2  # one is worked on, the next lies ready
-_PATIENCE = 60.0
+_PATIENCE = 300.0
+"""Seconds until the first worker has loaded the model; a cluster may have to start machines."""
 
 
 @dataclass

@@ -110,6 +110,11 @@ def _crew(
     )
     with connected(cluster) as ray:
         there = ray.cluster_resources()
+        if there.get("CPU", 0) < cluster.threads:
+            raise NystraError(
+                f"a worker needs {cluster.threads} CPUs, and the cluster has "
+                f"{there.get('CPU', 0):g} in all: give fewer --threads"
+            )
         size = cluster.workers or max(int(there.get("CPU", 1)) // cluster.threads, 1)
         if gpu and cluster.workers is None:
             size = int(there.get("GPU", 0))
