@@ -59,10 +59,15 @@ def node_model(
     return model
 
 
-def session(model: onnx.ModelProto, library: Path | None = None) -> ort.InferenceSession:
+def session(
+    model: onnx.ModelProto, library: Path | None = None, planned: bool = False
+) -> ort.InferenceSession:
+    """A session with two threads; ``planned``: tensors share buffers, as onnxruntime's default."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others want the core
     options.log_severity_level = 4
+    options.enable_mem_reuse = planned  # half of the time to load a body
     if library is not None:
         options.register_custom_ops_library(str(library))
     return ort.InferenceSession(

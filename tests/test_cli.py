@@ -1,9 +1,12 @@
 """The commands: speed of --help, exit codes, and errors that leave nothing behind."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,34 @@ from safetensors.torch import save_file
 from nystra.export.cli import export_main, main
 from test_checkpoint import state_of
 
+ONE_SIZE = ["--static", "1x3x16x16"]
+"""Of tests that ask what an export does beside tracing: free sides take twice the time."""
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
     save_file(state_of(window_size=8, embed_dim=8), path)
     return path
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a command wrote, what it said as JSON, and the files there were then."""
+
+    model: Path
+    report: dict[str, Any]
+    names: list[str]
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    folder = tmp_path_factory.mktemp("exported")
+    arguments = ["--attn", "nystra", "--landmarks", "2x2", "-o", str(folder / "tiny.onnx")]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(["export", str(checkpoint), *arguments, "--json", "--no-speed"]) == 0
+    names = sorted(path.name for path in folder.iterdir())
+    return Exported(folder / "tiny.onnx", json.loads(said.getvalue()), names)
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -110,8 +135,8 @@ def test_missing_library_is_exit_code_3(
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     monkeypatch.setattr("nystra.export.judge.library_path", _no_library)
     monkeypatch.setattr("nystra.plugins.library.library_path", _no_library)
-    output = tmp_path / "a.onnx"
-    assert export_main([str(checkpoint), "-o", str(output), "--no-functions", "-q"]) == 3
+    arguments = ["-o", str(tmp_path / "a.onnx"), "--no-functions", "-q", *ONE_SIZE]
+    assert export_main([str(checkpoint), *arguments]) == 3
     assert list(tmp_path.iterdir()) == []
 
 
@@ -120,16 +145,12 @@ def _no_library(*_: str) -> Path:
 
 
 def test_export_run_validate_inspect(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = tmp_path / "tiny.onnx"
-    arguments = ["--attn", "nystra", "--landmarks", "2x2", "-o", str(model), "--json"]
-    assert main(["export", str(checkpoint), *arguments, "--no-speed"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["against_torch"]["passed"]
-    assert len(report["sites"]) == 2
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["tiny.json", "tiny.npz", "tiny.onnx", "tiny.plan.json"]
+    model = exported.model
+    assert exported.report["against_torch"]["passed"]
+    assert len(exported.report["sites"]) == 2
+    assert exported.names == ["tiny.json", "tiny.npz", "tiny.onnx", "tiny.plan.json"]
 
     assert main(["validate", str(model), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"]
@@ -173,12 +194,12 @@ def test_a_wrong_file_is_exit_code_1(
     monkeypatch.setattr(building, "trace", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
-    assert export_main([str(checkpoint), "-o", str(model), "-q", "--overwrite", "--no-speed"]) == 1
+    arguments = [str(checkpoint), "-o", str(model), "-q", "--overwrite", "--no-speed", *ONE_SIZE]
+    assert export_main(arguments) == 1
     assert model.read_bytes() == b"what was there before"
     failed = json.loads((tmp_path / "a.failed.json").read_text())
     assert failed["validation"]["failures"]
     assert not (tmp_path / "a.failed.onnx").exists()
-    arguments = [str(checkpoint), "-o", str(model), "-q", "--overwrite", "--no-speed"]
     assert export_main([*arguments, "--keep"]) == 1
     assert (tmp_path / "a.failed.onnx").exists()
 
@@ -186,7 +207,7 @@ def test_a_wrong_file_is_exit_code_1(
 def test_min_psnr_fails_the_export(checkpoint: Path, tmp_path: Path) -> None:
     model = tmp_path / "a.onnx"
     arguments = ["--attn", "nystra", "--min-psnr", "200", "-o", str(model), "-q", "--no-speed"]
-    assert export_main([str(checkpoint), *arguments]) == 1
+    assert export_main([str(checkpoint), *arguments, *ONE_SIZE]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.failed.json"]
 
 
@@ -200,9 +221,7 @@ def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> Non
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
-def test_run_and_validate_without_torch_and_onnx(checkpoint: Path, tmp_path: Path) -> None:
-    model = tmp_path / "tiny.onnx"
-    assert main(["export", str(checkpoint), "-o", str(model), "-q", "--no-speed"]) == 0
+def test_run_and_validate_without_torch_and_onnx(exported: Exported, tmp_path: Path) -> None:
     done = run_python(
         "import sys\n"
         "for name in ('torch', 'onnx', 'onnxscript', 'safetensors'): sys.modules[name] = None\n"
@@ -211,11 +230,11 @@ def test_run_and_validate_without_torch_and_onnx(checkpoint: Path, tmp_path: Pat
         "from PIL import Image\n"
         f"folder = {str(tmp_path)!r}\n"
         "Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(folder + '/in.png')\n"
-        "model, source = folder + '/tiny.onnx', folder + '/in.png'\n"
+        f"model, source = {str(exported.model)!r}, folder + '/in.png'\n"
         "run = ['run', model, '-i', source, '-o', folder + '/out.png']\n"
         "validate = ['validate', model, '--sheet', folder + '/sheet.png']\n"
         "codes = [main(run), main(validate)]\n"
-        "codes += [main(['inspect', folder + '/tiny.onnx']), main(['export', 'x.pth'])]\n"
+        "codes += [main(['inspect', model]), main(['export', 'x.pth'])]\n"
         "sys.exit(0 if codes == [0, 0, 0, 3] else str(codes))"
     )
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,9 @@ from nystra.runtime.timing.rows import Row
 from runtime_models import nystra_metadata, save_upscaler
 from test_checkpoint import state_of
 
+ONE_SIZE = (1, 3, 16, 16)
+"""Free sides take twice the time and no other steps."""
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -38,7 +41,7 @@ def test_every_step_is_counted_before_it_is_done(
     )
     said: list[str] = []
     plan = Plan(mechanism("nystra", landmarks=(2, 2)))
-    result = export_model(checkpoint, tmp_path, ExportOptions(plan), said.append)
+    result = export_model(checkpoint, tmp_path, ExportOptions(plan, static=ONE_SIZE), said.append)
     assert result.speed is None
     total = len(said)
     assert said[0] == "load"
@@ -51,7 +54,7 @@ def test_every_step_is_counted_before_it_is_done(
 def test_piped_output_has_a_line_a_step(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert export_main([str(checkpoint), "-o", str(tmp_path)]) == 0
+    assert export_main([str(checkpoint), "-o", str(tmp_path), "--static", "1x3x16x16"]) == 0
     said = capsys.readouterr().err.splitlines()
     steps = [line for line in said if "/" in line.split()[0]]
     assert steps[-1].split()[0] == f"{len(steps) + 1}/{len(steps) + 1}"
@@ -82,7 +85,8 @@ def test_what_is_judged_runs_as_what_is_written(
             seen.append(dict(self.metadata))
 
     monkeypatch.setattr(judge, "Session", Noted)
-    result = export_model(checkpoint, tmp_path, ExportOptions(speed=False, precision="fp16"))
+    options = ExportOptions(speed=False, precision="fp16", static=ONE_SIZE)
+    result = export_model(checkpoint, tmp_path, options)
     written = dict(Session(result.model).metadata)
     del written["nystra.psnr_vs_torch"]
     twins = len(seen) // 2

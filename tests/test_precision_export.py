@@ -59,7 +59,7 @@ def fp16(tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
 
 @pytest.fixture(scope="module")
 def bf16(tmp_path_factory: pytest.TempPathFactory) -> ExportResult:
-    return exported(tmp_path_factory.mktemp("bf16"), "bf16")
+    return exported(tmp_path_factory.mktemp("bf16"), "bf16", static=(1, 3, 16, 16))
 
 
 def test_loading_an_fp16_file_prints_nothing(

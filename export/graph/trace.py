@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import warnings
@@ -73,7 +74,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
     free = _dynamic_shapes(facts.inputs, facts.size_minimum)
     try:
-        with torch.no_grad(), _quiet(), _sizes_of_one():
+        with torch.no_grad(), _quiet(), _sizes_of_one(), _translations_once():
             with repeats_as_calls(network) as calls:
                 exported = _raw(network, examples, free, opset, *names)
             squeeze_weights(exported.model)
@@ -160,6 +161,31 @@ def _sizes_of_one() -> contextlib.AbstractContextManager[object]:
         backed_size_oblivious=True
     )
     return patched
+
+
+@contextlib.contextmanager
+def _translations_once() -> Iterator[None]:
+    """Give PyTorch what onnxscript said before of how operators are translated.
+
+    Asked at every export it reads the sources of all 497 translations, most of a second.
+    """
+    from torch.onnx._internal import _lazy_import
+
+    apis: Any = getattr(_lazy_import, "onnxscript_apis", None)
+    if apis is None:  # another PyTorch keeps it elsewhere
+        yield
+        return
+    read = apis.get_torchlib_ops
+    apis.get_torchlib_ops = lambda: _once(read)
+    try:
+        yield
+    finally:
+        vars(apis).pop("get_torchlib_ops", None)
+
+
+@functools.cache
+def _once(read: Callable[[], Any]) -> Any:
+    return read()
 
 
 @contextlib.contextmanager
