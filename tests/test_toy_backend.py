@@ -114,7 +114,8 @@ def test_pytorch_is_a_backend_like_the_others(
     checkpoint = tmp_path / "tiny.safetensors"
     save_file(state_of(window_size=8, embed_dim=8), checkpoint)
     model = str(tmp_path / "m.onnx")
-    assert main(["export", str(checkpoint), "-o", model, "-q", "--no-speed"]) == 0
+    one_size = ["--static", "1x3x16x16", "--no-speed"]
+    assert main(["export", str(checkpoint), "-o", model, "-q", *one_size]) == 0
     torch = ["validate", model, "--backend", "torch-cpu"]
     capsys.readouterr()
     assert main([*torch, "--checkpoint", str(checkpoint), "--json"]) == 0

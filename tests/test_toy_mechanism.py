@@ -43,9 +43,13 @@ def test_swapped_in(checkpoint: Path) -> None:
 
 
 def test_exported(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a file of standard operators, checked against PyTorch, with its plan."""
+    """As a file of standard operators, checked against PyTorch, with its plan.
+
+    Of one size, which takes half the time; `test_contributing` exports it with free sides.
+    """
     model = tmp_path / "toy.onnx"
     arguments = ["--attn", "toy", "--share", "0.25", "-o", str(model), "--no-speed", "--json"]
+    arguments += ["--static", "1x3x16x16"]
     assert export_main([str(checkpoint), *arguments]) == 0
     report = json.loads(capsys.readouterr().out)
     planned = {"mechanism": "toy", "share": 0.25}
