@@ -44,7 +44,7 @@ SMALL = {
     "LaMa": Small("LaMa", {"in_nc": 4}),
     "OmniSR": Small("OmniSR", {"num_feat": 16}),
     "SCUNet": Small("SCUNet", {"config": [2] * 7}),
-    "FBCNN": Small("FBCNN", {"nc": [8, 16, 16, 32], "nb": 2}),
+    "FBCNN": Small("FBCNN", {"nb": 2}),
     "Uformer": Small("Uformer", {"embed_dim": 8, "img_size": 128}),
     "RGT": Small("RGT", {"embed_dim": 24, "depth": [2], "num_heads": [2]}),
     "DAT": Small("DAT", {"embed_dim": 24, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),

@@ -179,15 +179,23 @@ def _short(error: Exception) -> str:
 
 def table() -> None:
     """Write the table into the page, between its marks."""
+    from foreign_networks import SMALL
+
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     after = rest.split(END)[1]
     results = read()
     rows = [_row(name, results[name]) for name in sorted(results, key=str.lower)]
-    exported = sum(row.split("|")[3].strip().startswith("any size") for row in rows)
-    fixed = sum(row.split("|")[3].strip().startswith("one size") for row in rows)
-    count = f"{len(rows)} architectures: {exported} export for any size, {fixed} for one size\n\n"
+    found = [one for one in results.values() if "nodes" in one]
+    dynamic = sum(one["static"] is None for one in found)
+    counts = (
+        f"{len(SMALL)} architectures, {len(results)} of them tried so far: {dynamic} export for any "
+        f"size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not.\n"
+    )
+    missing = sorted(SMALL.keys() - results.keys(), key=str.lower)
+    if missing:
+        counts += f"Not tried yet: {', '.join(missing)}.\n"
     head = "| architecture | read by | exports | linear attention | against spandrel |\n"
-    lines = count + head + "| --- | --- | --- | --- | --- |\n" + "".join(rows)
+    lines = f"{counts}\n{head}| --- | --- | --- | --- | --- |\n{''.join(rows)}"
     PAGE.write_text(f"{before}{BEGIN}{lines}{END}{after}", encoding="utf-8")
 
 
