@@ -188,8 +188,8 @@ def table() -> None:
     found = [one for one in results.values() if "nodes" in one]
     dynamic = sum(one["static"] is None for one in found)
     counts = (
-        f"{len(SMALL)} architectures, {len(results)} of them tried so far: {dynamic} export for any "
-        f"size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not.\n"
+        f"{len(SMALL)} architectures, {len(results)} of them tried so far: {dynamic} export for "
+        f"any size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not.\n"
     )
     missing = sorted(SMALL.keys() - results.keys(), key=str.lower)
     if missing:
