@@ -13,6 +13,7 @@ alone are told, which is all that generated weights are good for.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -111,16 +112,21 @@ def row(
         ", ".join(f"{count} {name}" for name, count in counts.items()),
         f"{1e3 * seconds(choice):.1f}",
         f"{network:.2f}x",
-        f"{decibels(verified.seen):.1f}",
-        f"{decibels(verified.held):.1f}",
+        _psnr(decibels(verified.seen)),
+        _psnr(decibels(verified.held)),
     ]
     for (_, result), exact in zip(run, full, strict=False):
         change = result.quality.psnr - exact.quality.psnr
         against = result.against(exact)
-        cells.append(f"{result.quality.psnr:.2f} ({change:+.3f})")
-        cells.append(f"{np.mean(against):.1f} ({min(against):.1f})")
+        cells.append(f"{result.quality.psnr:.2f}" + (f" ({change:+.3f})" if change else ""))
+        cells.append(_psnr(float(np.mean(against)), min(against)))
     cells += [""] * (2 * (len(full) - len(run)))
     print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _psnr(mean: float, worst: float | None = None) -> str:
+    text = f"{mean:.1f}" if worst is None else f"{mean:.1f} ({worst:.1f})"
+    return text if math.isfinite(mean) else "same"
 
 
 def _quality(model: LoadedModel, plan: Mapping[str, Mechanism], pictures: PictureSet) -> Result:
