@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Sequence
 
 from ..plugins.errors import NystraError
-from .commands import bench, build, check, deploy, export, inspect, run, validate
+from .commands import bench, build, check, deploy, export, inspect, run, serve, validate
 from .commands.saying import complain, say
 
 _COMMANDS = {
     "export": export,
     "validate": validate,
     "run": run,
+    "serve": serve,
     "inspect": inspect,
     "build": build,
     "bench": bench,
@@ -36,6 +37,10 @@ _INSTALL = {
     "png": "nystra[images]",
     "tifffile": "nystra[images]",
     "tqdm": "nystra[images]",
+    "fastapi": "nystra[serve]",
+    "uvicorn": "nystra[serve]",
+    "python_multipart": "nystra[serve]",
+    "prometheus_client": "nystra[serve]",
 }
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..plugins.errors import NystraError
 from ..plugins.ports.port import Port
 from .session import Session
+
+if TYPE_CHECKING:
+    from .serving.service import Service
 
 Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
 """Takes an open session, an input and an output path and the options of the row; by name ``video``,
@@ -58,6 +61,7 @@ class Task:
         options: Imports the dataclass that the runner takes: a field for each flag of
             ``nystra run`` that goes with the task; others are refused.
         needs_output: Without ``-o`` nothing would come of a run; otherwise results are told.
+        serve: Imports what ``nystra serve`` offers for it; None where it offers nothing.
     """
 
     names: tuple[str, ...]
@@ -68,6 +72,7 @@ class Task:
     tell: Callable[[], Telling] = _restored
     options: Callable[[], type[Any]] = _run_options
     needs_output: bool = True
+    serve: Callable[[], Service] | None = None
 
 
 def _restoration() -> Runner:
@@ -86,6 +91,18 @@ def _classification() -> Runner:
     from .classifying.job import classify_pictures
 
     return classify_pictures
+
+
+def _restoring() -> Service:
+    from .serving.restoring import SERVICE
+
+    return SERVICE
+
+
+def _classifying() -> Service:
+    from .serving.classifying import SERVICE
+
+    return SERVICE
 
 
 def _class_options() -> type[Any]:
@@ -107,6 +124,7 @@ TASKS = [
         may_take=("mask", "reference"),
         gives="picture",
         load=_restoration,
+        serve=_restoring,
     ),
     Task(names=("video",), takes=("frames",), may_take=(), gives="frames", load=_video),
     Task(
@@ -118,6 +136,7 @@ TASKS = [
         tell=_classified,
         options=_class_options,
         needs_output=False,
+        serve=_classifying,
     ),
 ]
 

@@ -32,7 +32,7 @@ def test_readme_has_one_block_under_each_heading(heading: str) -> None:
 
 
 def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
-    names = "export|run|validate|inspect|bench|check|build|deploy"
+    names = "export|run|serve|validate|inspect|bench|check|build|deploy"
     lines = re.findall(rf"^(nystra(?:-export| (?:{names})) .*)$", README, re.M)
     assert len(lines) >= 4
     for line in lines:

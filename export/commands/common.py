@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -69,6 +70,18 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="another hyper-parameter, its value in JSON or text; may be repeated",
     )
+
+
+def parse_bytes(flag: str, text: str) -> int:
+    """Return the bytes of a size such as ``4G``, ``500M`` or ``1.5GiB`` that ``flag`` was given.
+
+    Raises:
+        NystraError: It is no size.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise NystraError(f"{flag} is {text!r}, expected a size such as 4G or 500M")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:

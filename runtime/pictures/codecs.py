@@ -28,13 +28,31 @@ _ORIENTATION = 274
 _STALE_TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 322, 323, 324, 325, 338, 339)
 _STALE_EXIF_TAGS = (0xA002, 0xA003)  # pixel dimensions of the original
 _EXIF_FOLDER = 0x8769
-_limit_lock = threading.Lock()
 
 
 def decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
     """Read a picture file; see `nystra.runtime.pictures.images.decode_picture`."""
-    try:
+    with _explained(name):
         return _decode(stream, name, max_pixels)
+
+
+def head(stream: BinaryIO, name: str) -> tuple[tuple[int, int], str]:
+    """Return height and width as they lie in a file, and its format, off its header alone."""
+    from PIL import Image
+
+    with _explained(name):
+        if is_tiff(stream):
+            with codec_tiff.single_page(stream, name) as page:
+                return (page.imagelength, page.imagewidth), "TIFF"
+        with _no_pixel_limit(), Image.open(stream, formats=_formats()) as image:
+            return (image.size[1], image.size[0]), str(image.format)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Say of whatever the codecs raise what it means for the picture."""
+    try:
+        yield
     except NystraError:
         raise
     except MemoryError as error:
@@ -52,6 +70,14 @@ def decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
         raise NystraError(f"the picture {name} is damaged or truncated: {reason}") from error
 
 
+def _formats() -> list[str]:
+    """Return those of `_FORMATS` that this Pillow reads."""
+    from PIL import Image
+
+    Image.init()
+    return [kind for kind in _FORMATS if kind in Image.OPEN]
+
+
 def _decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
     if is_tiff(stream):
         with codec_tiff.single_page(stream, name) as page:
@@ -66,9 +92,7 @@ def _decode(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
 def _decode_by_pillow(stream: BinaryIO, name: str, max_pixels: int) -> Picture:
     from PIL import Image
 
-    Image.init()
-    formats = [kind for kind in _FORMATS if kind in Image.OPEN]
-    with _no_pixel_limit(), Image.open(stream, formats=formats) as image:
+    with _no_pixel_limit(), Image.open(stream, formats=_formats()) as image:
         _check_size(name, image.size, max_pixels)
         if image.format in ("PNG", "WEBP") and getattr(image, "n_frames", 1) > 1:
             raise NystraError(f"{name} is animated, expected a single picture")
@@ -168,18 +192,32 @@ def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
         )
 
 
-@contextmanager
-def _no_pixel_limit() -> Iterator[None]:
-    """Lift Pillow's own limit, which is global, while ours holds."""
-    from PIL import Image
+class _PixelLimit:
+    """Pillow's own limit, which is global: lifted while any thread reads by ours."""
 
-    with _limit_lock:
-        before = Image.MAX_IMAGE_PIXELS
-        Image.MAX_IMAGE_PIXELS = None
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._before: int | None = None
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        from PIL import Image
+
+        with self._lock:
+            if self._readers == 0:
+                self._before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            self._readers += 1
         try:
             yield
         finally:
-            Image.MAX_IMAGE_PIXELS = before
+            with self._lock:
+                self._readers -= 1
+                if self._readers == 0:
+                    Image.MAX_IMAGE_PIXELS = self._before
+
+
+_no_pixel_limit = _PixelLimit().lifted
 
 
 def _turned(picture: Picture, orientation: int) -> Picture:

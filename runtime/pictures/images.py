@@ -105,6 +105,27 @@ def decode_picture(data: bytes | BinaryIO, name: str = "the picture") -> Picture
         return codecs.decode(stream, name, limit)
 
 
+def picture_head(data: bytes, name: str = "the picture") -> tuple[tuple[int, int], str]:
+    """Return height and width of a picture as they lie in its file, and its format.
+
+    Nothing is decoded. An EXIF orientation, which may exchange the two, is not looked at.
+
+    Args:
+        data: The content of a picture file.
+        name: What to call it in the messages.
+
+    Raises:
+        NystraError: As `read_picture`; damage behind the header goes unseen.
+    """
+    from . import codecs
+
+    if not data:
+        raise NystraError(f"{name} is empty, expected a picture")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return codecs.head(io.BytesIO(data), name)
+
+
 def write_picture(
     path: str | os.PathLike[str],
     picture: Picture,

@@ -1,0 +1,164 @@
+"""Tiles of different requests in one run of a model.
+
+While the model runs, tiles gather. When it is done, the one that came first is taken, and with it
+those of its shape that wait, whoever sent them. Nothing waits for a batch to fill: a lone request
+is run at once, and many share. A request has one call here at a time, so that a large picture
+does not keep small ones out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...plugins.errors import NystraError
+from .errors import ModelFailedError, StoppingError
+from .work import Work
+
+Array = npt.NDArray[Any]
+Ran = Callable[[int, float], None]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One call of one request: its images, and where the result goes."""
+
+    work: Work[Any]
+    images: Array
+    others: Mapping[str, Array]
+    made: Future[Array] = field(default_factory=Future)
+
+
+class Batcher:
+    """A model that one thread runs for all requests."""
+
+    def __init__(
+        self,
+        function: Callable[..., Array],
+        *,
+        images: int = 1,
+        pixels: int | None = None,
+        ran: Ran = lambda images, seconds: None,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            function: (B, C, h, w), and other inputs by name -> (B, ...).
+            images: How many images one run takes at most.
+            pixels: How many pixels all images of a run have at most where it takes several; None
+                is any number.
+            ran: Told of each run how many images it took, and how many seconds.
+        """
+        self._function, self._images, self._pixels, self._ran = function, images, pixels, ran
+        self._orders: deque[_Order] = deque()
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._serve, name="nystra-model", daemon=True)
+        self._thread.start()
+
+    def __call__(self, work: Work[Any], images: Array, **others: Array) -> Array:
+        """Run the model on images of a request, and wait for what it makes of them.
+
+        Args:
+            work: The request; once it is cancelled its images are not run.
+            images: (B, C, h, w).
+            **others: Other inputs by name; with them nothing is shared.
+
+        Raises:
+            ServiceError: The request was cancelled, the model failed, or the service stops.
+        """
+        work.check()
+        order = _Order(work, images, others)
+        with self._changed:
+            if self._closed:
+                raise StoppingError("the service is stopping: send the request to another one")
+            self._orders.append(order)
+            self._changed.notify()
+        return order.made.result()
+
+    def close(self) -> None:
+        """End the thread; orders that wait are refused."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (orders := self._next()) is not None:
+            self._run(orders)
+
+    def _next(self) -> list[_Order] | None:
+        with self._changed:
+            while True:
+                self._drop_cancelled()
+                if self._orders:
+                    return self._take()
+                if self._closed:
+                    return None
+                self._changed.wait()
+
+    def _drop_cancelled(self) -> None:
+        for order in [order for order in self._orders if order.work.cancelled or self._closed]:
+            self._orders.remove(order)
+            try:
+                order.work.check()
+                raise StoppingError("the service stopped before this request was done")
+            except NystraError as refusal:
+                order.made.set_exception(refusal)
+
+    def _take(self) -> list[_Order]:
+        """Return the first order, and those that go with it."""
+        first = self._orders.popleft()
+        count = len(first.images)
+        area = first.images[0, 0].size
+        most = self._images
+        if self._pixels is not None:
+            most = min(most, self._pixels // max(area, 1))
+        taken = [first]
+        for order in () if first.others else list(self._orders):
+            fits = order.images.shape[1:] == first.images.shape[1:] and not order.others
+            if fits and count + len(order.images) <= most:
+                self._orders.remove(order)
+                taken.append(order)
+                count += len(order.images)
+        return taken
+
+    def _run(self, orders: list[_Order]) -> None:
+        """Run orders at once; each by itself where that fails."""
+        begin = time.perf_counter()
+        images = [order.images for order in orders]
+        count = sum(map(len, images))
+        try:
+            given = images[0] if len(orders) == 1 else np.concatenate(images)
+            made = self._function(given, **orders[0].others)
+            if made.shape[:1] != (count,):
+                raise NystraError(f"the model made {made.shape} of a batch of {count} images")
+        except Exception as error:  # whatever a backend raises is the fault of no request but one
+            if len(orders) > 1:
+                for order in orders:
+                    self._run([order])
+            else:
+                orders[0].made.set_exception(_failed(error))
+            return
+        self._ran(count, time.perf_counter() - begin)
+        first = 0
+        for order in orders:
+            order.made.set_result(made[first : first + len(order.images)])
+            first += len(order.images)
+
+
+def _failed(error: Exception) -> ModelFailedError:
+    if isinstance(error, MemoryError):
+        return ModelFailedError(
+            "the memory does not suffice to run the model: start with a smaller --tile"
+        )
+    words = " ".join(str(error).split())[:300] or type(error).__name__
+    return ModelFailedError(f"the model cannot be run: {words}")

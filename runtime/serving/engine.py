@@ -1,0 +1,147 @@
+"""The queue: so many requests wait, so many are under way, and they hold so much memory.
+
+Requests are taken in the order they came in. One that does not fit beside those under way waits
+until it does, and so do those behind it: none is passed over for ever.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from .errors import BusyError, StoppingError, TooLargeError
+from .work import Work
+
+_NEW = 0.2
+"""Share of the latest request in the mean time of one."""
+
+
+class Engine:
+    """Threads that do the work of requests.
+
+    Attributes:
+        workers: How many requests are under way at most.
+        queue: How many wait besides at most.
+        memory: Bytes that those under way hold at most.
+    """
+
+    def __init__(self, workers: int = 4, queue: int = 64, memory: int = 1 << 30) -> None:
+        """Start the threads."""
+        self.workers, self.queue, self.memory = workers, queue, memory
+        self._waiting: deque[Work[Any]] = deque()
+        self._under_way: set[Work[Any]] = set()
+        self._held = 0
+        self._mean = 0.0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"nystra-request-{number}", daemon=True)
+            for number in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        with self._changed:
+            return sum(not work.cancelled for work in self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        """How many requests are under way."""
+        return len(self._under_way)
+
+    @property
+    def held(self) -> int:
+        """Bytes that those under way hold."""
+        return self._held
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more requests."""
+        return self._closed
+
+    def submit(self, work: Work[Any]) -> None:
+        """Put a request at the end of the queue.
+
+        Raises:
+            TooLargeError: It would hold more memory than all of them may.
+            BusyError: The queue is full; says when to come again.
+            StoppingError: The service is about to end.
+        """
+        if work.cost > self.memory:
+            raise TooLargeError(
+                f"this request needs {work.cost >> 20} MiB for the picture and its result, and the "
+                f"service may hold {self.memory >> 20} MiB: send a smaller picture, or raise "
+                "--max-memory"
+            )
+        with self._changed:
+            if self._closed:
+                raise StoppingError("the service is stopping: send the request to another one")
+            self._drop_cancelled()
+            idle = self.workers - len(self._under_way)
+            if len(self._waiting) >= self.queue + max(idle, 0):
+                raise BusyError(
+                    f"{len(self._waiting)} requests are waiting already: try again later",
+                    retry_after=self._patience(),
+                )
+            self._waiting.append(work)
+            self._changed.notify_all()
+
+    def close(self, patience: float = 30.0) -> bool:
+        """Take no more requests, wait for those that are there, and end the threads.
+
+        Args:
+            patience: Seconds; after them what is left is cancelled.
+
+        Returns:
+            Whether all of them came to their end.
+        """
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        deadline = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        done = not any(thread.is_alive() for thread in self._threads)
+        with self._changed:
+            for work in (*self._waiting, *self._under_way):
+                work.cancel(StoppingError("the service stopped before this request was done"))
+        return done
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            work.run()
+            with self._changed:
+                self._under_way.discard(work)
+                self._held -= work.cost
+                self._mean += (_NEW if self._mean else 1.0) * (work.seconds - self._mean)
+                self._changed.notify_all()
+
+    def _next(self) -> Work[Any] | None:
+        """Return the first request that waits, once it fits; None when there will be none."""
+        with self._changed:
+            while True:
+                self._drop_cancelled()
+                if self._waiting:
+                    if self._held + self._waiting[0].cost <= self.memory:
+                        work = self._waiting.popleft()
+                        self._under_way.add(work)
+                        self._held += work.cost
+                        return work
+                elif self._closed:
+                    return None
+                self._changed.wait()
+
+    def _drop_cancelled(self) -> None:
+        for work in [work for work in self._waiting if work.cancelled]:
+            self._waiting.remove(work)
+            work.run()  # it ends at once, with the reason
+
+    def _patience(self) -> int:
+        """Return the seconds after which a place in the queue is likely to be free."""
+        return max(1, math.ceil(self._mean * (len(self._waiting) / self.workers)))

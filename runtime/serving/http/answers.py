@@ -1,0 +1,43 @@
+"""What goes back over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from ....plugins.errors import NystraError
+from ..errors import ServiceError
+from ..service import Answer
+
+_PIECE = 1 << 18
+"""Bytes that are handed to a client at once: what a slow one holds."""
+
+
+def answered(answer: Answer) -> Response:
+    """Return an answer, its notes as headers ``X-Nystra-Tiles`` and so on."""
+    headers = {f"X-Nystra-{name.title()}": _header(text) for name, text in answer.notes.items()}
+    headers["Content-Length"] = str(len(answer.content))
+    return StreamingResponse(_pieces(answer.content), 200, headers, answer.media_type)
+
+
+def refused(error: NystraError) -> Response:
+    """Return an error as JSON; what is no `ServiceError` is a request that cannot be met (422)."""
+    refusal = error if isinstance(error, ServiceError) else ServiceError(str(error))
+    content = {"error": {"code": refusal.code, "message": str(refusal)}}
+    headers = {}
+    if refusal.retry_after is not None:
+        headers["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(content, refusal.status, headers)
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _PIECE):
+        yield content[start : start + _PIECE]
+
+
+def _header(text: str) -> str:
+    """Return a text as a header holds it: one line of ASCII."""
+    return " ".join(text.split()).encode("ascii", "replace").decode("ascii")

@@ -1,0 +1,229 @@
+"""The routes."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, cast, get_type_hints
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from starlette.concurrency import run_in_threadpool
+
+from ....plugins.errors import NystraError
+from ..engine import Engine
+from ..errors import GoneError, ModelFailedError, ServiceError, StoppingError
+from ..limits import Limits
+from ..opening import Models
+from ..service import Answer, Service
+from ..work import Work, out_of_time
+from .answers import answered, refused
+from .guard import Guard
+from .metrics import Metrics
+from .parts import read_parts
+
+_PAGE = Path(__file__).with_name("page.html")
+_PAGE_MAY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_REFUSALS = (400, 401, 404, 408, 413, 422, 429, 500, 503, 504)
+
+
+def create_app(
+    models: Models,
+    engine: Engine,
+    limits: Limits,
+    metrics: Metrics,
+    *,
+    token: str | None = None,
+    version: str = "0",
+) -> FastAPI:
+    """Return the application.
+
+    Args:
+        models: What is served.
+        engine: What does the work.
+        limits: What requests may take.
+        metrics: What is told of requests.
+        token: As `Guard` takes it.
+        version: Of nystra.
+    """
+    app = FastAPI(title="nystra", version=version, docs_url=None, redoc_url=None)
+    known = {f"/v1/{route}" for route in models.services} | {"/", "/v1/models", "/metrics"}
+
+    def count(path: str, model: str, status: int) -> None:
+        metrics.counted(path if path in known else "other", model, status)
+
+    app.add_middleware(Guard, limits=limits, memory=engine.memory, count=count, token=token)
+    app.add_exception_handler(NystraError, _refuse)
+    app.add_exception_handler(MemoryError, _refuse_for_memory)
+    app.add_exception_handler(RequestValidationError, _refuse_question)
+
+    @app.get("/healthz", summary="Whether the process lives")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/readyz", summary="Whether requests are taken")
+    async def ready() -> Response:
+        if engine.closed:
+            return refused(StoppingError("the service is stopping"))
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/v1/models", summary="What is served")
+    async def listed() -> dict[str, Any]:
+        return {"schema_version": 1, "models": describe(models)}
+
+    @app.get("/metrics", summary="Figures for Prometheus")
+    async def figures() -> Response:
+        return Response(metrics.text(), media_type=metrics.media_type)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        headers = {"Content-Security-Policy": _PAGE_MAY, "X-Content-Type-Options": "nosniff"}
+        return FileResponse(_PAGE, headers=headers)
+
+    for service in models.services.values():
+        _add(app, service, models, engine, limits, metrics)
+    return app
+
+
+def describe(models: Models) -> list[dict[str, Any]]:
+    """Return what is served, as JSON can hold it."""
+    return [
+        {
+            "name": model.name,
+            "route": f"/v1/{models.route_of(model)}",
+            "task": model.session.facts.task,
+            "architecture": model.session.facts.architecture,
+            "license": model.session.facts.license,
+            "backend": model.session.backend,
+            "library": model.session.library_reason,
+            **model.facts(),
+        }
+        for model in models.served
+    ]
+
+
+def _add(
+    app: FastAPI,
+    service: Service,
+    models: Models,
+    engine: Engine,
+    limits: Limits,
+    metrics: Metrics,
+) -> None:
+    """Add the route of a service."""
+    question = _query(service)
+
+    async def handle(request: Request, asked: Annotated[question, Query()]) -> Response:  # type: ignore[valid-type]
+        given: Mapping[str, Any] = dict(asked)
+        model = models.find(service.route, given["model"])
+        request.state.model = model.name
+        how = service.question(**{name: given[name] for name in given if name != "model"})
+        parts = await read_parts(request, service.parts, limits.max_bytes)
+        begin = time.perf_counter()
+        cost = await run_in_threadpool(model.cost, parts, how)
+        work = Work[Answer](lambda work: model.answer(parts, how, work), cost)
+        engine.submit(work)
+        answer = await _outcome(request, work, limits.timeout)
+        seconds = time.perf_counter() - begin
+        metrics.answered(f"/v1/{service.route}", model.name, seconds, work.waited, answer.pixels)
+        return answered(answer)
+
+    app.add_api_route(
+        f"/v1/{service.route}",
+        handle,
+        methods=["POST"],
+        summary=service.summary,
+        response_class=Response,
+        responses={
+            200: {"content": {kind: {} for kind in service.gives}},
+            **{status: {"model": _Refused} for status in _REFUSALS},
+        },
+        openapi_extra={"requestBody": _body(service)},
+    )
+
+
+async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answer:
+    """Wait for an answer while somebody waits for it and the time is not over."""
+    answer = asyncio.ensure_future(asyncio.wrap_future(work.future))
+    gone = asyncio.ensure_future(_disconnected(request))
+    # What nobody waits for any more may fail; asyncio would complain that nobody looked.
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        either: set[asyncio.Future[Any]] = {answer, gone}
+        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        if gone.done():
+            raise GoneError("the client went away before the answer was there")
+        raise out_of_time(timeout)
+    except ServiceError as refusal:
+        work.cancel(refusal)
+        raise
+    except asyncio.CancelledError:
+        work.cancel(StoppingError("the service stopped before this request was done"))
+        raise
+    finally:
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    return refused(cast(NystraError, error))
+
+
+async def _refuse_for_memory(_: Request, error: Exception) -> Response:
+    return refused(ModelFailedError("the memory does not suffice: send a smaller picture"))
+
+
+async def _refuse_question(_: Request, error: Exception) -> Response:
+    """Say what is wrong with the parameters in a line."""
+    found = cast(RequestValidationError, error).errors()
+    problems = (f"{one['loc'][-1]}: {one['msg']}" for one in found)
+    return refused(ServiceError("; ".join(problems)))
+
+
+class _Problem(BaseModel):
+    code: str
+    message: str
+
+
+class _Refused(BaseModel):
+    error: _Problem
+
+
+def _query(service: Service) -> type[BaseModel]:
+    """Return the parameters of a service as FastAPI reads and describes them."""
+    hints = get_type_hints(service.question)
+    named: dict[str, Any] = {
+        "model": (str | None, Field(None, description="name of the model (default: the first)"))
+    }
+    for each in fields(service.question):
+        help = each.metadata["help"]
+        named[each.name] = (hints[each.name], Field(each.default, description=help))
+    config = ConfigDict(extra="forbid")
+    made: type[BaseModel] = create_model(service.question.__name__, __config__=config, **named)
+    return made
+
+
+def _body(service: Service) -> dict[str, Any]:
+    """Return what OpenAPI says of the pictures."""
+    file = {"type": "string", "format": "binary"}
+    form = {
+        "type": "object",
+        "required": [service.parts[0]],
+        "properties": dict.fromkeys(service.parts, file),
+    }
+    return {
+        "required": True,
+        "content": {"multipart/form-data": {"schema": form}, "image/*": {"schema": file}},
+    }

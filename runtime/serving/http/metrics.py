@@ -1,0 +1,87 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from ..batcher import Ran
+from ..engine import Engine
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_IMAGES = (1, 2, 4, 8, 16, 32)
+
+
+class Metrics:
+    """Figures of one service, in a registry of their own."""
+
+    media_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Begin with zeros, for models of these names."""
+        self._registry = registry = CollectorRegistry()
+        route, model = ("route", "model"), ("model",)
+        self._requests = Counter(
+            "nystra_requests",
+            "Requests by route, model and status.",
+            ("route", "model", "status"),
+            registry=registry,
+        )
+        self._pixels = Counter(
+            "nystra_pixels", "Pixels of pictures that were answered.", model, registry=registry
+        )
+
+        def histogram(
+            name: str, help: str, labels: tuple[str, ...], buckets: tuple[float, ...] = _SECONDS
+        ) -> Histogram:
+            return Histogram(f"nystra_{name}", help, labels, buckets=buckets, registry=registry)
+
+        self._seconds = histogram(
+            "request_seconds", "From the end of the upload to the answer.", route
+        )
+        self._waited = histogram("queue_seconds", "In the queue.", route)
+        self._run_seconds = histogram("run_seconds", "One run of a model.", model)
+        self._run_images = histogram("run_images", "Images that one run took.", model, _IMAGES)
+        self.ran: dict[str, Ran] = {name: self._runs_of(name) for name in names}
+
+    def watch(self, engine: Engine) -> None:
+        """Show the queue as it is when somebody asks."""
+        gauges: list[tuple[str, str, Callable[[], float]]] = [
+            ("nystra_queue_waiting", "Requests that wait.", lambda: engine.waiting),
+            ("nystra_requests_under_way", "Requests under way.", lambda: engine.under_way),
+            ("nystra_memory_held_bytes", "Bytes of pictures under way.", lambda: engine.held),
+            ("nystra_memory_limit_bytes", "Bytes they may take.", lambda: engine.memory),
+        ]
+        for name, help, read in gauges:
+            Gauge(name, help, registry=self._registry).set_function(read)
+
+    def counted(self, route: str, model: str, status: int) -> None:
+        """Count a request with its status, answered or refused."""
+        self._requests.labels(route, model, str(status)).inc()
+
+    def answered(self, route: str, model: str, seconds: float, waited: float, pixels: int) -> None:
+        """Say of an answer what it took.
+
+        Args:
+            route: Of the request.
+            model: That was asked.
+            seconds: From the end of the upload to the answer.
+            waited: Seconds in the queue.
+            pixels: Of the picture that was sent.
+        """
+        self._seconds.labels(route, model).observe(seconds)
+        self._waited.labels(route, model).observe(waited)
+        self._pixels.labels(model).inc(pixels)
+
+    def text(self) -> bytes:
+        """Return everything as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+    def _runs_of(self, name: str) -> Ran:
+        def ran(images: int, seconds: float) -> None:
+            self._run_images.labels(name).observe(images)
+            self._run_seconds.labels(name).observe(seconds)
+
+        return ran

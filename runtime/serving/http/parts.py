@@ -1,0 +1,64 @@
+"""The pictures of a request: the body itself, or the parts of a form."""
+
+from __future__ import annotations
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from ..errors import BadRequestError, GoneError
+
+_FORM = "multipart/form-data"
+
+
+async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
+    """Return the pictures of a request, the first role's first.
+
+    Args:
+        request: A form with a part a picture, or a body that is the picture.
+        roles: What parts may be called; the first has to be there.
+        most: Bytes of a body; nothing of it is written to a disk.
+
+    Raises:
+        BadRequestError: A part is missing, twice there, or unknown; the form is damaged.
+        GoneError: The client went away in the middle.
+    """
+    try:
+        if not request.headers.get("content-type", "").startswith(_FORM):
+            found = {roles[0]: await request.body()}
+        else:
+            found = await _parts(request, roles, most)
+    except ClientDisconnect as error:
+        raise GoneError("the client went away during the upload") from error
+    missing = not found.get(roles[0])
+    if missing:
+        raise BadRequestError(
+            f"the request holds no {roles[0]}: send a picture file as the body, or as the part "
+            f"{roles[0]!r} of a form (curl -F {roles[0]}=@photo.png)"
+        )
+    return {role: found[role] for role in roles if role in found}
+
+
+async def _parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
+    parser = MultiPartParser(request.headers, request.stream(), max_files=8, max_fields=8)
+    parser.spool_max_size = most
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise BadRequestError(f"the form is damaged: {error.message}") from error
+    try:
+        return await _files(form, roles)
+    finally:
+        await form.close()
+
+
+async def _files(form: FormData, roles: tuple[str, ...]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for role, part in form.multi_items():
+        if role not in roles or role in found or not isinstance(part, UploadFile):
+            raise BadRequestError(
+                f"got the part {role!r}{' twice' if role in found else ''}, expected files called "
+                f"{', '.join(roles)}, each once; parameters go behind the address (?tile=128)"
+            )
+        found[role] = await part.read()
+    return found

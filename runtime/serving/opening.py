@@ -1,0 +1,118 @@
+"""Model files, made ready to be served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..session import Session
+from ..tasks import TASKS, find_task
+from .batcher import Ran
+from .errors import UnknownModelError
+from .limits import Limits
+from .service import Served, Service
+
+
+class Models:
+    """The models that are served, by the route they are found under.
+
+    Attributes:
+        served: All of them, in the order they were given.
+        services: Route -> what it offers, of the routes that a model is found under.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.served: list[Served] = []
+        self.services: dict[str, Service] = {}
+        self._routes: dict[str, list[Served]] = {}
+
+    def add(self, service: Service, model: Served) -> None:
+        """Put a model behind those that are there."""
+        self.served.append(model)
+        self.services[service.route] = service
+        self._routes.setdefault(service.route, []).append(model)
+
+    def find(self, route: str, name: str | None) -> Served:
+        """Return the model of a name; without one the first of the route.
+
+        Raises:
+            UnknownModelError: There is none; says which there are.
+        """
+        there = self._routes[route]
+        if name is None:
+            return there[0]
+        found = next((model for model in there if model.name == name), None)
+        if found is None:
+            names = ", ".join(model.name for model in there)
+            raise UnknownModelError(f"no model {name!r} is served at /v1/{route}, expected {names}")
+        return found
+
+    def route_of(self, model: Served) -> str:
+        """Return the route that a model is found under."""
+        return next(route for route, models in self._routes.items() if model in models)
+
+    def close(self) -> None:
+        """End what runs the models."""
+        for model in self.served:
+            model.close()
+
+
+def open_models(
+    paths: Sequence[Path],
+    limits: Limits,
+    ran: Mapping[str, Ran] = MappingProxyType({}),
+    **how: Any,
+) -> Models:
+    """Load model files.
+
+    Args:
+        paths: Their stems are the names they are served under.
+        limits: What requests may take.
+        ran: By name, what is told of each run of a model.
+        **how: As `Session` takes it.
+
+    Raises:
+        NystraError: A file cannot be loaded or run, or is of a task that is not served, or two
+            have one name.
+        BackendUnavailableError: A backend, or a library that a model needs, is missing.
+    """
+    names = [path.stem for path in paths]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise NystraError(
+            f"two models are called {min(twice)}, and are told apart by the names of their files: "
+            "rename one"
+        )
+    models = Models()
+    try:
+        for path in paths:
+            session = Session(path, **how)
+            service = service_of(session)
+            told = ran.get(path.stem, lambda images, seconds: None)
+            models.add(service, service.open(session, path.stem, limits, told))
+    except BaseException:
+        with suppress(Exception):
+            models.close()
+        raise
+    return models
+
+
+def service_of(session: Session) -> Service:
+    """Return what a model's task offers.
+
+    Raises:
+        NystraError: The task is unknown, or offers nothing to those who send pictures.
+    """
+    task = find_task(session)
+    if task.serve is None:
+        known = ", ".join(name for row in TASKS if row.serve is not None for name in row.names)
+        raise NystraError(
+            f"{session.path} is made for the task {session.facts.task!r}, which is not served: "
+            f"expected {known}. nystra run takes it"
+        )
+    return task.serve()

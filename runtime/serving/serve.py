@@ -1,0 +1,59 @@
+"""``nystra serve``: from model files to a process that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..restoring.tile_memory import available_memory
+from .engine import Engine
+from .limits import Limits
+from .opening import Models, open_models
+
+
+def serve(
+    paths: Sequence[Path],
+    limits: Limits | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    version: str = "0",
+    ready: Callable[[str, Models], None] = lambda address, models: None,
+    **how: Any,
+) -> None:
+    """Serve models until SIGINT or SIGTERM.
+
+    Args:
+        paths: Model files.
+        limits: What requests may take.
+        host: Address to listen on.
+        port: 0 takes a free one.
+        token: What requests have to carry as ``Authorization: Bearer``, or None.
+        version: Of nystra.
+        ready: Told the address and the models when requests are taken.
+        **how: As `Session` takes it.
+
+    Raises:
+        NystraError: The port is in use, or a model cannot be served.
+        BackendUnavailableError: A backend, or a library that a model needs, is missing.
+    """
+    from .http.app import create_app
+    from .http.metrics import Metrics
+    from .http.server import address_of, listen, run_app
+
+    given = limits or Limits()
+    with listen(host, port) as made:
+        metrics = Metrics([path.stem for path in paths])
+        models = open_models(paths, given, metrics.ran, **how)
+        memory = available_memory() // 2 if given.memory is None else given.memory
+        engine = Engine(given.workers, given.queue, memory)
+        try:
+            metrics.watch(engine)
+            app = create_app(models, engine, given, metrics, token=token, version=version)
+            ready(address_of(made), models)
+            run_app(app, made, given)
+        finally:
+            engine.close(given.patience)
+            models.close()

@@ -1,0 +1,86 @@
+"""One request on its way through the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as WaitedTooLong
+from typing import Generic, TypeVar
+
+from .errors import ServiceError, TimedOutError
+
+T = TypeVar("T")
+
+
+class Work(Generic[T]):
+    """What is to be done for one request, and whether somebody still wants it.
+
+    Attributes:
+        cost: Bytes that it holds while it is under way.
+        future: Becomes the answer, or a `ServiceError` or another error.
+        seconds: From its beginning to its end, once it has ended.
+        waited: Seconds in the queue, once it has begun.
+    """
+
+    def __init__(self, do: Callable[[Work[T]], T], cost: int = 0) -> None:
+        """Begin with a function, which is to call `check` wherever it may stop."""
+        self.cost = cost
+        self.future: Future[T] = Future()
+        self.waited = self.seconds = 0.0
+        self._do = do
+        self._refusal: ServiceError | None = None
+        self._made = time.perf_counter()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants it any more."""
+        return self._refusal is not None
+
+    def cancel(self, reason: ServiceError) -> None:
+        """Let it stop where it next calls `check`; nothing where it has ended."""
+        self._refusal = self._refusal or reason
+
+    def check(self) -> None:
+        """Raise the `ServiceError` it was cancelled with, if it was."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def run(self) -> None:
+        """Do it, in this thread; errors go into the future."""
+        begin = time.perf_counter()
+        self.waited = begin - self._made
+        try:
+            self.check()
+            answer = self._do(self)
+        except BaseException as error:
+            self.seconds = time.perf_counter() - begin
+            self.future.set_exception(error)
+        else:
+            self.seconds = time.perf_counter() - begin
+            self.future.set_result(answer)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the answer.
+
+        Args:
+            timeout: Seconds; after them the work is cancelled.
+
+        Raises:
+            TimedOutError: They are over.
+        """
+        try:
+            return self.future.result(timeout)
+        except WaitedTooLong:
+            if self.future.done():
+                raise
+            refusal = out_of_time(timeout or 0.0)
+            self.cancel(refusal)
+            raise refusal from None
+
+
+def out_of_time(seconds: float) -> TimedOutError:
+    """Return what a request is told whose answer took longer than it may."""
+    return TimedOutError(
+        f"the answer took more than {seconds:g} s: send a smaller picture, or raise --timeout"
+    )
