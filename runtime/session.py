@@ -25,6 +25,7 @@ class Session:
     Attributes:
         path: The model file.
         backend: Name of the backend that runs it, such as ``ort-cpu``.
+        threads: Number of threads that was asked for, or None.
         inputs: The graph's inputs (`TensorInfo`).
         outputs: The graph's outputs; the first one is the picture.
         metadata: The file's ``metadata_props``, as text.
@@ -57,6 +58,7 @@ class Session:
         if threads is not None and threads < 1:
             raise NystraError(f"the number of threads is {threads}, expected 1 or more")
         self.path = Path(path)
+        self.threads = threads
         self.backend, kind = backend_class(backend)
         header = read_onnx_header(self.path)
         require_precision(self.backend, kind, self.path, header.metadata.get("nystra.precision"))

@@ -35,12 +35,14 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
     """Return what was given, or None without ``--ray``.
 
     Raises:
-        NystraError: It is no address, or ``--workers`` was given without one.
+        NystraError: It is no address, ``--workers`` was given without one, or ``--jobs`` with it.
     """
     if args.ray is None:
         if args.workers is not None:
             raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")
         return None
+    if args.jobs is not None:
+        raise NystraError("--jobs and --ray contradict each other: --workers says how many")
     from ...runtime.spreading.options import ClusterOptions
 
     threads = 1 if args.threads is None else args.threads

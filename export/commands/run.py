@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -15,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
 from .cluster_flags import add_cluster_arguments, cluster_options, spread_runner
-from .common import add_output_arguments, add_session_arguments, print_json, print_table, warn
+from .common import (
+    add_output_arguments,
+    add_session_arguments,
+    parse_bytes,
+    print_json,
+    print_table,
+    warn,
+)
 from .saying import say
 from .video_flags import add_video_arguments, video_options
 
@@ -60,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-memory",
         metavar="BYTES",
         help="what the process may take in all, such as 4G (default: what is free)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes that share the pictures of a folder, and the threads (default: one)",
     )
     parser.add_argument(
         "--mask",
@@ -169,7 +181,7 @@ def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
 
     if args.output is None and task.needs_output:
         raise NystraError(f"a model of the task {name!r} needs an output: give -o")
-    memory = None if args.max_memory is None else _bytes(args.max_memory)
+    memory = None if args.max_memory is None else parse_bytes("--max-memory", args.max_memory)
     values = vars(args) | {"max_memory": memory}
     kind = task.options()
     own = {field.name for field in fields(kind)}
@@ -178,14 +190,6 @@ def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
     if given:
         raise NystraError(f"{', '.join(given)}: does not apply to a model of the task {name!r}")
     return kind(**{flag: values[flag] for flag in own})
-
-
-def _bytes(text: str) -> int:
-    """Return the bytes of a size such as ``4G``, ``500M`` or ``1.5GiB``."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
-    if match is None:
-        raise NystraError(f"--max-memory is {text!r}, expected a size such as 4G or 500M")
-    return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 
 def _check_threads(threads: int | None) -> None:

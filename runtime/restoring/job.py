@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ..results import picture_result
 from ..session import Session
 from .companions import Companions
 from .options import Report, RunOptions
+from .processes import Done, in_processes
 from .restored import restored
 from .restorer import Restorer
 from .session_restorer import restorer_for
@@ -89,23 +91,47 @@ def run_pictures(
     restorer = restorer_for(session) if spread is None else spread(restorer_for(session))
     restorer.check_companions(how.mask is not None, how.reference is not None)
     job = PictureJob(restorer, companions, how)
-    written: set[Path] = set()
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
-        for index, (here, there) in enumerate(pairs):
-            try:
-                if there in written:
-                    raise NystraError(f"{there} is the output of another picture of this run too")
-                result = job.restore(here, there, only, _share(move, index, len(pairs)))
-                written.add(there)
-            except Exception as error:  # one bad picture, however bad, never stops the others
-                problem = in_one_line(error, here)
-                if not folder:
-                    raise problem from error
-                result = picture_result(here, status="failed", error=str(problem))
-            results.append(result)
+        if folder:
+            return results + _folder(job, session, pairs, move, report)
+        made = job.restore_only(*pairs[0], only, move)
+        if report is not None:
+            report(made, 1, 1)
+    return [made]
+
+
+def _folder(
+    job: PictureJob,
+    session: Session,
+    pairs: list[tuple[Path, Path]],
+    move: Move,
+    report: Report | None,
+) -> list[dict[str, Any]]:
+    """Restore the pictures of a folder, and return what is said of them in their order."""
+    count = len(pairs)
+    processes = min(job.options.jobs or 1, count)
+    if processes > 1:
+        source = in_processes(session, pairs, job.options, processes)
+    else:
+        source = _one_by_one(job, pairs, move)
+    made: dict[int, dict[str, Any]] = {}
+    with closing(source) as done:
+        for index, result in done:
+            made[index] = result
+            if processes > 1:
+                move(len(made), count)
             if report is not None:
-                report(result, index + 1, len(pairs))
-    return results
+                report(result, len(made), count)
+    return [made[index] for index in range(count)]
+
+
+def _one_by_one(
+    job: PictureJob, pairs: list[tuple[Path, Path]], move: Move
+) -> Generator[Done, None, None]:
+    """Restore pictures here, and yield place and result of each as it is done."""
+    written: set[Path] = set()
+    for index, (here, there) in enumerate(pairs):
+        yield index, job.attempt(here, there, written, _share(move, index, len(pairs)))
 
 
 def plan_pictures(
@@ -142,6 +168,33 @@ class PictureJob:
     restorer: Restorer
     companions: Companions
     options: RunOptions
+
+    def restore_only(
+        self, here: Path, there: Path, picture: Picture | None, move: Move
+    ) -> dict[str, Any]:
+        """Restore the only picture of a run: whatever is wrong is raised, in one line."""
+        try:
+            return self.restore(here, there, picture, move)
+        except Exception as error:
+            raise in_one_line(error, here) from error
+
+    def attempt(self, here: Path, there: Path, written: set[Path], move: Move) -> dict[str, Any]:
+        """Restore one picture of a folder: whatever is wrong with it, the others go on.
+
+        Args:
+            here: The picture.
+            there: Where the result goes.
+            written: Results of this run so far; this one is added.
+            move: Called with (tiles done, tiles in all).
+        """
+        try:
+            if there in written:
+                raise NystraError(f"{there} is the output of another picture of this run too")
+            result = self.restore(here, there, None, move)
+            written.add(there)
+        except Exception as error:  # one bad picture, however bad, never stops the others
+            return picture_result(here, status="failed", error=str(in_one_line(error, here)))
+        return result
 
     def restore(
         self, here: Path, there: Path, picture: Picture | None, move: Move

@@ -35,6 +35,8 @@ class RunOptions:
             it went in.
         reference: For a model that copies from another picture: that picture, or a folder.
         quiet: Show no progress bar.
+        jobs: Processes that share the pictures of a folder, each with the model loaded; None is
+            this one alone. While one reads or writes, others run the model.
     """
 
     tile: int = 0
@@ -49,9 +51,12 @@ class RunOptions:
     mask: str | os.PathLike[str] | None = None
     reference: str | os.PathLike[str] | None = None
     quiet: bool = False
+    jobs: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
+        if self.jobs is not None and self.jobs < 1:
+            raise NystraError(f"--jobs is {self.jobs}, expected 1 or more processes")
         if self.overwrite and self.skip_existing:
             raise NystraError("--overwrite and --skip-existing contradict each other: give one")
 

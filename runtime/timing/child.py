@@ -81,6 +81,17 @@ class Child:
             raise ChildError(answer["error"], answer["exit_code"])
         return answer
 
+    def interrupt(self, *, force: bool = False) -> None:
+        """Tell the child to end, from another thread; who asks it is told that it died.
+
+        Args:
+            force: It is not asked (SIGKILL).
+        """
+        if force:
+            self._process.kill()
+        else:
+            self._process.terminate()
+
     def close(self) -> None:
         """End the child, by force where it does not end by itself."""
         for stream in (self._process.stdin, self._process.stdout):

@@ -9,25 +9,21 @@ Requests and answers are JSON, one line each, on stdin and stdout:
 before the ``load``, where that said ``"device": true``;
 ``{"do": "memory"}`` -> ``{"before": bytes, "peak": bytes, "above": bytes, "exact": bool}``.
 
-A request that fails is answered by ``{"error": text, "exit_code": number}``. The process ends
-when stdin does. Whatever libraries print goes to stderr.
+A request that fails is answered as `answer_requests` says.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.examples import Array, example_arrays
 from ...plugins.ports.port import Port
+from ..child_requests import answer_requests
 from .device_memory import DeviceMemory
 from .process_memory import PeakMemory
 
@@ -55,24 +51,7 @@ def serve(opener: Callable[[Mapping[str, Any]], Opened]) -> int:
     Args:
         opener: Loads what a ``load`` request describes; may raise `NystraError`.
     """
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    _offer_to_the_memory_killer()
-    server = _Server(opener)
-    for line in sys.stdin:
-        try:
-            answer = server.answer(json.loads(line))
-        except NystraError as error:
-            answer = {"error": str(error), "exit_code": error.exit_code}
-        except ModuleNotFoundError as error:
-            answer = {"error": f"{error.name} is not installed", "exit_code": 3}
-        except MemoryError:
-            answer = {"error": "the memory does not suffice", "exit_code": 1}
-        except Exception as error:  # the parent makes a row of it, whatever it was
-            answer = {"error": f"{type(error).__name__}: {error}", "exit_code": 1}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-    return 0
+    return answer_requests(_Server(opener).answer)
 
 
 def open_session(request: Mapping[str, Any]) -> Opened:
@@ -129,12 +108,6 @@ class _Server:
                 "exact": memory.exact,
             }
         raise NystraError(f"a benchmark process got the request {request!r}")
-
-
-def _offer_to_the_memory_killer() -> None:
-    """Let Linux end this process, not its parent, when the memory runs out."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 if __name__ == "__main__":

@@ -225,6 +225,8 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
         raise NystraError("a video is not read from or written to -: give a file or a folder")
     if options.recursive:
         raise NystraError("--recursive does not apply to the frames of one video: leave it out")
+    if options.jobs not in (None, 1):
+        raise NystraError("--jobs shares the pictures of a folder, not a video: leave it out")
     if not here.is_dir() and video.fps is not None:
         raise NystraError("--fps does not apply to a video file, which has its own time stamps")
     if not is_video(there):
