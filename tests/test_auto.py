@@ -312,7 +312,6 @@ def test_costs_of_another_machine(
         (["--attn", "auto", "--min-psnr", "nan"], "--min-psnr nan is not a number of dB above 0"),
         (["--attn", "auto", "--keep-full", "no.site"], "first 'no.site'"),
         (["--costs", "a.json"], "--costs is for --attn auto"),
-        (["--attn", "nystra", "--report", "r"], "--report is for --attn auto"),
     ],
 )
 def test_flags_that_contradict_each_other(

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from nystra.export import ExportOptions, Plan, export_model, judge, speed
 from nystra.export.attention.registry import mechanism
 from nystra.export.cli import export_main
-from nystra.export.commands.export import _speed
+from nystra.export.commands.figures import speed_text
 from nystra.export.speed import Speed, compare_speed, timed_size
 from nystra.models import load
 from nystra.runtime import Session
@@ -120,5 +120,5 @@ def test_the_figures_are_those_of_the_benchmark(
     found = compare_speed(path, path, (256, 256), library=False, pace=1e-9)
     assert (slow, asked) == (found, [2, 20])
     assert found == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
-    text = _speed(found)
+    text = speed_text(found)
     assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text

@@ -30,12 +30,6 @@ def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="table of the times of attention: read if it is there, else measured and written",
     )
-    group.add_argument(
-        "--report",
-        type=Path,
-        metavar="FOLDER",
-        help="write a page there: times against PSNR, sites, pictures (needs matplotlib)",
-    )
 
 
 def plan_or_planner(args: argparse.Namespace) -> Plan | Planner:
@@ -45,9 +39,8 @@ def plan_or_planner(args: argparse.Namespace) -> Plan | Planner:
         NystraError: As `plan_from`; flags that need ``--attn auto``, or do not go with it.
     """
     if args.attn != AUTO or args.plan is not None:
-        for flag in ("costs", "report"):
-            if getattr(args, flag) is not None:
-                raise NystraError(f"--{flag} is for --attn auto: give that, or omit it")
+        if args.costs is not None:
+            raise NystraError("--costs is for --attn auto: give that, or omit it")
         return plan_from(args)
     given = given_parameters(args)
     if given:
@@ -71,8 +64,6 @@ def _report(args: argparse.Namespace) -> Callable[[Outcome], None]:
 
     require_matplotlib()
     folder, page = args.report, page_path(args.report, args.checkpoint)
-    if folder.exists() and not folder.is_dir():
-        raise NystraError(f"--report {folder} is a file, expected a folder: choose another")
     if page.exists() and not args.overwrite:
         raise NystraError(f"{page} is there: choose another --report, or give --overwrite")
     return partial(write_report, folder=folder)

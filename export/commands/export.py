@@ -16,12 +16,11 @@ from .common import (
     steps,
     warn,
 )
+from .figures import figures_of
+from .saying import say
 
 if TYPE_CHECKING:
-    from ...runtime.checking.measures import Measure
-    from ..judge import Judgement
     from ..pipeline import ExportResult
-    from ..speed import Speed
 
 SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
 
@@ -91,6 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OUT.png",
         help="draw photographs: input, full attention, exported, difference",
     )
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FOLDER",
+        help="write a page there: figures, pictures, sites, how to load the file; with --attn "
+        "auto another that says why (needs matplotlib)",
+    )
     add_output_arguments(parser)
 
 
@@ -100,7 +106,10 @@ def run(args: argparse.Namespace) -> int:
     from ..options import ExportOptions
     from ..pipeline import export_model
     from .auto_flags import plan_or_planner
+    from .export_page import check_report_folder, write_export_page
 
+    if args.report is not None:
+        check_report_folder(args.report)
     options = ExportOptions(
         plan=plan_or_planner(args),
         hyper=hyper_from(args),
@@ -125,13 +134,19 @@ def run(args: argparse.Namespace) -> int:
         if args.sheet is not None:
             progress("sheet")
             _draw(result, args.sheet)
+        page = None
+        if args.report is not None:
+            progress("report")
+            page = write_export_page(result, args.report)
     if not args.quiet:
         for text in result.warnings:
             warn(text)
     if args.json:
         print_json(_as_dict(result))
     elif not args.quiet:
-        _print(result)
+        print_table(figures_of(result))
+        if page is not None:
+            say(f"report: {page}")
     return 0
 
 
@@ -174,90 +189,3 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "suggestion": result.suggestion or None,
         "warnings": list(result.warnings),
     }
-
-
-def _print(result: ExportResult) -> None:
-    counts: dict[str, int] = {}
-    for site in result.source.resolved.values():
-        counts[site.name] = counts.get(site.name, 0) + 1
-    placed = [f"{name} at {count} sites" for name, count in counts.items()]
-    attention = ", ".join(placed) or "as trained: none that nystra replaces"
-    rows = [
-        ("model", str(result.model)),
-        ("attention", attention),
-        *([("auto", result.proposal.summary)] if result.proposal.summary else []),
-        ("graph", f"{result.nodes} nodes, {result.model.stat().st_size / 1e6:.2f} MB"),
-        ("precision", _precision(result)),
-        (
-            "against PyTorch",
-            _agreement(result.judgement),
-        ),
-    ]
-    fidelity = result.fidelity
-    rows.append(("against full", _against_full(result)))
-    if fidelity.no_bias:
-        rows.append(("  bias alone", _figures(fidelity.measure, fidelity.no_bias)))
-    if fidelity.as_trained:
-        rows.append(("against trained", _figures(fidelity.measure, fidelity.as_trained)))
-    if result.speed is not None:
-        rows.append(("speed", _speed(result.speed)))
-    if result.suggestion:
-        rows.append(("faster", result.suggestion))
-    print_table(rows)
-
-
-def _precision(result: ExportResult) -> str:
-    from ...runtime.backends import find_backend
-
-    text = result.precision
-    if text in find_backend("ort-cpu").precisions:
-        return text
-    return f"{text}, which no CPU computes in: judged on a float32 twin that rounds where it does"
-
-
-def _agreement(judgement: Judgement) -> str:
-    sizes = [size for report in judgement.reports.values() for size in report["sizes"]]
-    nearest = max(sizes, key=lambda size: size["max_abs"] / size["tolerance"])
-    text = (
-        f"max difference {nearest['max_abs']:.1e} at {len(judgement.tolerances)} sizes "
-        f"(allowed {nearest['tolerance']:.1e}: {_reason(judgement, nearest)})"
-    )
-    turned = [size for size in sizes if size["max_abs"] > size["tolerance"]]
-    if turned:
-        worst = max(turned, key=lambda size: size["mean_abs"])
-        text += (
-            f", near-ties: mean difference {worst['mean_abs']:.1e} "
-            f"(allowed {worst['mean_tolerance']:.1e})"
-        )
-    return f"{text} in {', '.join(judgement.reports)}"
-
-
-def _reason(judgement: Judgement, size: dict[str, Any]) -> str:
-    """Return what a size's tolerance is allowed for."""
-    return judgement.allowed_for[judgement.tolerances.index(size["tolerance"])]
-
-
-def _speed(speed: Speed) -> str:
-    library = "with the library" if speed.library else "without the library"
-    low, high = speed.spread
-    return (
-        f"{speed.ratio:.2f}x as fast as full attention at {speed.size[0]}x{speed.size[1]} (half of "
-        f"the runs {low:.2f}x to {high:.2f}x), {speed.planned * 1e3:.0f} ms against "
-        f"{speed.full * 1e3:.0f} ms, {library}"
-    )
-
-
-def _against_full(result: ExportResult) -> str:
-    measure, values = result.fidelity.measure, result.fidelity.plan
-    if all(value == measure.best for value in values.values()) and result.precision != "fp32":
-        return f"same attention as full; {result.precision} rounding is in the line above"
-    return _figures(measure, values)
-
-
-def _figures(measure: Measure, values: dict[str, float]) -> str:
-    if all(value == measure.best for value in values.values()):
-        return "identical"
-    mean, beyond = sum(values.values()) / len(values), "lowest" if measure.higher else "highest"
-    worst = min(values.values()) if measure.higher else max(values.values())
-    count = len(values)
-    return f"{measure.text(mean)} mean, {measure.text(worst)} {beyond} of {count} pictures"

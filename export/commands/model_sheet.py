@@ -12,7 +12,7 @@ from ...runtime.restoring.restorer import Restorer
 from ...runtime.restoring.session_restorer import restorer_for
 from ...runtime.session import Session
 from ..scenes import given_scenes, scene_side, shipped_scenes
-from .sheet import draw_sheet
+from .sheet import Row, draw_sheet, made_of
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -62,14 +62,35 @@ def draw_model_sheet(
     Raises:
         NystraError: A picture cannot be read or run, or the sheet cannot be written.
     """
+    rows = model_rows(session, restorer, source, given)
+    draw_sheet(sheet, rows, restorer.scale, session.path.name)
+
+
+def model_rows(
+    session: Session,
+    restorer: Restorer,
+    source: Source | None,
+    given: Given | None = None,
+    most: int = 1 << 16,
+) -> list[Row]:
+    """Return what a model file makes of pictures; see `draw_model_sheet`.
+
+    Args:
+        session: As there.
+        restorer: As there.
+        source: As there.
+        given: As there.
+        most: Largest side of an output that is shown, in pixels.
+    """
     exact = None if source is None else _in_torch(restorer, source)
     unbounded = exact is not None and session.facts.window is None
     side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
+    side = min(side, most // restorer.scale)
     if given is None:
         scenes = shipped_scenes(restorer, side)
     else:
         scenes = given_scenes(given.images, given.truth, given.companions, restorer, side)
-    draw_sheet(sheet, scenes, restorer, exact, session.path.name)
+    return made_of(scenes, restorer, exact)
 
 
 def _in_torch(restorer: Restorer, source: Source) -> Restorer:

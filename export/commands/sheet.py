@@ -17,7 +17,7 @@ from ..scenes import Pixels, Scene
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """What was made of a scene.
 
     Attributes:
@@ -76,20 +76,16 @@ class _Row:
         return "" if self.truth is None else f": {_decibels(picture, self.truth)} to truth"
 
 
-def draw_sheet(
-    path: Path, scenes: Iterator[Scene], restorer: Restorer, exact: Restorer | None, model: str
-) -> None:
-    """Run the scenes and draw them.
+def made_of(scenes: Iterator[Scene], restorer: Restorer, exact: Restorer | None) -> list[Row]:
+    """Run the scenes.
 
     Args:
-        path: The sheet.
         scenes: One a row.
         restorer: The model file.
         exact: The network with the attention it was trained with, or None.
-        model: What the model file is called.
 
     Raises:
-        NystraError: A picture cannot be read or run, or the sheet cannot be written.
+        NystraError: A picture cannot be read or run.
     """
     rows = []
     for scene in scenes:
@@ -97,12 +93,27 @@ def draw_sheet(
         full = None if exact is None else _colour(exact(scene.pixels, **scene.others)[0])
         truth = None if scene.truth is None else _colour(scene.truth)
         given = _given(scene, restorer)
-        rows.append(_Row(scene, given, exported, full, truth, _plain(given, exported)))
+        rows.append(Row(scene, given, exported, full, truth, _plain(given, exported)))
+    return rows
+
+
+def draw_sheet(path: Path, rows: list[Row], scale: int, model: str) -> None:
+    """Draw rows.
+
+    Args:
+        path: The sheet.
+        rows: As `made_of` returns them.
+        scale: Pixels of an output for one of its input, and axis.
+        model: What the model file is called.
+
+    Raises:
+        NystraError: The sheet cannot be written.
+    """
     factor = readable_factor([row.difference for row in rows])
     name = rows[0].yardstick[0]
-    enlarged = f"; input pixels are drawn {restorer.scale}x{restorer.scale}"
+    enlarged = f"; input pixels are drawn {scale}x{scale}"
     heading = [
-        f"{model}: a pixel of its output is a pixel here{enlarged * (restorer.scale > 1)}",
+        f"{model}: a pixel of its output is a pixel here{enlarged * (scale > 1)}",
         f"difference: the largest of R, G, B; white is {1 / factor:g} or more of the range 0 to 1",
     ]
     if name in ("full attention", "truth"):

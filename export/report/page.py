@@ -21,6 +21,7 @@ img.figure { max-width: 100%; }
 .row { display: flex; gap: 1rem; flex-wrap: wrap; }
 .row img { image-rendering: pixelated; display: block; }
 .row figure { margin: .5rem 0; }
+pre { background: #f6f8fa; padding: .8rem 1rem; overflow-x: auto; font-size: .85rem; }
 """
 
 
@@ -42,6 +43,10 @@ class Page:
     def paragraph(self, text: str) -> None:
         """Add text."""
         self._parts.append(f"<p>{html.escape(text)}</p>")
+
+    def code(self, text: str) -> None:
+        """Add lines of a program, as they are."""
+        self._parts.append(f"<pre>{html.escape(text.strip())}</pre>")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add rows of cells under a head."""

@@ -1,0 +1,71 @@
+"""The page of ``nystra-export --report``, and the programs on it."""
+
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from classifier_models import save_classifier
+from nystra.export.cli import export_main
+from nystra.export.commands.export_page import _most_changed
+from nystra.export.commands.loading_text import loading_texts
+from nystra.models.pretrained import checkpoint_path
+from nystra.runtime import Picture, Session, write_picture
+from runtime_models import nystra_metadata, save_operator, save_upscaler
+
+
+def test_the_programs_load_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pixels = np.zeros((8, 9, 3), np.float32)
+    (tmp_path / "in").mkdir()
+    write_picture(tmp_path / "in" / "a.png", Picture(pixels))
+    write_picture(tmp_path / "photo.png", Picture(pixels))
+    model = save_upscaler(tmp_path / "twice.onnx", metadata=nystra_metadata())
+    for path in (model, save_classifier(tmp_path / "colours.onnx")):
+        texts = dict(loading_texts(Session(path, threads=1)))
+        for title, text in texts.items():
+            if title.startswith("Python"):
+                exec(text, {})
+            else:
+                assert path.stem in text
+            assert "libnystra" not in text  # it has no operators of ours
+    assert (tmp_path / "out" / "a.png").exists()
+
+
+def test_the_programs_load_the_library_where_there_are_operators(tmp_path: Path) -> None:
+    path = save_operator(tmp_path / "double.onnx", body=True)
+    texts = loading_texts(Session(path, threads=1, library=None))
+    assert all("register" in text.lower() or "op_library" in text for _, text in texts[1:])
+
+
+def test_the_part_that_changes_most() -> None:
+    difference = np.zeros((100, 90), np.float32)
+    difference[61:70, 30:40] = 1
+    top, left = _most_changed(difference, 2)
+    assert top % 2 == left % 2 == 0
+    assert difference[top : top + 40, left : left + 40].sum() == 90
+    assert _most_changed(difference[:20, :30], 1) == (0, 0)
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "page").write_text("")
+    arguments = ["swinir_x2_w16", "--attn", "full", "--report", str(tmp_path / "page")]
+    assert export_main(arguments) == 2
+    assert "is a file, expected a folder" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_the_page_of_an_export(tmp_path: Path) -> None:
+    checkpoint = checkpoint_path(Path("swinir_x2_w16"))
+    arguments = [str(checkpoint), "--attn", "cluster", "-o", str(tmp_path / "small.onnx")]
+    page = tmp_path / "new" / "small.export.html"
+    assert export_main([*arguments, "--no-speed", "-q", "--report", str(page.parent)]) == 0
+    text = html.unescape(page.read_text())
+    assert text.count('src="data:image/png') == 3 * (3 + 4)
+    for heading in ("Pictures", "Sites", "Load it"):
+        assert f"<h2>{heading}</h2>" in text
+    assert re.search(r"against full\S+>\d\d\.\d dB mean", text)
+    assert "layers.0.residual_group.blocks.0.attn" in text
+    assert not re.search(r"<script|https?://|<link", text)
