@@ -19,7 +19,7 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/nystra /opt/nystra
-ENV PATH=/opt/nystra/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV HOME=/tmp PATH=/opt/nystra/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 8000
