@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ..plugins.errors import CheckpointError
-from .registry import recognised
+from .registry import read_by_another, recognised
 
 _AVERAGED = ("params_ema", "state_dict_ema", "model_ema", "net_g_ema", "generator_ema", "ema")
 """Names of a moving average of the weights: what their authors mean to be used."""
@@ -65,12 +65,7 @@ def unwrap(content: Any, path: Path) -> tuple[dict[str, Tensor], str, tuple[str,
     for key in state:
         if not key.isprintable() or len(key) > _LONGEST_KEY:
             raise CheckpointError(f"{path}: {key[:80]!r} is no name of a tensor")
-    while not recognised(state):
-        stripped = _strip(state, path, notes)
-        if stripped is None:
-            break
-        state = stripped
-    return state, "/".join(wrappers), tuple(notes)
+    return _without_prefix(state, path, notes), "/".join(wrappers), tuple(notes)
 
 
 def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | None:
@@ -111,6 +106,23 @@ def _choose(names: Collection[str], path: Path, notes: list[str]) -> str | None:
             "average of the weights"
         )
     return chosen[0]
+
+
+def _without_prefix(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, Tensor]:
+    """Return the state dict as a network of ours has it, else as another library takes it.
+
+    That library knows prefixes of its own, some of them parts of its networks' names.
+    """
+    stripped, said = state, list[str]()
+    while not recognised(stripped):
+        inner = _strip(stripped, path, said)
+        if inner is None:
+            if read_by_another(state):
+                return state
+            break
+        stripped = inner
+    notes += said
+    return stripped
 
 
 def _strip(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, Tensor] | None:

@@ -33,11 +33,13 @@ class Row:
         keys: Patterns of keys that its state dicts have: each must match one; ``|`` stands
             between alternatives. Without any, ``Architecture.recognises`` is asked.
         module: Has ``ARCHITECTURE``; imported when the row is taken.
+        without: Patterns of keys that tell a network apart which has all of these and more.
     """
 
     name: str
     keys: tuple[str, ...]
     module: str
+    without: tuple[str, ...] = ()
 
     def architecture(self) -> Architecture:
         """Import what loads this architecture."""
@@ -47,14 +49,15 @@ class Row:
     def matches(self, state: State) -> bool:
         """Tell whether a state dict is of this architecture."""
         if self.keys:
-            return not missing(self.keys, state)
+            more = any(_present(pattern, state) for pattern in self.without)
+            return not more and not missing(self.keys, state)
         recognises = self.architecture().recognises
         return recognises is not None and recognises(state)
 
 
 ARCHITECTURES = (
     Row(
-        "hat",  # before SwinIR, all of whose keys it has
+        "hat",
         (
             "conv_first.weight",
             "layers.0.residual_group.blocks.0.attn.qkv.weight",
@@ -74,6 +77,7 @@ ARCHITECTURES = (
             "conv_last.weight|upsample.0.weight",
         ),
         ".swinir.checkpoint",
+        without=("layers.*.overlap_attn.*",),  # HAT has all of its keys
     ),
     Row(
         "uformer",
@@ -153,8 +157,13 @@ def _present(pattern: str, keys: Collection[str]) -> bool:
 
 
 def recognised(state: State) -> bool:
-    """Tell whether a state dict is of an architecture in the table."""
-    return any(row.matches(state) for row in ARCHITECTURES)
+    """Tell whether a state dict is of a network of nystra's own."""
+    return any(row.matches(state) for row in ARCHITECTURES if row.keys)
+
+
+def read_by_another(state: State) -> bool:
+    """Tell whether a library in the table takes a state dict."""
+    return any(row.matches(state) for row in ARCHITECTURES if not row.keys)
 
 
 def row_named(name: str) -> Row:

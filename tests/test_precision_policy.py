@@ -28,8 +28,8 @@ def test_every_shipped_architecture_says_what_low_precision_does_to_it() -> None
     for row in ARCHITECTURES:
         if row.architecture().precision is not None:
             assert policy_for(row.name, "fp16").keep == {}
-    with pytest.raises(UnsupportedModelError, match="architecture 'hat' is unknown"):
-        policy_for("hat", "fp16")
+    with pytest.raises(UnsupportedModelError, match="architecture 'dat' is unknown"):
+        policy_for("dat", "fp16")
 
 
 def test_a_precision_that_was_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
