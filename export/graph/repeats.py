@@ -130,7 +130,7 @@ def _shapes(
                 shape.append(size)
                 continue
             name = names.setdefault(str(size), f"size_{len(names)}")
-            sizes[name] = size.node.hint
+            sizes[name] = 4 * size.node.hint + 3  # larger than a window, and no multiple of one
             shape.append(name)
         shapes.append(tuple(shape))
     return tuple(shapes), tuple(tensor.dtype for tensor in inputs), sizes
