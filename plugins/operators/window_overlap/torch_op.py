@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...errors import NystraError
 from ..operator_torch import register
-from ..window_geometry import WindowGeometry
-from ..window_softmax.torch_op import softmax_windows
+from ..window_softmax.torch_op import exact_windows
 from ..windows_torch import empty_map
 from .schema import SCHEMA
 
@@ -24,11 +22,7 @@ def window_overlap(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         NystraError: The schema refuses the attributes, the map is no multiple of the window, or
             the table is of another window.
     """
-    checked = SCHEMA.validate(attributes)
-    if checked["bias"] and bias_table is None:
-        raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
-    geometry = WindowGeometry.of(checked)
-    return softmax_windows(qkv, bias_table if checked["bias"] else None, geometry)
+    return exact_windows(SCHEMA, qkv, bias_table, attributes)
 
 
 register(SCHEMA, window_overlap, empty_map(SCHEMA.name))

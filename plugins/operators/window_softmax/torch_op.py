@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from ...errors import NystraError
 from ..attention import softmax_attention
 from ..operator_torch import register
+from ..schema import OperatorSchema
 from ..window_geometry import WindowGeometry
 from ..windows_torch import check_map, empty_map, merge, partition, token_regions
 from .schema import SCHEMA
@@ -106,9 +108,20 @@ def window_softmax(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         NystraError: The schema refuses the attributes, the map is no multiple of the window, or
             the table is of another window.
     """
-    checked = SCHEMA.validate(attributes)
+    return exact_windows(SCHEMA, qkv, bias_table, attributes)
+
+
+def exact_windows(
+    schema: OperatorSchema, qkv: Tensor, bias_table: Tensor | None, attributes: Mapping[str, float]
+) -> Tensor:
+    """Return `softmax_windows` with the attributes of an operator.
+
+    Raises:
+        NystraError: The schema refuses the attributes, or ``bias`` is 1 without a table.
+    """
+    checked = schema.validate(attributes)
     if checked["bias"] and bias_table is None:
-        raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
+        raise NystraError(f"{schema.name}: bias is 1, but no bias_table is given")
     geometry = WindowGeometry.of(checked)
     return softmax_windows(qkv, bias_table if checked["bias"] else None, geometry)
 
