@@ -11,9 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nystra.export import mechanism
+from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.trace import trace
 from nystra.models.facts import Facts
 from nystra.models.repeated import Repeated
+from nystra.models.swinir.checkpoint import restorer_facts
+from nystra.models.swinir.layers import Block
+from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import ExportError
 from nystra.plugins.ports.port import Port
 
@@ -124,3 +129,20 @@ def test_what_a_module_refuses_ends_the_export(network: nn.Module) -> None:
     with pytest.raises(ExportError, match="could not trace the network: never twice"):
         trace(broken, facts(), 20)
     assert not any("forward" in vars(module) for module in broken.modules())
+
+
+@pytest.mark.full
+def test_the_blocks_of_a_deep_network_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of SwinIR with eight blocks or more one of each kind is traced: the graph stays the same."""
+    network = SwinIR(
+        upscale=1, window_size=4, embed_dim=8, depths=[4, 4], num_heads=[2, 2], upsampler=""
+    ).eval()
+    sites = {site.path: mechanism("full") for site in find_sites(network)}
+    planned = swap(network, sites, "operator")
+    graphs = []
+    for least in (Block.copied_from, 100):
+        monkeypatch.setattr(Block, "copied_from", least)
+        graphs.append(trace(planned, restorer_facts("swinir", network, {"in_chans": 3}, "none"), 20))
+    first, second = (Counter((node.domain, node.op_type) for node in g.graph.node) for g in graphs)
+    assert first == second
+    assert first["nystra", "NystraWindowSoftmax"] == 8

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -58,10 +59,10 @@ class Call:
     sizes: dict[str, int]
 
     def examples(self) -> tuple[Tensor, ...]:
-        """Return inputs to trace with."""
+        """Return inputs to trace with; nothing reads their values."""
         return tuple(
-            torch.zeros([self.sizes[size] if isinstance(size, str) else size for size in shape]).to(
-                dtype
+            torch.empty(
+                [self.sizes[size] if isinstance(size, str) else size for size in shape], dtype=dtype
             )
             for shape, dtype in zip(self.shapes, self.types, strict=True)
         )
@@ -88,9 +89,11 @@ def repeats_as_calls(network: nn.Module) -> Iterator[dict[str, Call]]:
     Gives the calls by name, which fill up as the network is traced.
     """
     calls: dict[str, Call] = {}
-    repeated = [
+    marked = [
         (path, module) for path, module in network.named_modules() if isinstance(module, Repeated)
     ]
+    count = Counter(type(module) for _, module in marked)
+    repeated = [(path, module) for path, module in marked if _pays(module, count)]
     for path, module in repeated:
         vars(module)["forward"] = partial(_recorded, calls, path, module)
     try:
@@ -98,6 +101,10 @@ def repeats_as_calls(network: nn.Module) -> Iterator[dict[str, Call]]:
     finally:
         for _, module in repeated:
             del vars(module)["forward"]
+
+
+def _pays(module: Repeated, count: Mapping[type, int]) -> bool:
+    return count[type(module)] >= module.copied_from
 
 
 def call_translation() -> dict[Callable[..., Any], Callable[..., Any]]:

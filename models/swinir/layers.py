@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
 from ..mlp import Mlp
+from ..repeated import Repeated
 from ..sites import WindowSite
 from ..window_sides import Sides, position_bias_table
 
@@ -80,8 +81,10 @@ class WindowAttention(WindowSite):
         return projected
 
 
-class Block(nn.Module):
+class Block(Repeated):
     """Attention and MLP, each behind a LayerNorm and a skip: (B, *sides, dim) to the same."""
+
+    copied_from = 8
 
     def __init__(self, dim: int, hidden: int, attention: nn.Module) -> None:
         """Build the block around its attention."""

@@ -33,6 +33,9 @@ _ON_CPU: dict[str, tuple[str, str | None]] = {
 LEAST_RUNS = 3
 """Timed runs of a configuration, however long one takes."""
 
+_SLOW = 0.2
+"""Of the time that there is for runs: what takes so long once is warm after it."""
+
 WORKER = f"{__package__}.worker"
 
 
@@ -181,7 +184,7 @@ def _warm_up(contender: _Contender, configuration: Configuration, seconds: float
     if contender.ask("prepare", {"size": dict(contender.row.size)}) is None:
         return
     first = contender.ask("run")
-    if first is not None and first["seconds"] < seconds:
+    if first is not None and first["seconds"] < _SLOW * seconds:
         contender.ask("run")
     if contender.row.reason is None:
         # Now, before the next child loads: what a runtime took on the GPU it keeps.
