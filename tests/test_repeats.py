@@ -139,10 +139,11 @@ def test_the_blocks_of_a_deep_network_are_copied(monkeypatch: pytest.MonkeyPatch
     ).eval()
     sites = {site.path: mechanism("full") for site in find_sites(network)}
     planned = swap(network, sites, "operator")
+    promised = restorer_facts("swinir", network, {"in_chans": 3}, "none")
     graphs = []
     for least in (Block.copied_from, 100):
         monkeypatch.setattr(Block, "copied_from", least)
-        graphs.append(trace(planned, restorer_facts("swinir", network, {"in_chans": 3}, "none"), 20))
+        graphs.append(trace(planned, promised, 20))
     first, second = (Counter((node.domain, node.op_type) for node in g.graph.node) for g in graphs)
     assert first == second
     assert first["nystra", "NystraWindowSoftmax"] == 8
