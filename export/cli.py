@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from ..plugins.errors import NystraError
 from .commands import bench, build, check, deploy, export, inspect, run, serve, validate
@@ -46,17 +46,30 @@ _INSTALL = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``nystra`` with these arguments; return the exit code."""
+    given = sys.argv[1:] if argv is None else argv
+    parser, _ = build_parsers(given[:1])
+    return _dispatch(parser, given)
+
+
+def build_parsers(
+    wanted: Container[str] = _COMMANDS,
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of ``nystra``, and that of each command by name.
+
+    Args:
+        wanted: Commands that are to know their arguments, which takes its time.
+    """
     parser = argparse.ArgumentParser(
         prog="nystra", description="Export, run and check image restoration transformers."
     )
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    given = sys.argv[1:] if argv is None else argv
+    made = {}
     for name, command in _COMMANDS.items():
-        command_parser = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
-        if name in given[:1]:
-            command.add_arguments(command_parser)
-    return _dispatch(parser, given)
+        made[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        if name in wanted:
+            command.add_arguments(made[name])
+    return parser, made
 
 
 def export_main(argv: Sequence[str] | None = None) -> int:

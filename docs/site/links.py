@@ -1,0 +1,63 @@
+"""Links of one page, made right on the site: the repository's pages, and its other files."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+
+_FENCE = re.compile(r"^ *(```|~~~)")
+_LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)(#[^)\s]+)?")
+_SPAN = re.compile(r"(?<!\[)`([\w./-]+\.md)`")
+
+
+def rewritten(text: str, source: str, homes: Mapping[str, str], titles: Mapping[str, str]) -> str:
+    """Return a page with its links as they are on the site.
+
+    A link goes to where the site has that file of the repository, and a page that is named in code
+    (``docs/serve.md``) becomes a link with its title. What the site does not have stays as it is:
+    MkDocs finds it.
+
+    Args:
+        text: Markdown.
+        source: Its file in the repository.
+        homes: File of the repository, or ``file#heading`` -> file of the site.
+        titles: File of the site -> title.
+    """
+    here = posixpath.dirname(homes[source])
+
+    def link(found: re.Match[str]) -> str:
+        file, anchor = target(source, found[1]), found[2] or ""
+        there = homes.get(file + anchor, homes.get(file))
+        return found[0] if there is None else posixpath.relpath(there, here or ".") + anchor
+
+    def span(found: re.Match[str]) -> str:
+        there = homes.get(found[1])
+        if there not in titles or there == homes[source]:
+            return found[0]
+        return f"[{titles[there]}]({posixpath.relpath(there, here or '.')})"
+
+    return "\n".join(
+        line if code else _SPAN.sub(span, _LINK.sub(link, line)) for line, code in _lines(text)
+    )
+
+
+def targets(text: str, source: str) -> Iterator[str]:
+    """Yield the files of the repository that a page links to."""
+    for line, code in _lines(text):
+        if not code:
+            yield from (target(source, found[1]) for found in _LINK.finditer(line))
+
+
+def target(source: str, link: str) -> str:
+    """Return the file of the repository that a link in another one means."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each line, and whether it is code."""
+    code = False
+    for line in text.split("\n"):
+        fence = _FENCE.match(line) is not None
+        yield line, code or fence
+        code ^= fence
