@@ -15,8 +15,8 @@ import numpy.typing as npt
 from ...plugins.errors import NystraError
 from ..files.writing import atomic_write_bytes
 from ..progress import progress_bar
-from ..restoring.job import in_one_line, read_input
 from ..restoring.options import Report
+from ..restoring.picture_job import in_one_line, read_input
 from ..restoring.worklist import STREAM, list_pictures
 from ..results import result
 from ..session import Session

@@ -15,7 +15,7 @@ from ...plugins.errors import NystraError
 from ..classifying.classifier import Classifier, classifier_for
 from ..pictures.images import decode_picture, encode_picture, format_named
 from ..restoring.companions import mask_of
-from ..restoring.job import in_one_line
+from ..restoring.picture_job import in_one_line
 from ..restoring.restored import restored
 from ..restoring.restorer import Restorer
 from ..restoring.session_restorer import restorer_for

@@ -28,6 +28,7 @@ class MemoryMeter:
         linear_only: The model is known to have no such part.
         law: What was found, or None so far.
         kept: Bytes that the trial runs left with the process, ready for the next run.
+        quiet: Is held while it measures: who takes much memory beside the model holds it too.
     """
 
     def __init__(self, known_square: float = 0.0, *, linear_only: bool = False) -> None:
@@ -37,7 +38,7 @@ class MemoryMeter:
         self.law: MemoryLaw | None = None
         self.kept = 0
         self._before = resident_memory() or 0
-        self._lock = threading.Lock()
+        self.quiet = threading.Lock()
 
     def measure(
         self,
@@ -59,7 +60,9 @@ class MemoryMeter:
             multiple: Sides are multiples of it.
             minimum: The smallest side.
         """
-        with self._lock:
+        if self.law is not None:
+            return self.law
+        with self.quiet:
             if self.law is None:
                 self.law = self._measured(run, pixels, budget, multiple, minimum)
             return self.law

@@ -14,8 +14,9 @@ from typing import Any
 
 from ..child_requests import answer_requests
 from ..session import Session
-from .job import PictureJob
+from .line import attempt
 from .options import RunOptions
+from .picture_job import PictureJob
 from .session_restorer import restorer_for
 
 
@@ -34,7 +35,7 @@ class _Worker:
         written: set[Path] = set()
         return {
             "results": [
-                self._job.attempt(Path(here), Path(there), written, lambda done, total: None)
+                attempt(self._job, (Path(here), Path(there)), written)
                 for here, there in request["pairs"]
             ]
         }

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from ...plugins.errors import NystraError
 from ...plugins.files import file_sha256
 from ..pictures.picture import Picture
-from ..restoring.job import PictureJob, in_one_line
 from ..restoring.options import RunOptions
+from ..restoring.picture_job import PictureJob, in_one_line
 from ..restoring.restored import restored
 from ..restoring.restorer import Restorer
 from ..restoring.session_restorer import restorer_for

@@ -14,8 +14,8 @@ from ...plugins.files import file_sha256
 from ..pictures.images import SUFFIXES
 from ..progress import progress_bar
 from ..restoring.companions import Companions
-from ..restoring.job import in_one_line
 from ..restoring.options import Report, RunOptions
+from ..restoring.picture_job import in_one_line
 from ..restoring.session_restorer import restorer_for
 from ..restoring.worklist import STREAM, Naming
 from ..results import picture_result
