@@ -26,6 +26,7 @@ from nystra.runtime.pictures.images import decode_picture, encode_picture
 from nystra.runtime.pictures.picture import Picture
 from nystra.runtime.session import Session
 from runtime_models import nystra_metadata, save_operator, save_upscaler
+from test_runtime_images import png_header
 
 
 @pytest.fixture
@@ -256,6 +257,7 @@ def test_answers_to_requests(model: Path) -> None:
     assert answer[:2] == b"\xff\xd8"
     for given, asked, message in (
         ({"image": b"no"}, {}, "the picture is not a picture that is read here"),
+        ({"image": png_header(50_000, 40_000)}, {}, "50000x40000, more than 500000000 pixels"),
         ({}, {}, r"got \[\], expected \['image'\]"),
         ({"image": sent}, {"colour": 1}, "unknown parameters colour"),
         ({"image": sent}, {"tile": "x"}, "the parameter tile is 'x'"),

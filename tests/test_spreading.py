@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +14,10 @@ import pytest
 
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
-from nystra.runtime import RunOptions, Session
+from nystra.runtime import RunOptions, Session, write_picture
 from nystra.runtime.restoring.restorer import Restorer
 from nystra.runtime.restoring.session_restorer import restorer_for
+from nystra.runtime.spreading import cluster as cluster_module
 from nystra.runtime.spreading import crew as crew_module
 from nystra.runtime.spreading.crew import MOST_TRIES, Crew
 from nystra.runtime.spreading.options import ClusterOptions
@@ -279,17 +282,51 @@ def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "--workers goes with --ray" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("listens", [False, True])
 def test_nobody_at_the_address(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    listens: bool,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    assert cluster_module.PATIENCE == 10
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.3)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").touch()
     given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    assert main([*given, "--ray", f"127.0.0.1:{port}"]) == 3
+    with socket.socket() as one, socket.socket() as queued:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        if listens:  # and never answers: whoever comes behind the first one waits
+            one.listen(0)
+            queued.connect(("127.0.0.1", port))
+        begin = time.monotonic()
+        assert main([*given, "--ray", f"127.0.0.1:{port}"]) == 3
+        assert time.monotonic() - begin < 3
     assert f"no Ray cluster answers at 127.0.0.1:{port}" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_without_memory_says_so_and_lives_on(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(setup(model, options=RunOptions(max_memory=1 << 20)))
+    assert "process" in str(worker.open())
+    write_picture(tmp_path / "a.png", picture())
+    failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
+    assert isinstance(failed, Failed)
+    assert "with the model loaded, and the limit is 1 MiB" in failed.error
+    worker = Worker(setup(model))
+    worker.open()
+
+    def exhausted(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Restorer, "__call__", exhausted)
+        failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
+    assert isinstance(failed, Failed)
+    assert "the memory does not suffice for" in failed.error
+    assert not (tmp_path / "out.png").exists()
+    assert not isinstance(worker.file(tmp_path / "a.png", tmp_path / "out.png"), Failed)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from ...plugins.ports.port import Port
+from ...runtime.deploying.triton.config import takes_batches, tensor_config
+from ...runtime.deploying.triton.options import TritonOptions
+from ...runtime.deploying.triton.text_format import text_format
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.session import Session
 
 _LIBRARY = "libnystra_onnxruntime.so"
 _EXAMPLE = {"batch": 1, "channels": 3, "height": 64, "width": 64, "frames": 5}
 _TYPES = {
-    "float32": ("float", "float", "TYPE_FP32"),
-    "float16": ("Ort::Float16_t", "Float16", "TYPE_FP16"),
+    "float32": ("float", "float"),
+    "float16": ("Ort::Float16_t", "Float16"),
 }
-"""numpy name -> C++, C#, Triton."""
+"""numpy name -> C++, C#."""
 
 
 def loading_texts(session: Session) -> list[tuple[str, str]]:
@@ -23,7 +26,10 @@ def loading_texts(session: Session) -> list[tuple[str, str]]:
         ("Python, onnxruntime alone:", _python(session, operators)),
         ("C++ (examples/cpp reads and writes pictures too):", _cpp(session, operators)),
         ("C#:", _csharp(session, operators)),
-        ("Triton, config.pbtxt beside 1/model.onnx:", _triton(session, operators)),
+        (
+            "Triton, config.pbtxt beside 1/model.onnx (nystra deploy triton writes both):",
+            _triton(session, operators),
+        ),
     ]
 
 
@@ -76,7 +82,7 @@ def _cpp(session: Session, operators: bool) -> str:
     lines.append("std::vector<Ort::Value> values;")
     for port in session.facts.inputs:
         sizes = ", ".join(map(str, _shape(port)))
-        kind = _TYPES.get(port.dtype, _TYPES["float32"])[0]
+        kind = _type(port.dtype)[0]
         lines += [
             f"std::vector<int64_t> {port.name}_shape{{{sizes}}};  // {_meaning(port)}",
             f"std::vector<{kind}> {port.name}({'LL * '.join(map(str, _shape(port)))}LL);",
@@ -85,18 +91,20 @@ def _cpp(session: Session, operators: bool) -> str:
             f"    {port.name}_shape.size()));",
         ]
     inputs = ", ".join(f'"{port.name}"' for port in session.facts.inputs)
+    given = _type(session.outputs[0].dtype)[0]
     lines += [
         f"const char* inputs[] = {{{inputs}}};",
         f'const char* outputs[] = {{"{session.outputs[0].name}"}};',
         "auto made = session.Run(",
         "    Ort::RunOptions{}, inputs, values.data(), values.size(), outputs, 1);",
-        "const float* output = made[0].GetTensorData<float>();",
+        f"const {given}* output = made[0].GetTensorData<{given}>();",
     ]
     return "\n".join(lines)
 
 
 def _csharp(session: Session, operators: bool) -> str:
     lines = [
+        "using System.Linq;",
         "using Microsoft.ML.OnnxRuntime;",
         "using Microsoft.ML.OnnxRuntime.Tensors;",
         "",
@@ -106,7 +114,7 @@ def _csharp(session: Session, operators: bool) -> str:
         lines.append(f'options.RegisterCustomOpLibrary("{_LIBRARY}");')
     lines.append(f'using var session = new InferenceSession("{session.path.name}", options);')
     for port in session.facts.inputs:
-        kind = _TYPES.get(port.dtype, _TYPES["float32"])[1]
+        kind = _type(port.dtype)[1]
         sizes = ", ".join(map(str, _shape(port)))
         lines.append(
             f"var {port.name} = new DenseTensor<{kind}>(new[] {{ {sizes} }});  // {_meaning(port)}"
@@ -117,23 +125,24 @@ def _csharp(session: Session, operators: bool) -> str:
     )
     lines += [
         f"using var made = session.Run(new[] {{ {feeds} }});",
-        "var output = made.First().AsTensor<float>();",
+        f"var output = made.First().AsTensor<{_type(session.outputs[0].dtype)[1]}>();",
     ]
     return "\n".join(lines)
 
 
 def _triton(session: Session, operators: bool) -> str:
-    lines = [f'name: "{session.path.stem}"', 'backend: "onnxruntime"', "max_batch_size: 0"]
-    for kind, tensors in (("input", session.inputs), ("output", session.outputs)):
-        for tensor in tensors:
-            sizes = ", ".join(str(one) if isinstance(one, int) else "-1" for one in tensor.shape)
-            data = _TYPES.get(tensor.dtype, _TYPES["float32"])[2]
-            lines.append(
-                f'{kind} [ {{ name: "{tensor.name}" data_type: {data} dims: [ {sizes} ] }} ]'
-            )
+    options = TritonOptions("onnxruntime")
+    name = session.path.stem
+    most = options.max_batch if takes_batches(session.facts) else 0
+    config = tensor_config(name, session.facts, options, most, labels=False)
     if operators:
-        lines.append(f'model_operations {{ op_library_filename: "{_LIBRARY}" }}')
-    return "\n".join(lines)
+        place = f"{options.server_path}/{name}/1/{_LIBRARY}"
+        config["model_operations"] = {"op_library_filename": [place]}
+    return text_format(config).rstrip()
+
+
+def _type(dtype: str) -> tuple[str, str]:
+    return _TYPES.get(dtype, _TYPES["float32"])
 
 
 def _shape(port: Port) -> tuple[int, ...]:

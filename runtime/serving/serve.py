@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..restoring.tile_memory import available_memory
-from .engine import Engine
+from .application import open_application
 from .limits import Limits
-from .opening import Models, open_models
+from .opening import Models
 
 
 def serve(
@@ -39,21 +38,13 @@ def serve(
         NystraError: The port is in use, or a model cannot be served.
         BackendUnavailableError: A backend, or a library that a model needs, is missing.
     """
-    from .http.app import create_app
-    from .http.metrics import Metrics
     from .http.server import address_of, listen, run_app
 
     given = limits or Limits()
     with listen(host, port) as made:
-        metrics = Metrics([path.stem for path in paths])
-        models = open_models(paths, given, metrics.ran, **how)
-        memory = available_memory() // 2 if given.memory is None else given.memory
-        engine = Engine(given.workers, given.queue, memory)
+        application = open_application(paths, given, token=token, version=version, **how)
         try:
-            metrics.watch(engine)
-            app = create_app(models, engine, given, metrics, token=token, version=version)
-            ready(address_of(made), models)
-            run_app(app, made, given)
+            ready(address_of(made), application.models)
+            run_app(application.app, made, given)
         finally:
-            engine.close(given.patience)
-            models.close()
+            application.close(given.patience)

@@ -93,6 +93,12 @@ PROBABILITIES = "probabilities"
 """Name of the output of the python backend that is the softmax of the logits."""
 
 
+def takes_batches(facts: ModelFacts) -> bool:
+    """Return whether a model runs any number of images at once."""
+    ports = (*facts.inputs, *facts.outputs)
+    return all(port.axes[:1] == ("batch",) and "batch" not in port.lengths for port in ports)
+
+
 def parameters(values: Mapping[str, object]) -> list[dict[str, Any]]:
     """Return values as ``parameters``, which backends and clients read; None is left out."""
     return [

@@ -27,6 +27,7 @@ from .config import (
     kept_metadata,
     parameters,
     picture_config,
+    takes_batches,
     tensor_config,
     warm_up_side,
 )
@@ -143,8 +144,7 @@ class _Model:
 
     def _most(self) -> int:
         """Return how many images run at once; 0 where the batch is a number of the file."""
-        ports = (*self.facts.inputs, *self.facts.outputs)
-        if any(port.axes[:1] != ("batch",) or "batch" in port.lengths for port in ports):
+        if not takes_batches(self.facts):
             return 0
         if self.record is None:
             return self.how.max_batch

@@ -1,0 +1,94 @@
+"""Model files behind Ray Serve: the service of ``nystra serve`` in replicas that come and go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import BackendUnavailableError, NystraError
+from ..serving.application import open_application
+from ..serving.limits import Limits
+
+
+def ray_serve(
+    models: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    *,
+    replicas: tuple[int, int] = (1, 8),
+    busy: float = 4.0,
+    threads: int = 1,
+    gpus: float = 0.0,
+    limits: Limits | None = None,
+    token: str | None = None,
+    name: str = "nystra",
+    **how: Any,
+) -> Any:
+    """Return an application for ``ray.serve.run``.
+
+    A replica is a process that answers what ``nystra serve`` answers, under the same paths, and
+    tiles of requests that it has at the same time share runs of the model. The model files have
+    the same paths on all machines.
+
+    Args:
+        models: One file or several.
+        replicas: The fewest and the most.
+        busy: Requests under way in a replica at which another one is started.
+        threads: CPUs of a replica.
+        gpus: Of a replica.
+        limits: What requests may take of a replica.
+        token: What requests have to carry as ``Authorization: Bearer``, or None.
+        name: Of the deployment.
+        **how: ``backend`` and ``library``, as `Session` takes them.
+
+    Raises:
+        NystraError: A file is missing, or the numbers contradict each other.
+        BackendUnavailableError: Ray Serve or what the service needs is not installed.
+    """
+    paths = [models] if isinstance(models, str | os.PathLike) else list(models)
+    files = [Path(path).absolute() for path in paths]
+    missing = [str(file) for file in files if not file.is_file()]
+    if missing or not files:
+        raise NystraError(f"there is no model file at {', '.join(missing) or 'all'}: give one")
+    least, most = replicas
+    if not 0 <= least <= most or most < 1 or busy <= 0 or threads < 1:
+        raise NystraError(
+            f"got {least} to {most} replicas of {threads} threads, busy at {busy:g} requests; "
+            "expected 0 or more, no fewer at most than at least, and 1 or more threads"
+        )
+    serve = _ray_serve()
+    given = limits or Limits()
+
+    def build() -> Any:
+        from ... import __version__
+
+        how_run = {"threads": threads, **how}
+        return open_application(files, given, token=token, version=__version__, **how_run).app
+
+    deployment = serve.deployment(
+        serve.ingress(build)(),
+        name=name,
+        max_ongoing_requests=given.workers + given.queue,
+        autoscaling_config={
+            "min_replicas": least,
+            "max_replicas": most,
+            "target_ongoing_requests": busy,
+        },
+        ray_actor_options={"num_cpus": threads, "num_gpus": gpus},
+        graceful_shutdown_timeout_s=given.patience,
+    )
+    return deployment.bind()
+
+
+def _ray_serve() -> Any:
+    """Return the module ``ray.serve``, where all is there that replicas need too."""
+    try:
+        for name in ("fastapi", "prometheus_client", "python_multipart"):
+            import_module(name)
+        return import_module("ray.serve")
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"Ray Serve is not here ({error}): pip install 'nystra[ray-serve]', on every machine "
+            "of the cluster"
+        ) from error

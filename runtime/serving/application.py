@@ -1,0 +1,69 @@
+"""Model files as an application that answers: what `nystra serve` and Ray Serve put behind HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..restoring.tile_memory import available_memory
+from .engine import Engine
+from .limits import Limits
+from .opening import Models, open_models
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application with what runs behind it.
+
+    Attributes:
+        app: Answers requests.
+        models: What is served.
+        engine: Does the work.
+    """
+
+    app: FastAPI
+    models: Models
+    engine: Engine
+
+    def close(self, patience: float) -> None:
+        """Answer what is there, for so many seconds at most, and end all threads."""
+        self.engine.close(patience)
+        self.models.close()
+
+
+def open_application(
+    paths: Sequence[Path],
+    limits: Limits,
+    *,
+    token: str | None = None,
+    version: str = "0",
+    **how: Any,
+) -> Application:
+    """Load model files and return what answers.
+
+    Args:
+        paths: Model files.
+        limits: What requests may take.
+        token: What requests have to carry as ``Authorization: Bearer``, or None.
+        version: Of nystra.
+        **how: As `Session` takes it.
+
+    Raises:
+        NystraError: A model cannot be served.
+        BackendUnavailableError: A backend, or a library that a model needs, is missing.
+    """
+    from .http.app import create_app
+    from .http.metrics import Metrics
+
+    metrics = Metrics([path.stem for path in paths])
+    models = open_models(paths, limits, metrics.ran, **how)
+    memory = available_memory() // 2 if limits.memory is None else limits.memory
+    engine = Engine(limits.workers, limits.queue, memory)
+    metrics.watch(engine)
+    app = create_app(models, engine, limits, metrics, token=token, version=version)
+    return Application(app, models, engine)
