@@ -91,7 +91,6 @@ def test_how_an_argument_is_written() -> None:
         "| `-q` |  |",
         "",
         "Exit codes: 0 &#124; 1.",
-        "",
     ]
 
 
@@ -128,3 +127,10 @@ def test_links_lead_to_pages_of_the_site(source: str, text: str, expected: str) 
 def test_files_that_a_page_links_to() -> None:
     text = "[a](../plugins/body.py)\n```\n[b](c.md)\n```\n[d](https://e.f) [g](h.md#i)"
     assert list(links.targets(text, "docs/serve.md")) == ["plugins/body.py", "docs/h.md"]
+
+
+def test_flags_stay_whole() -> None:
+    flag = '<span style="white-space: nowrap">--min-psnr</span>'
+    assert links.whole_flags("a <code>x-y --min-psnr 5</code>") == f"a <code>x-y {flag} 5</code>"
+    for block in ("<pre><code>run -q</code></pre>", "<pre><span></span><code>run -q</code></pre>"):
+        assert links.whole_flags(block) == block

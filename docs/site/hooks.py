@@ -47,6 +47,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return links.rewritten(markdown, _source(page.file.src_uri), _HOMES, titles)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return a page in which no line ends within the name of a flag."""
+    return links.whole_flags(html)
+
+
 def _source(page: str) -> str:
     """Return the file of the repository that a page comes from."""
     copied = {there: here for here, there in COPIED.items()}

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 _FENCE = re.compile(r"^ *(```|~~~)")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)(#[^)\s]+)?")
+_CODE = re.compile(r"(?<!<pre>)(?<!<pre><span></span>)<code>[^<]*</code>")
+_FLAG = re.compile(r"(?<![\w-])--?\w[\w-]*")
 _SPAN = re.compile(r"(?<!\[)`([\w./-]+\.md)`")
 
 
@@ -52,6 +54,15 @@ def targets(text: str, source: str) -> Iterator[str]:
 def target(source: str, link: str) -> str:
     """Return the file of the repository that a link in another one means."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+
+
+def whole_flags(html: str) -> str:
+    """Return a page in which browsers break no line at the hyphens of ``--min-psnr``."""
+
+    def whole(code: re.Match[str]) -> str:
+        return _FLAG.sub(r'<span style="white-space: nowrap">\g<0></span>', code[0])
+
+    return _CODE.sub(whole, html)
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
