@@ -105,8 +105,9 @@ class PictureJob:
             sys.stdout.buffer.flush()
         else:
             make_folder(read.there.parent)
-            how = {"overwrite": given.overwrite, "quality": given.quality}
-            write_picture(read.there, made.picture, **how)
+            write_picture(
+                read.there, made.picture, overwrite=given.overwrite, quality=given.quality
+            )
         return picture_result(
             read.here,
             output=str(read.there),
