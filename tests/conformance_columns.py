@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+import emulator_build
 import emulator_columns
-import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
@@ -212,7 +212,7 @@ COLUMNS: list[Column] = [
             f"emulator-{build}-{limits}",
             "emulator",
             functools.partial(emulator_columns.run, build, limits),
-            emulator_library.missing,
+            emulator_build.missing,
             functools.partial(emulator_columns.dtypes, build, limits),
             long=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from pathlib import Path
 
@@ -47,8 +48,7 @@ def node_model(
             for name, output in zip(results, schema.outputs, strict=True)
         ]
         if functions:
-            module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.body")
-            bodies[case.operator] = module.body(opset)
+            bodies[case.operator] = _body(case.folder, opset)
     graph = helper.make_graph(nodes, "conformance", inputs, outputs)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, VERSION)]
     model = helper.make_model(
@@ -57,6 +57,14 @@ def node_model(
     if functions:
         onnx.checker.check_model(model)
     return model
+
+
+@functools.cache
+def _body(folder: str, opset: int) -> onnx.FunctionProto:
+    body: onnx.FunctionProto = importlib.import_module(
+        f"nystra.plugins.operators.{folder}.body"
+    ).body(opset)
+    return body
 
 
 def session(

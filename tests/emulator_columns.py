@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+import emulator_build
 import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
@@ -110,7 +111,7 @@ def run_all(path: Path, build: str, limits: str, file: Path) -> None:
         for dtype in dtypes(build, limits, case):
             try:
                 results = _orders(library, build, limits, case, dtype)
-            except emulator_library.EmulatorError as error:
+            except emulator_build.EmulatorError as error:
                 outcomes[f"{row}.{dtype}.error"] = np.array(str(error))
                 continue
             for place, result in enumerate(results):
@@ -130,7 +131,7 @@ def _orders(
         results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])
         first = first or results
         if any(one.tobytes() != other.tobytes() for one, other in zip(first, results, strict=True)):
-            raise emulator_library.EmulatorError(
+            raise emulator_build.EmulatorError(
                 f"{case.operator}: order {seed} of the threads gives another result"
             )
     return first
@@ -138,13 +139,13 @@ def _orders(
 
 @functools.cache
 def _outcomes(build: str, limits: str) -> dict[str, np.ndarray]:
-    library = emulator_library.build(build)
+    library = emulator_build.build(build)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outcomes.npz"
         env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
-            **emulator_library.environment(build),
+            **emulator_build.environment(build),
         }
         command = [sys.executable, __file__, str(library), build, limits, str(file)]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

@@ -21,13 +21,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+import emulator_build
 import emulator_columns
-import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
 
-ROOT = emulator_library.ROOT
+ROOT = emulator_build.ROOT
 BINDING = ROOT / "plugins" / "csrc" / "onnxruntime"
 OPERATORS = ROOT / "plugins" / "csrc" / "operators"
 HOST = ROOT / "tests" / "emulator_onnxruntime" / "register.cc"
@@ -51,16 +51,16 @@ def build() -> Path:
     Raises:
         EmulatorError: g++ refused the sources.
     """
-    kernels = emulator_library.build("plain")
+    kernels = emulator_build.build("plain")
     digest = hashlib.sha256(kernels.name.encode())
     for file in [*sorted(BINDING.rglob("*.*")), *sorted(OPERATORS.rglob("*.*")), HOST]:
         digest.update(file.read_bytes())
-    folder = emulator_library.CACHE / f"onnxruntime-{digest.hexdigest()[:16]}"
-    with open(emulator_library.CACHE / "onnxruntime.lock", "w") as lock:
+    folder = emulator_build.CACHE / f"onnxruntime-{digest.hexdigest()[:16]}"
+    with open(emulator_build.CACHE / "onnxruntime.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         library = folder / LIBRARY
         if not library.is_file():
-            for old in emulator_library.CACHE.glob("onnxruntime-*"):
+            for old in emulator_build.CACHE.glob("onnxruntime-*"):
                 shutil.rmtree(old)
             folder.mkdir()
             _compile(kernels, library)
@@ -70,13 +70,13 @@ def build() -> Path:
 def _compile(kernels: Path, library: Path) -> None:
     unfinished = library.with_suffix(".tmp")
     command = [
-        *("g++", "-O1", *emulator_library.FLAGS, '-DNYSTRA_VERSION="0.0.0"', "-shared"),
+        *("g++", *emulator_build.FLAGS, '-DNYSTRA_VERSION="0.0.0"', "-shared"),
         *map(str, sources()),
         *(str(kernels), f"-Wl,-rpath,{kernels.parent},-z,defs", "-o", str(unfinished)),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise emulator_library.EmulatorError(f"{' '.join(command)}\n{done.stderr}")
+        raise emulator_build.EmulatorError(f"{' '.join(command)}\n{done.stderr}")
     unfinished.rename(library)
 
 

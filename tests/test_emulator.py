@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-import emulator_library
+import emulator_build
 
 FAULTS = (
     "none",
@@ -49,17 +49,17 @@ LEFT = RNG.standard_normal((16, 8)).astype(np.float32)
 RIGHT = RNG.standard_normal((8, 8)).astype(np.float16).astype(np.float32)
 
 
-@pytest.fixture(scope="module", params=["plain", "race"])
+@pytest.fixture(scope="module", params=["plain", pytest.param("race", marks=pytest.mark.full)])
 def said(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, list[list[tuple[int, str, list[str]]]], list[tuple[int, str, list[float]]]]:
     """The build, and what it says of the faults and of the products."""
-    if reason := emulator_library.missing():
+    if reason := emulator_build.missing():
         pytest.skip(reason)
     build = request.param
-    sources = [emulator_library.ROOT / "tests" / "emulator" / name for name in FILES]
+    sources = [emulator_build.ROOT / "tests" / "emulator" / name for name in FILES]
     library = tmp_path_factory.mktemp("faults") / "faults.so"
-    emulator_library.compile_library(build, sources, library)
+    emulator_build.compile_library(build, sources, library)
     factors = json.dumps([LEFT.ravel().tolist(), RIGHT.ravel().tolist()])
     command = [sys.executable, "-c", SCRIPT, str(library), str(len(FAULTS)), factors]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -10,15 +10,15 @@ import sys
 import numpy as np
 import pytest
 
+import emulator_build
 import emulator_columns
-import emulator_library
 from conformance_case import Case
 from conformance_cases import CASES
 from conformance_tolerance import compare
 
 SCRIPT = """
 import json, sys
-import emulator_columns, emulator_library
+import emulator_build, emulator_columns, emulator_library
 from conformance_cases import CASES
 library, seen = emulator_library.load(sys.argv[1]), []
 for row in json.loads(sys.argv[2]):
@@ -28,7 +28,7 @@ for row in json.loads(sys.argv[2]):
         try:
             out, = emulator_library.run(library, case, case.inputs("float32"), "float32", limits)
             seen.append([library.emulator_most_shared(), out.tolist()])
-        except emulator_library.EmulatorError as error:
+        except emulator_build.EmulatorError as error:
             seen.append([0, str(error)])
 print(json.dumps(seen))
 """
@@ -52,11 +52,11 @@ def _smallest(operator: str) -> Case:
 
 @pytest.mark.full
 def test_shared_memory_follows_the_device() -> None:
-    if reason := emulator_library.missing():
+    if reason := emulator_build.missing():
         pytest.skip(reason)
     cases = [_smallest(operator) for operator in OPERATORS]
     rows = json.dumps([CASES.index(case) for case in cases])
-    command = [sys.executable, "-c", SCRIPT, str(emulator_library.build()), rows, json.dumps(KIB)]
+    command = [sys.executable, "-c", SCRIPT, str(emulator_build.build()), rows, json.dumps(KIB)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)

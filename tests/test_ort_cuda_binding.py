@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import emulator_library
+import emulator_build
 import ort_cuda_tools as tools
 from conformance_case import Case
 from conformance_cases import CASES
@@ -26,7 +26,7 @@ REFUSED = [(case, dtype) for case in CASES for dtype in tools.dtypes(case) if ca
 
 @pytest.fixture(autouse=True)
 def emulator() -> None:
-    if reason := emulator_library.missing():
+    if reason := emulator_build.missing():
         pytest.skip(reason)
 
 
