@@ -46,6 +46,7 @@ class TorchFile:
     engine: ClassVar[str | None] = None
     precisions: ClassVar[frozenset[str]] = frozenset()
     library_name: ClassVar[str | None] = None
+    bodies: ClassVar[bool] = False
     checkpoint: ClassVar[Path | None] = None
     hyper: ClassVar[dict[str, Any]] = {}
 

@@ -93,6 +93,7 @@ def test_every_backend_says_what_it_is() -> None:
         assert kind.engine == (name if name in ("tensorrt", "tensorrt-rtx") else None)
         assert "fp32" in kind.precisions
         assert kind.library_name
+        assert kind.bodies == name.startswith("ort-")
 
 
 def test_a_backend_is_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_pytorch_is_a_backend_like_the_others(
 ) -> None:
     monkeypatch.setattr(backends, "_HANDED", {})
     checkpoint = tmp_path / "tiny.safetensors"
-    save_file(state_of(window_size=8, embed_dim=8), checkpoint)
+    save_file(state_of(window_size=8, depths=[1]), checkpoint)
     model = str(tmp_path / "m.onnx")
     one_size = ["--static", "1x3x16x16", "--no-speed"]
     assert main(["export", str(checkpoint), "-o", model, "-q", *one_size]) == 0

@@ -28,6 +28,7 @@ class ToyBackend:
     engine: ClassVar[str | None] = None
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
     library_name: ClassVar[str | None] = None
+    bodies: ClassVar[bool] = False
 
     def __init__(
         self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
@@ -64,6 +65,7 @@ class ToyBackend:
     engine: ClassVar[str | None] = None
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "toy"})
     library_name: ClassVar[str | None] = None
+    bodies: ClassVar[bool] = False
 
     def __init__(self, path, header, *, threads, library) -> None:
         """Read the file."""

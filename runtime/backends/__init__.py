@@ -45,6 +45,8 @@ class Backend(Protocol):
         precisions: Of the class: the ``nystra.precision`` of the files that it computes in.
         library_name: Of the class: the operator library that ``auto`` takes, as `library_path`
             names it; None where it takes none.
+        bodies: Of the class: whether it computes operators by the bodies in the file, where it has
+            no library.
         inputs: The graph's inputs.
         outputs: The graph's outputs.
         metadata: The file's ``metadata_props``.
@@ -56,6 +58,7 @@ class Backend(Protocol):
     engine: ClassVar[str | None]
     precisions: ClassVar[frozenset[str]]
     library_name: ClassVar[str | None]
+    bodies: ClassVar[bool]
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     metadata: dict[str, str]

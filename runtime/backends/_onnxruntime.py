@@ -32,6 +32,7 @@ class OnnxRuntimeBackend:
 
     engine: ClassVar[str | None] = None
     library_name: ClassVar[str] = "nystra_onnxruntime"
+    bodies: ClassVar[bool] = True
 
     def __init__(
         self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None

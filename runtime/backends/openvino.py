@@ -35,6 +35,7 @@ class OpenvinoBackend:
     engine: ClassVar[str | None] = None
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
     library_name: ClassVar[str] = CPU_LIBRARY
+    bodies: ClassVar[bool] = False
 
     def __init__(
         self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None

@@ -123,6 +123,7 @@ class TensorrtBackend:
     engine: ClassVar[str] = toolkit.TENSORRT
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "bf16", "bf16-tensorrt"})
     library_name: ClassVar[str] = LIBRARY
+    bodies: ClassVar[bool] = False  # an engine is what it was built from
 
     def __init__(
         self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None

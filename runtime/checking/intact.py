@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ...plugins.errors import NystraError
 from ...plugins.strict_json import parse_json
+from ..backends import find_backend
 from ..files.json_text import stable_json
 from ..model.manifest import Manifest
 from ..model.onnx_header import read_onnx_header
@@ -68,10 +69,9 @@ def guarded_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def bodies_of(session: Session, threads: int | None) -> Session | None:
     """Return the model on its operators' bodies, where a session runs kernels in their place.
 
-    None where it runs them already, where the file has none, and for an engine, which was built
-    from what it was built from.
+    None where it runs them already, where the file has none, and where the backend runs none.
     """
-    if session.library is None or not session.backend.startswith("ort-"):
+    if session.library is None or not find_backend(session.backend).bodies:
         return None
     if not read_onnx_header(session.path).functions:
         return None
