@@ -9,6 +9,7 @@ from typing import Any
 
 from conformance_case import EVERYWHERE, Case, Outputs
 from conformance_patch_match import patch_match
+from conformance_store import stored
 
 BIASED = ("NystraWindowSoftmax", "NystraWindowOverlap", "NystraWindowCluster")
 """Operators with a bias table."""
@@ -30,9 +31,13 @@ KINDS = (
 @functools.cache
 def _expected(row: int, dtype: str) -> Outputs:
     case = CASES[row]
-    module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.reference")
-    outputs: Outputs = module.reference(*case.inputs(dtype), **case.all_attributes())
-    return outputs
+
+    def reference() -> Outputs:
+        module = importlib.import_module(f"nystra.plugins.operators.{case.folder}.reference")
+        outputs: Outputs = module.reference(*case.inputs(dtype), **case.all_attributes())
+        return outputs
+
+    return stored(f"{row}.{dtype}", reference)
 
 
 def expected(case: Case, dtype: str) -> Outputs:
