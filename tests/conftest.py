@@ -1,5 +1,6 @@
 """One thread a test process: the suite runs in parallel, and results do not depend on it."""
 
+import gc
 import os
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import groups
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+gc.set_threshold(100_000)  # tracing makes so much that the usual 700 cost a tenth of the time
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from safetensors.torch import save_file
 
-from nystra.export.cli import export_main, main
+from exported_files import swinir_files
+from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
 from nystra.runtime.checking.intact import find_changes
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.model.manifest import Manifest
 from nystra.runtime.model.references import References, read_references
-from test_checkpoint import state_of
 
 TOLERANCE = 1e-4
 LEAST_SHARE = 0.95
@@ -26,13 +25,7 @@ FRESH = np.random.default_rng(5).random((1, 3, 24, 33), np.float32)
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("flips")
-    checkpoint = folder / "tiny.safetensors"
-    save_file(state_of(window_size=8, embed_dim=8), checkpoint)
-    model = folder / "tiny.onnx"
-    arguments = ["--attn", "nystra", "--landmarks", "2x2", "-o", str(model), "--no-speed", "-q"]
-    assert export_main([str(checkpoint), *arguments]) == 0
-    return model
+    return swinir_files(tmp_path_factory) / "model.onnx"
 
 
 @dataclass
@@ -104,7 +97,7 @@ def test_a_few_flips(part: str, exported: Path, tmp_path: Path) -> None:
     assert tally.share >= LEAST_SHARE, tally
 
 
-@pytest.mark.full
+@pytest.mark.release
 @pytest.mark.parametrize("part", ["initialisers", "bodies"])
 def test_hundreds_of_flips(part: str, exported: Path, tmp_path: Path) -> None:
     references = read_references(exported.with_suffix(".npz"))
@@ -141,7 +134,7 @@ def test_metadata_are_held_against_the_checkpoint(
     exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "copy.onnx"
-    checkpoint = str(exported.with_suffix(".safetensors"))
+    checkpoint = str(exported.with_name("tiny.safetensors"))
     path.write_bytes(exported.read_bytes())
     assert main(["validate", str(path), "--checkpoint", checkpoint]) == 0
     model = onnx.load(str(path))

@@ -1,12 +1,9 @@
 """The commands: speed of --help, exit codes, and errors that leave nothing behind."""
 
-import contextlib
-import io
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from exported_files import swinir_files
 from nystra.export.cli import export_main, main
 from test_checkpoint import state_of
 
@@ -23,29 +21,22 @@ ONE_SIZE = ["--static", "1x3x16x16"]
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
-    save_file(state_of(window_size=8, embed_dim=8), path)
-    return path
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What a command wrote, what it said as JSON, and the files there were then."""
-
-    model: Path
-    report: dict[str, Any]
-    names: list[str]
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an export, beside what the command wrote and printed."""
+    return swinir_files(tmp_path_factory) / "model.onnx"
 
 
 @pytest.fixture(scope="module")
-def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    folder = tmp_path_factory.mktemp("exported")
-    arguments = ["--attn", "nystra", "--landmarks", "2x2", "-o", str(folder / "tiny.onnx")]
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        assert main(["export", str(checkpoint), *arguments, "--json", "--no-speed"]) == 0
-    names = sorted(path.name for path in folder.iterdir())
-    return Exported(folder / "tiny.onnx", json.loads(said.getvalue()), names)
+def checkpoint(exported: Path) -> Path:
+    return exported.with_name("tiny.safetensors")
+
+
+@pytest.fixture(scope="module")
+def one_block(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of half the layers, for exports that are not written."""
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
+    save_file(state_of(window_size=8, depths=[1]), path)
+    return path
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
@@ -130,13 +121,13 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
 
 
 def test_missing_library_is_exit_code_3(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     monkeypatch.setattr("nystra.export.judge.library_path", _no_library)
     monkeypatch.setattr("nystra.plugins.library.library_path", _no_library)
     arguments = ["-o", str(tmp_path / "a.onnx"), "--no-functions", "-q", *ONE_SIZE]
-    assert export_main([str(checkpoint), *arguments]) == 3
+    assert export_main([str(one_block), *arguments]) == 3
     assert list(tmp_path.iterdir()) == []
 
 
@@ -145,13 +136,15 @@ def _no_library(*_: str) -> Path:
 
 
 def test_export_run_validate_inspect(
-    checkpoint: Path, exported: Exported, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = exported.model
-    assert exported.report["against_torch"]["passed"]
-    assert len(exported.report["sites"]) == 2
-    assert exported.names == ["tiny.json", "tiny.npz", "tiny.onnx", "tiny.plan.json"]
+    said = json.loads(exported.with_name("said.json").read_text())
+    assert said["against_torch"]["passed"]
+    assert len(said["sites"]) == 2
+    names = sorted(path.name for path in exported.parent.glob("model*"))
+    assert names == ["model.json", "model.npz", "model.onnx", "model.plan.json"]
 
+    model = exported
     assert main(["validate", str(model), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"]
     assert main(["validate", str(model), "--checkpoint", str(checkpoint), "--json"]) == 0
@@ -176,7 +169,7 @@ def test_export_run_validate_inspect(
 
 
 def test_a_wrong_file_is_exit_code_1(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from nystra.export.stages import building
 
@@ -194,7 +187,7 @@ def test_a_wrong_file_is_exit_code_1(
     monkeypatch.setattr(building, "trace", spoiled)
     model = tmp_path / "a.onnx"
     model.write_bytes(b"what was there before")
-    arguments = [str(checkpoint), "-o", str(model), "-q", "--overwrite", "--no-speed", *ONE_SIZE]
+    arguments = [str(one_block), "-o", str(model), "-q", "--overwrite", "--no-speed", *ONE_SIZE]
     assert export_main(arguments) == 1
     assert model.read_bytes() == b"what was there before"
     failed = json.loads((tmp_path / "a.failed.json").read_text())
@@ -204,10 +197,10 @@ def test_a_wrong_file_is_exit_code_1(
     assert (tmp_path / "a.failed.onnx").exists()
 
 
-def test_min_psnr_fails_the_export(checkpoint: Path, tmp_path: Path) -> None:
+def test_min_psnr_fails_the_export(one_block: Path, tmp_path: Path) -> None:
     model = tmp_path / "a.onnx"
     arguments = ["--attn", "nystra", "--min-psnr", "200", "-o", str(model), "-q", "--no-speed"]
-    assert export_main([str(checkpoint), *arguments, *ONE_SIZE]) == 1
+    assert export_main([str(one_block), *arguments, *ONE_SIZE]) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.failed.json"]
 
 
@@ -221,7 +214,7 @@ def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> Non
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
-def test_run_and_validate_without_torch_and_onnx(exported: Exported, tmp_path: Path) -> None:
+def test_run_and_validate_without_torch_and_onnx(exported: Path, tmp_path: Path) -> None:
     done = run_python(
         "import sys\n"
         "for name in ('torch', 'onnx', 'onnxscript', 'safetensors'): sys.modules[name] = None\n"
@@ -230,7 +223,7 @@ def test_run_and_validate_without_torch_and_onnx(exported: Exported, tmp_path: P
         "from PIL import Image\n"
         f"folder = {str(tmp_path)!r}\n"
         "Image.fromarray(np.full((5, 7, 3), 99, np.uint8)).save(folder + '/in.png')\n"
-        f"model, source = {str(exported.model)!r}, folder + '/in.png'\n"
+        f"model, source = {str(exported)!r}, folder + '/in.png'\n"
         "run = ['run', model, '-i', source, '-o', folder + '/out.png']\n"
         "validate = ['validate', model, '--sheet', folder + '/sheet.png']\n"
         "codes = [main(run), main(validate)]\n"

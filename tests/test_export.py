@@ -10,7 +10,9 @@ import onnxruntime
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
+from exported_files import TINY, swinir_files, tiny_swinir
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.graph.tidy import tidy
@@ -19,7 +21,6 @@ from nystra.models.swinir.checkpoint import restorer_facts
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.errors import NystraError, UnsupportedModelError
 from nystra.runtime import Session
-from test_checkpoint import tiny
 
 NYSTRA = Plan(mechanism("nystra", landmarks=(2, 2)))
 
@@ -28,7 +29,7 @@ def checkpoint(folder: Path, **more: Any) -> Path:
     torch.manual_seed(3)
     path = folder / "tiny.safetensors"
     metadata = {"nystra": json.dumps(more.pop("stored", {}))}
-    save_file(SwinIR(**tiny(**({"window_size": 8} | more))).state_dict(), path, metadata)
+    save_file(SwinIR(**TINY | more).state_dict(), path, metadata)
     return path
 
 
@@ -41,21 +42,20 @@ def export(folder: Path, options: ExportOptions, **more: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("attached")
-    return export(folder, ExportOptions(NYSTRA), stored={"license": "CC0-1.0"})
+    return swinir_files(tmp_path_factory) / "model.onnx"
 
 
 @pytest.fixture(scope="module")
 def inline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inline")
-    return export(folder, ExportOptions(NYSTRA, functions="inline"))
+    return export(folder, ExportOptions(NYSTRA, functions="inline", static=(1, 3, 19, 23)))
 
 
 def plain_session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("opset", [18, pytest.param(19, marks=pytest.mark.full), 20])
+@pytest.mark.parametrize("opset", [18, pytest.param(19, marks=pytest.mark.release), 20])
 def test_opsets_and_any_size(tmp_path: Path, attached: Path, opset: int) -> None:
     path = attached if opset == 20 else export(tmp_path, ExportOptions(NYSTRA, opset=opset))
     model = onnx.load(str(path))
@@ -68,8 +68,7 @@ def test_opsets_and_any_size(tmp_path: Path, attached: Path, opset: int) -> None
     ]
     assert dims == ["batch", 3, "2*height", "2*width"]
     session = plain_session(path)
-    torch.manual_seed(3)
-    network = SwinIR(**tiny(window_size=8)).eval()
+    network: nn.Module = tiny_swinir()
     parameters = {site.path: NYSTRA.default for site in find_sites(network)}
     network = swap(network, parameters)
     generator = np.random.default_rng(0)
@@ -115,9 +114,9 @@ def test_the_inlined_file_gives_the_same_picture(attached: Path, inline: Path) -
     ids=["real", "denoise", "grey", "x3", "jpeg"],
 )
 def test_variants(tmp_path: Path, more: dict[str, Any]) -> None:
-    path = export(
-        tmp_path, ExportOptions(Plan(mechanism("nystromformer", landmarks=(2, 2)))), **more
-    )
+    plan = Plan(mechanism("nystromformer", landmarks=(2, 2)))
+    one_size = (1, more.get("in_chans", 3), 16, 16)
+    path = export(tmp_path, ExportOptions(plan, static=one_size), **more)
     facts = Session(path).facts
     assert facts.scale == more["upscale"]
     assert facts.image.channels == more.get("in_chans", 3)
@@ -142,7 +141,7 @@ def test_metadata_and_manifest(attached: Path) -> None:
         f"layers.0.residual_group.blocks.{index}.attn" for index in (0, 1)
     }
     manifest = json.loads(attached.with_suffix(".json").read_text())
-    assert set(manifest["files"]) == {"m.onnx", "m.npz", "m.plan.json"}
+    assert set(manifest["files"]) == {"model.onnx", "model.npz", "model.plan.json"}
     assert manifest["source"]["sha256"] == metadata["nystra.source_sha256"]
     assert manifest["validation"]["against_torch"]["passed"] is True
     assert not any(node.doc_string for node in onnx.load(str(attached)).graph.node)
@@ -180,7 +179,7 @@ def test_a_plan_of_another_window_contradicts(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_larger_window_says_what_it_costs(tmp_path: Path) -> None:
     path = checkpoint(tmp_path)
-    options = ExportOptions(NYSTRA, {"window_size": 16}, speed=False)
+    options = ExportOptions(NYSTRA, {"window_size": 16}, static=(1, 3, 16, 16), speed=False)
     result = export_model(path, tmp_path, options)
     assert any("instead of the trained 8x8" in text for text in result.warnings)
     assert result.fidelity.as_trained
@@ -198,11 +197,12 @@ def test_absolute_position_embedding_needs_a_static_shape(tmp_path: Path) -> Non
 @pytest.mark.full
 def test_where_linear_attention_cannot_pay(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, window_size=4)
-    result = export_model(path, tmp_path, ExportOptions(Plan(mechanism("nystra")), speed=False))
+    options = ExportOptions(Plan(mechanism("nystra")), static=(1, 3, 16, 16), speed=False)
+    result = export_model(path, tmp_path, options)
     assert any("linear attention cannot pay at 2 sites" in text for text in result.warnings)
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_swinir_m_has_fewer_than_a_thousand_nodes() -> None:
     """With one node a site: exact attention in its shifted windows, linear in the others."""
     network = SwinIR(

@@ -28,7 +28,7 @@ ONE_SIZE = (1, 3, 16, 16)
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
-    save_file(state_of(window_size=8, embed_dim=8), path)
+    save_file(state_of(window_size=8, depths=[1]), path)
     return path
 
 

@@ -126,7 +126,7 @@ def test_low_precision_is_measured(tmp_path: Path) -> None:
         export_model(path, tmp_path, ExportOptions(speed=False, precision="bf16"))
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_exports_are_byte_equal(tmp_path: Path) -> None:
     path = save_small("DRCT", tmp_path / "a.pth")
     models = []
@@ -153,9 +153,13 @@ def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: i
         torch.testing.assert_close(got, descriptor(image), rtol=0, atol=2e-5)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
-    ("name", "attention"), [("DAT", "full"), ("SCUNet", "nystra"), ("DRCT", "cluster")]
+    ("name", "attention"),
+    [
+        pytest.param("DAT", "full", marks=pytest.mark.release),
+        pytest.param("SCUNet", "nystra", marks=pytest.mark.release),
+        pytest.param("DRCT", "cluster", marks=pytest.mark.full),
+    ],
 )
 def test_mechanisms_serve_adapted_windows(tmp_path: Path, name: str, attention: str) -> None:
     path = save_small(name, tmp_path / "a.pth")

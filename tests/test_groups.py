@@ -1,5 +1,6 @@
 """Tests that share what takes long to make are run by one test process."""
 
+import os
 import re
 import subprocess
 import sys
@@ -42,7 +43,11 @@ def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:
     for name in ("conftest.py", "groups.py"):
         (tmp_path / name).write_text((here / name).read_text())
     command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command += ["-p", "xdist.plugin"]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others take seconds to load
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env=env
+    )
     assert done.returncode == 0, done.stdout
     ran = re.findall(r"\[(gw\d)\] .* PASSED (\S+)", done.stdout)
     assert len(ran) == 16

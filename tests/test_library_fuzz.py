@@ -12,17 +12,17 @@ import pytest
 import library_fuzz
 from native_nodes import NODES, library
 
-pytestmark = pytest.mark.full
 
-EXAMPLES = 150
-
-
+@pytest.mark.parametrize(
+    "examples",
+    [pytest.param(30, marks=pytest.mark.full), pytest.param(150, marks=pytest.mark.release)],
+)
 @pytest.mark.parametrize("operator", NODES)
-def test_any_node_runs_or_is_refused(operator: str, tmp_path: Path) -> None:
+def test_any_node_runs_or_is_refused(operator: str, examples: int, tmp_path: Path) -> None:
     library()
     log = tmp_path / "example.txt"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, library_fuzz.__file__, operator, str(EXAMPLES), str(log)]
+    command = [sys.executable, library_fuzz.__file__, operator, str(examples), str(log)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (
         f"exit {done.returncode} at the example\n{log.read_text() if log.exists() else 'none'}\n"

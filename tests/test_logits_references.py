@@ -1,6 +1,7 @@
 """Files that give logits are held against their references by what logits are compared by."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ EXPECTED = np.array([[3.0, 4.0, 0.0]], np.float32)
 LOGITS_FIGURES = {"relative_error", "top1", "top5"}
 
 
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(Judge(), JUDGE, tmp_path_factory.mktemp("judge") / "judge.onnx")
+
+
 def case(expected: np.ndarray) -> ReferenceCase:
     """Return a film whose sums over all pixels are `EXPECTED`, and what is recorded for it."""
     film = np.zeros((1, 2, 3, 4, 4), np.float32)
@@ -30,8 +36,8 @@ def references(*expected: np.ndarray) -> References:
     return References(tuple(map(case, expected)), {"roles": {"logits": "logits"}})
 
 
-def test_logits_have_the_figures_of_their_role(tmp_path: Path) -> None:
-    session = Session(save(Judge(), JUDGE, tmp_path / "judge.onnx"), threads=1)
+def test_logits_have_the_figures_of_their_role(judge: Path) -> None:
+    session = Session(judge, threads=1)
     other = np.array([[3.0, 2.5, 0.0]], np.float32)
     report = validate_against_references(session, references(EXPECTED, other), 2.0)
     same, turned = report.sizes
@@ -45,8 +51,10 @@ def test_logits_have_the_figures_of_their_role(tmp_path: Path) -> None:
     assert all(size.keys() >= LOGITS_FIGURES for size in document["sizes"])
 
 
-def test_validate_and_check_of_logits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = save(Judge(), JUDGE, tmp_path / "judge.onnx")
+def test_validate_and_check_of_logits(
+    judge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copy(judge, tmp_path))
     written = references(EXPECTED)
     write_references(model.with_suffix(".npz"), written.cases, written.meta)
     assert main(["validate", str(model)]) == 0
@@ -67,8 +75,8 @@ def test_validate_and_check_of_logits(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("roles", [None, [], {"logits": 3}, {"logits": "magic"}, {"x": "logits"}])
-def test_an_output_of_no_known_role_is_a_picture(tmp_path: Path, roles: Any) -> None:
-    session = Session(save(Judge(), JUDGE, tmp_path / "judge.onnx"), threads=1)
+def test_an_output_of_no_known_role_is_a_picture(judge: Path, roles: Any) -> None:
+    session = Session(judge, threads=1)
     report = validate_against_references(session, References((case(EXPECTED),), {"roles": roles}))
     assert report.figures == {"psnr": np.inf}
 

@@ -22,7 +22,7 @@ OFFICIAL = [
     "dn_color",
     "dn_gray",
     pytest.param("full_light_x2", marks=pytest.mark.full),
-    pytest.param("full_classical_m_x2", marks=pytest.mark.full),
+    pytest.param("full_classical_m_x2", marks=pytest.mark.release),
     "imgsize_eq_window",
     "jpeg_gray",
     "light_x2",
@@ -36,14 +36,14 @@ PAPER = [
     "nystra_w8_m16_it2",
     "nystra_w8_m4_it1",
     "original_w8",
-    pytest.param("full_x2_w32", marks=pytest.mark.full),
+    pytest.param("full_x2_w32", marks=pytest.mark.release),
 ]
 HATS = [
     "x2_w16",
     "x2_identity",
     "x3_w8",
     "x4_w16",
-    pytest.param("full_S_x2", marks=pytest.mark.full),
+    pytest.param("full_S_x2", marks=pytest.mark.release),
 ]
 _OURS = {"mech", "num_landmarks", "iters"}
 

@@ -112,8 +112,14 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("scale", [2, 3, 4])
+@pytest.mark.parametrize(
+    "scale",
+    [
+        pytest.param(2, marks=pytest.mark.full),
+        pytest.param(3, marks=pytest.mark.release),
+        pytest.param(4, marks=pytest.mark.full),
+    ],
+)
 def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     result = exported(f"csnln{scale}", tmp_path)
     assert result.judgement.passed
@@ -187,8 +193,13 @@ def test_colorization_takes_a_reference_of_any_size(tmp_path: Path) -> None:
     assert read_picture(tmp_path / "o.png").pixels.shape == (9, 7, 3)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("case", ["csnln_x4", "inpaint_generator"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param("csnln_x4", marks=pytest.mark.release),
+        pytest.param("inpaint_generator", marks=pytest.mark.full),
+    ],
+)
 def test_golden_weights(tmp_path: Path, case: str) -> None:
     weights = {key: torch.from_numpy(value) for key, value in golden(case).weights().items()}
     save_file(weights, tmp_path / "golden.safetensors")

@@ -35,7 +35,7 @@ from runtime_models import nystra_metadata, save_operator, save_upscaler
 from test_checkpoint import state_of
 
 SECONDS = 4.0
-"""Of a reader in the long suite: twelve of them are done in a minute."""
+"""Of a reader before a release: twelve of them are done in a minute."""
 
 SLOWEST = 20.0
 """Of one file, on a busy machine."""
@@ -209,7 +209,7 @@ def test_some_damaged_files(name: str, tmp_path: Path) -> None:
     assert sum(tally.values()) > 0
 
 
-@pytest.mark.full
+@pytest.mark.release
 @pytest.mark.parametrize("name", READERS)
 def test_many_damaged_files(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]

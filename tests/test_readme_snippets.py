@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exported_files import swinir_files
 from native_nodes import library
-from nystra.export import ExportOptions, export_model
 from nystra.export.cli import main
 from shared import ROOT
-from test_export import NYSTRA, checkpoint
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -28,8 +27,7 @@ def blocks(language: str) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``model.onnx`` as an export leaves it."""
     place = tmp_path_factory.mktemp("readme")
-    options = ExportOptions(NYSTRA, speed=False)
-    export_model(checkpoint(place), place / "model.onnx", options)
+    shutil.copytree(swinir_files(tmp_path_factory), place, dirs_exist_ok=True)
     return place
 
 

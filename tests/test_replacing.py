@@ -41,7 +41,7 @@ ONE_SIZE = ["--static", "1x3x8x8"]
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
-    save_file(state_of(window_size=8, embed_dim=8), path)
+    save_file(state_of(window_size=8, depths=[1]), path)
     return path
 
 
@@ -88,7 +88,7 @@ def test_another_checkpoint_is_not_replaced(
     tmp_path: Path, exported: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.safetensors"
-    save_file(state_of(window_size=8, embed_dim=8, mlp_ratio=3.0), other)
+    save_file(state_of(window_size=8, depths=[1], mlp_ratio=3.0), other)
     assert export_main([str(other), "-o", str(exported)]) == 2
     assert "of another checkpoint (tiny.safetensors)" in capsys.readouterr().err
 

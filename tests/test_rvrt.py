@@ -28,7 +28,7 @@ from nystra.plugins.operators.windows_torch import token_regions
 from rvrt_tools import attending, check, filled, paper_windows, published, save_small
 from shared import golden, shared_path
 
-full = pytest.mark.full
+full, release = pytest.mark.full, pytest.mark.release
 
 
 def runs(name: str) -> Any:
@@ -190,9 +190,9 @@ def test_upsampler(scale: int) -> None:
     [
         pytest.param("rvrt_x4", "plain_b1_t2_64x64", marks=full),
         ("rvrt_x1_deblur", "plain_b1_t4_144x144"),
-        pytest.param("rvrt_x4", "plain_b1_t6_64x72", marks=full),
+        pytest.param("rvrt_x4", "plain_b1_t6_64x72", marks=release),
         pytest.param("rvrt_x4", "mirror_b1_t4_64x64", marks=full),
-        pytest.param("rvrt_full_001", "t4_64x64", marks=full),
+        pytest.param("rvrt_full_001", "t4_64x64", marks=release),
         pytest.param("pnp_rvrt_x4", "t4_64x64", marks=full),
     ],
 )

@@ -81,7 +81,7 @@ def restored_by_command(
         np.testing.assert_allclose(pixels, expected, atol=0.51 / 255 + 1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
     path = save_small(tmp_path / "small.safetensors", upscale=1, in_chans=3)
     options = ExportOptions(Plan(Full()), static=(1, 4, 3, 9, 7), speed=False)

@@ -1,5 +1,6 @@
 """The sheet of a model file: which pictures stand on it, at which size, and captions."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,13 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from nystra.export import ExportOptions, export_model
+from exported_files import swinir_files
 from nystra.export.cli import main
 from nystra.export.pictures import photographs
 from nystra.export.scenes import given_scenes, scene_side, shipped_scenes
 from nystra.runtime import Picture, Session, read_picture, write_picture
 from nystra.runtime.restoring.companions import Companions
 from nystra.runtime.restoring.restorer import Restorer
-from test_export import NYSTRA, checkpoint
 
 Cells = list[list[tuple[str, npt.NDArray[Any]]]]
 
@@ -24,7 +24,7 @@ Cells = list[list[tuple[str, npt.NDArray[Any]]]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``model.onnx``, the checkpoint, and two pictures with their truth."""
     place = tmp_path_factory.mktemp("sheet")
-    export_model(checkpoint(place), place / "model.onnx", ExportOptions(NYSTRA, speed=False))
+    shutil.copytree(swinir_files(tmp_path_factory), place, dirs_exist_ok=True)
     random = np.random.default_rng(0)
     for name, sides in (("a.png", (300, 21)), ("b.png", (9, 12))):
         low = random.random((*sides, 3)).astype(np.float32)

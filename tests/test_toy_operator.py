@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import toy_operator
-from emulator_library import FLAGS
+from emulator_build import FLAGS
 from shared import ROOT
 from toy_tree import planted, run_in
 
@@ -127,7 +127,7 @@ def test_with_nvcc_and_tensorrt_it_compiles(tree: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_built(tree: Path, tmp_path: Path) -> None:
     """In onnxruntime with the library, by the C interface, and in the torch op."""
     cmake = shutil.which("cmake")

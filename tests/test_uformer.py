@@ -23,7 +23,7 @@ OFFICIAL = [
     "img64_clamped_window",
     "modulator",
     "plain",
-    pytest.param("full_S", marks=pytest.mark.full),
+    pytest.param("full_S", marks=pytest.mark.release),
 ]
 _OURS = {"attention_mechanism", "num_landmarks", "iters"}
 

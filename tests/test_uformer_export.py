@@ -17,6 +17,8 @@ from nystra.models import load
 from nystra.models.uformer.network import Uformer
 from nystra.runtime import Picture, Session, read_picture, write_picture
 
+full, release = pytest.mark.full, pytest.mark.release
+
 HYPER: dict[str, Any] = {
     "embed_dim": 4,
     "depths": (1, 1, 2, 1, 1, 1, 2, 1, 1),
@@ -57,7 +59,7 @@ def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result.model
 
 
-@pytest.mark.full
+@full
 @pytest.mark.parametrize("shape", [(1, 3, 1, 1), (2, 3, 33, 31), (1, 3, 32, 96)])
 def test_the_file_is_the_network_at_every_size(
     shape: tuple[int, ...], model: Path, checkpoint: Path
@@ -69,7 +71,7 @@ def test_the_file_is_the_network_at_every_size(
     np.testing.assert_allclose(Session(model)(image), expected, atol=2e-5, rtol=0)
 
 
-@pytest.mark.full
+@full
 def test_the_facts_of_the_file(model: Path) -> None:
     facts = Session(model).facts
     assert (facts.architecture, facts.task, facts.scale) == ("uformer", "restoration", 1)
@@ -78,7 +80,7 @@ def test_the_facts_of_the_file(model: Path) -> None:
     assert len(nodes) == sum(HYPER["depths"])
 
 
-@pytest.mark.full
+@full
 def test_pictures_are_restored(model: Path, checkpoint: Path, tmp_path: Path) -> None:
     noisy = np.random.default_rng(0).integers(0, 256, (37, 50, 3)) / np.float32(255)
     write_picture(tmp_path / "noisy.png", Picture(noisy))
@@ -111,14 +113,13 @@ def test_inspect_counts_sites_and_operations(
     assert 2 * attention < flops["network"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("attention", "more"),
     [
-        ("cluster", {}),
-        ("nystromformer", {"precision": "fp16", "opset": 18}),
-        ("full", {"precision": "bf16"}),
-        ("nystra", {"hyper": {"window_size": 16}}),
+        pytest.param("cluster", {}, marks=full),
+        pytest.param("nystromformer", {"precision": "fp16", "opset": 18}, marks=release),
+        pytest.param("full", {"precision": "bf16"}, marks=release),
+        pytest.param("nystra", {"hyper": {"window_size": 16}}, marks=full),
     ],
 )
 def test_mechanisms_windows_and_precisions(
@@ -131,7 +132,7 @@ def test_mechanisms_windows_and_precisions(
     assert json.loads(result.model.with_suffix(".plan.json").read_text())["window"] == [side] * 2
 
 
-@pytest.mark.full
+@release
 def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
     models = []
     for name in ("a", "b"):
