@@ -21,15 +21,18 @@ from ..runtime.checking.measures import (
 )
 from ..runtime.checking.sanity import max_abs
 from ..runtime.checking.validation import size_text
-from ..runtime.model.references import ReferenceCase, References
+from ..runtime.model.references import TOLERANCES_IN, ReferenceCase, References
 from .attention.mechanism import Mechanism
 from .attention.site import swap
 from .fidelity import PICTURE, Progress
 from .pictures import Feeds
 from .torch_backend import TorchBackend
-from .transforms import UNCHANGED, Transform
+from .transforms import TRANSFORMS, UNCHANGED, Transform
 
 Array = npt.NDArray[Any]
+
+_COMPUTED_IN = {"bf16": "bf16-tensorrt"}
+"""What a backend may compute an fp32 file in -> the transform that rounds as many layers."""
 
 _NUDGES = 3
 _LAST_DIGITS = 1e-6
@@ -57,6 +60,9 @@ def record_references(
     difference, so that a file whose search finds other matches still fails; the yardstick's
     largest difference then allows nothing.
 
+    An fp32 file without a search also gets tolerances for backends that compute it in a low
+    precision, by the yardstick of that one.
+
     Args:
         network: The loaded network.
         resolved: Mechanism of every site.
@@ -80,6 +86,9 @@ def record_references(
     rounded = None
     if transform.yardstick is not None:
         rounded = TorchBackend(transform.yardstick(plain, architecture))
+    lowered = {}
+    if transform is UNCHANGED and not searching and not near_ties:
+        lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
     cases, limits, mean_limits = [], [], []
     for case in feeds:
         progress("PyTorch " + size_text({name: array.shape for name, array in case.items()}))
@@ -95,6 +104,8 @@ def record_references(
                 _refuse_coarse(measure, measure.value(coarse, exact), transform.name)
                 limit = limit.widened(allowed.factor * max_abs(coarse, exact), transform.name)
         limits.append(limit)
+        for one in lowered.values():
+            one.widen(measure, limit, exact, arrays)
         if reseeded is not None:
             change = float(np.mean(np.abs(expected - reseeded(*arrays))))
             _refuse_turned(mean, change, transform.name)
@@ -112,7 +123,42 @@ def record_references(
     }
     if mean_limits:
         meta["mean_tolerances"] = mean_limits
+    if tolerances := {low: one.limits for low, one in lowered.items() if one.network is not None}:
+        meta[TOLERANCES_IN] = tolerances
     return References(tuple(cases), meta)
+
+
+class _Lowered:
+    """What an fp32 file may depart by where it is computed in a low precision.
+
+    Attributes:
+        network: The yardstick; None where the architecture has none, or rounding does too much.
+        limits: A number for each size.
+    """
+
+    def __init__(self, plain: nn.Module, architecture: str, low: str) -> None:
+        transform = TRANSFORMS[_COMPUTED_IN[low]]
+        self.limits: list[float] = []
+        self.network: TorchBackend | None = None
+        self._precision = transform.name
+        if transform.yardstick is None:
+            return
+        try:
+            self.network = TorchBackend(transform.yardstick(plain, architecture))
+        except UnsupportedModelError:  # not measured, or known not to be safe
+            return
+
+    def widen(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
+        """Add the limit of a size."""
+        if self.network is None:
+            return
+        allowed = measure.tolerances[self._precision]
+        coarse = self.network(*arrays)
+        found = measure.value(coarse, exact)
+        if allowed.coarsest is not None and measure.misses(found, allowed.coarsest):
+            self.network = None
+            return
+        self.limits.append(max(limit.value, allowed.factor * max_abs(coarse, exact)))
 
 
 @dataclass(frozen=True)

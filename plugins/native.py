@@ -25,7 +25,7 @@ Arrays = list[npt.NDArray[np.generic]]
 Described = tuple[tuple[int, ...], str]
 """Shape and type of an array, such as ((1, 8, 8, 36), "float32")."""
 
-_INTERFACE = 1
+_INTERFACE = 2
 _REFUSED = 1
 _MAX_RANK = 8
 _TYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3}
@@ -94,16 +94,20 @@ def run(
     attributes: Mapping[str, int | float],
     threads: int | None = None,
     new: Callable[[tuple[int, ...], str], npt.NDArray[np.generic]] = np.empty,
+    kinds: Sequence[str] | None = None,
 ) -> Arrays:
     """Return the outputs of an operator.
 
     Args:
         operator: The node type, such as ``NystraPinv``.
-        inputs: In the order of the schema: float32 or float16, alike, and int32 where it says so.
-            They are copied where they are not contiguous.
+        inputs: In the order of the schema: float32, float16 or bfloat16, alike, and int32 where
+            it says so. They are copied where they are not contiguous.
         attributes: By name; what is left out takes its default.
         threads: At most so many; None: one a CPU of this process.
-        new: Makes an output of a shape and type; its memory is written, never read.
+        new: Makes an output of a shape and type; its memory is written, never read. numpy knows
+            bfloat16 where ml_dtypes is imported; any two bytes will do.
+        kinds: The type of each input, where its array is only memory of that size; None: as the
+            arrays say.
 
     Raises:
         NystraError: The operator refuses the attributes or the inputs; the message says why.
@@ -113,9 +117,11 @@ def run(
         BackendUnavailableError: The library has no kernels for this machine.
     """
     arrays = [np.ascontiguousarray(array) for array in inputs]
-    asked = _asked(operator, list(map(_tensor, arrays)), attributes)
-    made = [new(shape, kind) for shape, kind in _described(operator, asked)]
-    results = (_Tensor * len(made))(*map(_tensor, made))
+    given = [array.dtype.name for array in arrays] if kinds is None else kinds
+    asked = _asked(operator, list(map(_tensor, arrays, given)), attributes)
+    described = _described(operator, asked)
+    made = [new(shape, kind) for shape, kind in described]
+    results = (_Tensor * len(made))(*map(_tensor, made, (kind for _, kind in described)))
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     library = _library()
     _check(library, library.nystra_cpu_run(*asked, results, len(results), threads))
@@ -168,8 +174,8 @@ def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
     return _Attribute(name.encode(), 0, max(-(1 << 63), min(int(value), (1 << 63) - 1)), 0.0)
 
 
-def _tensor(array: npt.NDArray[np.generic]) -> _Tensor:
-    return _described_tensor(array.ctypes.data, array.shape, array.dtype.name)
+def _tensor(array: npt.NDArray[np.generic], kind: str) -> _Tensor:
+    return _described_tensor(array.ctypes.data, array.shape, kind)
 
 
 def _described_tensor(data: int | None, shape: tuple[int, ...], kind: str) -> _Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
-from .backends import backend_class, require_precision
+from .backends import backend_class, require_arithmetic, require_precision
 from .model.model_facts import ModelFacts, parse_facts
 from .model.model_ports import TensorInfo
 from .model.onnx_header import read_onnx_header
@@ -26,6 +26,7 @@ class Session:
         path: The model file.
         backend: Name of the backend that runs it, such as ``ort-cpu``.
         threads: Number of threads that was asked for, or None.
+        precision: The arithmetic that was asked for, or None.
         inputs: The graph's inputs (`TensorInfo`).
         outputs: The graph's outputs; the first one is the picture.
         metadata: The file's ``metadata_props``, as text.
@@ -40,6 +41,7 @@ class Session:
         backend: str = "auto",
         threads: int | None = None,
         library: str | Path | None = "auto",
+        precision: str | None = None,
     ) -> None:
         """Load a model file.
 
@@ -50,6 +52,8 @@ class Session:
             library: The operator library: ``auto`` takes the one built with nystra if it is
                 there and can serve the model; None or ``none`` runs the operators' ONNX bodies;
                 a path takes that one.
+            precision: What the backend is to compute in: ``bf16`` or ``fp32`` in ``openvino``.
+                None: as the file says, which is all that other backends do.
 
         Raises:
             NystraError: The file is missing, not ONNX or cut short, or an argument is wrong.
@@ -59,10 +63,15 @@ class Session:
             raise NystraError(f"the number of threads is {threads}, expected 1 or more")
         self.path = Path(path)
         self.threads = threads
+        self.precision = precision
         self.backend, kind = backend_class(backend)
         header = read_onnx_header(self.path)
         require_precision(self.backend, kind, self.path, header.metadata.get("nystra.precision"))
-        self._backend = kind(self.path, header, threads=threads, library=library)
+        how: dict[str, Any] = {"threads": threads, "library": library}
+        if precision is not None:
+            require_arithmetic(self.backend, kind, precision)
+            how["precision"] = precision
+        self._backend = kind(self.path, header, **how)
         self.inputs = self._backend.inputs
         self.outputs = self._backend.outputs
         self.metadata = self._backend.metadata

@@ -34,6 +34,7 @@ TOLERANCES: dict[tuple[str, str], Tolerance] = {
     ("body", "float16"): Tolerance(2, 2**-11, "float32 inside, rounded once: half a unit"),
     ("cpu", "float32"): Tolerance(8, 2e-6, "other order of sums and exp, through a pseudoinverse"),
     ("cpu", "float16"): Tolerance(2, 2**-11, "float32 inside, rounded once: half a unit"),
+    ("cpu", "bfloat16"): Tolerance(2, 2**-8, "float32 inside, rounded once: half a unit"),
     ("emulator", "float32"): Tolerance(4, 2e-6, "other order of sums, through a pseudoinverse"),
     ("emulator", "float16"): Tolerance(2, 2**-11, "float32 inside, rounded once: half a unit"),
     ("emulator", "bfloat16"): Tolerance(2, 2**-8, "float32 inside, rounded once: half a unit"),

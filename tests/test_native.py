@@ -110,7 +110,7 @@ def test_refused_inputs() -> None:
         ("NystraFoo", [a], "unknown operator 'NystraFoo'"),
         ("NystraPinv", [a, a], "2 inputs and 1 outputs; expected 1 and 1"),
         ("NystraPinv", [a[:, :2]], r"input A is \(2, 2, 3\); expected square matrices"),
-        ("NystraPinv", [a.astype(np.int32)], "input 0 is int32; expected float32 or float16"),
+        ("NystraPinv", [a.astype(np.int32)], "input 0 is int32; expected float32, float16 or bfl"),
         ("NystraPinv", [a.astype(np.float64)], "an array of float64 .*; expected float32"),
         ("NystraPinv", [a.reshape((1,) * 6 + a.shape)], "with 9 dimensions; .* at most 8"),
         (
@@ -134,8 +134,8 @@ class Interface:
 
     def run(self, threads: int = 1, name: bytes | None = b"NystraPinv", **changes: Any) -> str:
         """The error of a run, its output changed; empty where it worked."""
-        inputs = (native._Tensor * 1)(native._tensor(self.a))
-        outputs = (native._Tensor * 1)(native._tensor(self.z))
+        inputs = (native._Tensor * 1)(native._tensor(self.a, "float32"))
+        outputs = (native._Tensor * 1)(native._tensor(self.z, "float32"))
         for field, value in changes.items():
             setattr(inputs[0] if field.startswith("in_") else outputs[0], field[3:], value)
         two = (native._Attribute * 2)(*[native._attribute("iterations", 2, "int")] * 2)
@@ -156,7 +156,10 @@ def test_refused_by_the_functions_themselves(built: Path) -> None:
     assert run(name=None).startswith("nystra: unknown operator; expected NystraPinv, ")
     assert run(in_data=None) == "NystraPinv: input 0 has no data"
     assert run(in_rank=9) == "NystraPinv: input 0 is of rank 9; expected 0 to 8"
-    assert run(in_type=2) == "NystraPinv: input 0 is bfloat16; expected float32 or float16"
+    assert run(in_type=4).endswith(
+        "input 0 is of no known type; expected float32, float16 or bfloat16"
+    )
+    assert run(in_type=2) == "NystraPinv: output 0 is float32; expected bfloat16"
     assert run(ou_data=None) == "NystraPinv: output 0 has no data"
     assert run(ou_type=1) == "NystraPinv: output 0 is float16; expected float32"
     assert run(ou_rank=2) == "NystraPinv: output 0 is (2, 3); expected (2, 3, 3)"

@@ -16,6 +16,7 @@ from nystra.plugins import native
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
+from nystra.runtime.model.references import read_references
 from runtime_models import nystra_metadata, save_upscaler
 from test_checkpoint import state_of
 
@@ -45,6 +46,40 @@ def test_it_gives_what_onnxruntime_gives_at_every_size(model: Path) -> None:
     for batch, height, width in ((1, 16, 24), (2, 8, 8), (1, 16, 24), (1, 5, 9), (1, 8, 40)):
         image = rng.random((batch, 3, height, width), np.float32)
         np.testing.assert_allclose(ours(image), theirs(image), atol=1e-5)
+
+
+def decibels(got: np.ndarray, expected: np.ndarray) -> float:
+    return float(-10 * np.log10(np.mean((got - expected) ** 2)))
+
+
+@built
+def test_bfloat16_is_asked_for(model: Path) -> None:
+    exact, low = Session(model, "openvino", 1), Session(model, "openvino", 1, precision="bf16")
+    assert (exact.precision, low.precision) == (None, "bf16")
+    image = np.random.default_rng(0).random((1, 3, 16, 24), np.float32)
+    again = low(image)
+    assert 30 < decibels(again, exact(image)) < 80
+    np.testing.assert_array_equal(low(image), again)
+    with pytest.raises(NystraError, match="precision fp16 does not apply to openvino: expected bf"):
+        Session(model, "openvino", precision="fp16")
+    with pytest.raises(
+        NystraError, match=r"precision bf16 does not apply to ort-cpu: .*openvino can"
+    ):
+        Session(model, "ort-cpu", precision="bf16")
+
+
+@built
+def test_it_is_judged_by_a_tolerance_of_its_own(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = read_references(model.with_suffix(".npz")).meta
+    pairs = list(zip(recorded["tolerances_in"]["bf16"], recorded["tolerances"], strict=True))
+    assert all(low > 4 * exact for low, exact in pairs)
+    given = ["validate", str(model), "--backend", "openvino", "--precision", "bf16"]
+    monkeypatch.setattr(find_backend("openvino"), "_has_bfloat16", lambda _: False)
+    assert main(given) == 0
+    assert "this CPU has no bfloat16: it is emulated" in capsys.readouterr().out
+    assert main([*given, "-q", "--tolerance", str(pairs[0][1])]) == 1
 
 
 @built

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if baseline is not None and not args.partial and not args.update:
         _check_measured(args, baseline)
     _check_outputs(args)
-    session = Session(args.model, args.backend, args.threads, args.library)
+    session = Session(args.model, args.backend, args.threads, args.library, args.precision)
     measured = _measure(args, session, baseline)
     if baseline is not None and not args.partial and not args.update:
         _check_flicker(args, baseline, measured)

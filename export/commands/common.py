@@ -100,6 +100,11 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
         help="the operator or plugin library; none runs the standard-operator bodies "
         "(default: auto)",
     )
+    parser.add_argument(
+        "--precision",
+        metavar="bf16",
+        help="compute in bfloat16, with --backend openvino (default: as the file says)",
+    )
 
 
 def add_truth_arguments(parser: argparse.ArgumentParser) -> None:

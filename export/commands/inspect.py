@@ -132,7 +132,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
     metadata = dict(read_onnx_header(args.file).metadata)
     library, reason, path = None, "", "not run here"
     try:
-        session = Session(args.file, args.backend, args.threads, args.library)
+        session = Session(args.file, args.backend, args.threads, args.library, args.precision)
         library, reason = session.library, session.library_reason
         path = "body" if library is None else "kernel"
     except BackendUnavailableError as error:

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
     if cluster is None:
         _check_threads(args.threads)
     begin = time.perf_counter()
-    session = Session(args.model, args.backend, args.threads, args.library)
+    session = Session(args.model, args.backend, args.threads, args.library, args.precision)
     if not args.quiet:
         _say_how_it_runs(session, verbose=args.verbose)
     task = find_task(session)

@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         backend=args.backend,
         threads=args.threads,
         library=args.library,
+        precision=args.precision,
     )
     return 0
 

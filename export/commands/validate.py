@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         return _layerwise(args)
     if args.backend in TORCH_BACKENDS:
         register_torch(args.checkpoint, hyper_from(args))
-    session = Session(args.model, args.backend, args.threads, args.library)
+    session = Session(args.model, args.backend, args.threads, args.library, args.precision)
     restorer = None if args.sheet is None else _restorer(args.sheet, session)
     with steps(args) as progress:
         source = _source(args, session.metadata, progress)
@@ -134,6 +134,8 @@ def _layerwise(args: argparse.Namespace) -> int:
 
     if (args.images, args.labelled, args.sheet) != (None, None, None):
         raise NystraError("--layerwise compares layers only: omit --images, --labelled and --sheet")
+    if args.precision is not None:
+        raise NystraError("--layerwise runs a file as it says: omit --precision")
     header = read_onnx_header(args.model)
     way = Way(args.backend, args.threads, args.library)
     with steps(args) as progress:

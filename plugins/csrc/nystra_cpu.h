@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* The version of this interface; nystra_cpu_interface() says which one a library has. */
-#define NYSTRA_CPU_INTERFACE 1
+#define NYSTRA_CPU_INTERFACE 2
 #define NYSTRA_CPU_MAX_RANK 8
 
 enum nystra_cpu_status {
@@ -27,7 +27,7 @@ enum nystra_cpu_status {
 enum nystra_cpu_type {
   NYSTRA_CPU_FLOAT32 = 0,
   NYSTRA_CPU_FLOAT16 = 1,
-  NYSTRA_CPU_BFLOAT16 = 2, /* refused by the kernels there are now */
+  NYSTRA_CPU_BFLOAT16 = 2, /* sums are float32 */
   NYSTRA_CPU_INT32 = 3
 };
 

@@ -47,6 +47,8 @@ class Backend(Protocol):
             names it; None where it takes none.
         bodies: Of the class: whether it computes operators by the bodies in the file, where it has
             no library.
+        arithmetic: Of the class, and only of one that computes in more than the file's own
+            precision: what a session may ask for, handed over as ``precision``.
         inputs: The graph's inputs.
         outputs: The graph's outputs.
         metadata: The file's ``metadata_props``.
@@ -129,6 +131,27 @@ def backend_class(name: str) -> tuple[str, type[Backend]]:
         reasons.append(reason)
     lead = "no backend can run here. " if name == "auto" else ""
     raise BackendUnavailableError(lead + "; ".join(dict.fromkeys(reasons)))
+
+
+def require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
+    """Raise `NystraError` where a backend does not compute in what a session asks for.
+
+    Args:
+        name: Of the backend.
+        kind: Its class.
+        precision: What was asked for.
+    """
+    offered = getattr(kind, "arithmetic", frozenset())
+    if precision in offered:
+        return
+    takers = [other for other in _BACKENDS if hasattr(find_backend(other), "arithmetic")]
+    raise NystraError(
+        f"precision {precision} does not apply to {name}: expected "
+        + (
+            " or ".join(sorted(offered))
+            or f"none, it computes as the file says ({', '.join(takers)} can choose)"
+        )
+    )
 
 
 def require_precision(name: str, kind: type[Backend], path: Path, precision: str | None) -> None:

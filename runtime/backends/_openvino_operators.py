@@ -16,23 +16,29 @@ from ...plugins import native
 from ...plugins.operators import OPERATORS, find_schema
 from ...plugins.operators.schema import DOMAIN
 
+_KINDS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}
+"""OpenVINO's name of a type -> that of the kernels."""
 
-def extensions(threads: int | None) -> list[Any]:
+
+def extensions(threads: int | None, low: str | None = None) -> list[Any]:
     """Return what makes OpenVINO's ONNX reader take every operator.
 
     Args:
         threads: Of the kernels; None: one a CPU.
+        low: OpenVINO's name of the type that they take and give, ``bf16``; None: the file's.
     """
     from openvino.frontend.onnx import ConversionExtension
 
     return [
-        ConversionExtension(name, DOMAIN, functools.partial(_convert, name, threads))
+        ConversionExtension(name, DOMAIN, functools.partial(_convert, name, threads, low))
         for name in OPERATORS
     ]
 
 
-def _convert(operator: str, threads: int | None, node: Any) -> list[Any]:
+def _convert(operator: str, threads: int | None, low: str | None, node: Any) -> list[Any]:
     """Return the outputs of the operator that stands for a node of the file."""
+    from openvino import opset13 as opset
+
     schema = find_schema(operator)
     kinds = {"int": int, "float": float}
     attributes = {
@@ -40,8 +46,17 @@ def _convert(operator: str, threads: int | None, node: Any) -> list[Any]:
         for one in schema.attributes
     }
     inputs = [node.get_input(place) for place in range(len(schema.inputs))]
-    outputs: list[Any] = _operator_class()(inputs, operator, attributes, threads).outputs()
-    return outputs
+    kind = inputs[0].get_element_type().get_type_name()
+    if low is not None:
+        inputs = [
+            given if name in schema.int32 else opset.convert(given, low).output(0)
+            for name, given in zip(schema.inputs, inputs, strict=True)
+        ]
+    outputs = _operator_class()(inputs, operator, attributes, threads).outputs()
+    return [
+        made if low is None or name in schema.int32 else opset.convert(made, kind).output(0)
+        for name, made in zip(schema.outputs, outputs, strict=True)
+    ]
 
 
 @functools.cache
@@ -72,7 +87,7 @@ def _operator_class() -> Any:
             schema = find_schema(self._operator)
             kinds = [Type.i32 if name in schema.int32 else kind for name in schema.outputs]
             if all(shape.is_static for shape in shapes):
-                types = [self.get_input_element_type(i).to_dtype().name for i in range(len(shapes))]
+                types = [_kind(self.get_input_element_type(i)) for i in range(len(shapes))]
                 given = [
                     (tuple(shape.to_shape()), name)
                     for shape, name in zip(shapes, types, strict=True)
@@ -108,7 +123,14 @@ def _operator_class() -> Any:
                 return array
 
             arrays = [tensor.data for tensor in inputs]
-            native.run(self._operator, arrays, self._attributes, self._threads, memory)
+            kinds = [_kind(tensor.get_element_type()) for tensor in inputs]
+            native.run(self._operator, arrays, self._attributes, self._threads, memory, kinds)
             return True
 
     return NystraOperator
+
+
+def _kind(element_type: Any) -> str:
+    """Return what the kernels call a type of OpenVINO."""
+    name: str = element_type.get_type_name()
+    return _KINDS.get(name, name)

@@ -1,4 +1,4 @@
-"""The backend ``openvino``: OpenVINO on the CPU, in float32, on the kernels of libnystra_cpu."""
+"""The backend ``openvino``: OpenVINO on the CPU, on the kernels of libnystra_cpu."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
-from ...plugins.library import CPU_LIBRARY
+from ...plugins.library import CPU_LIBRARY, library_path
+from ..model.inlining import inlined_model
 from ..model.onnx_header import OnnxHeader
 from ..model.onnx_tensors import read_inputs, read_outputs
 from ._installed import installed
@@ -20,6 +21,7 @@ from ._library import LibraryChoice, choose_library
 from ._openvino_operators import extensions
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
+_EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slower"
 _SIZES = 4
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -28,17 +30,25 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class OpenvinoBackend:
     """OpenVINO on the CPU; see `Backend` for the attributes.
 
-    The network is compiled for each size of its inputs that comes; the last four are kept.
+    The network is compiled for each size of its inputs that comes; the last four are kept. It is
+    computed in float32, or in bfloat16 where a session asks for it.
     """
 
     device: ClassVar[str] = "cpu"
     engine: ClassVar[str | None] = None
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
+    arithmetic: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
     library_name: ClassVar[str] = CPU_LIBRARY
     bodies: ClassVar[bool] = False
 
     def __init__(
-        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
+        self,
+        path: Path,
+        header: OnnxHeader,
+        *,
+        threads: int | None,
+        library: str | Path | None,
+        precision: str = "fp32",
     ) -> None:
         """Load a model file.
 
@@ -46,27 +56,36 @@ class OpenvinoBackend:
             path: The ONNX file; external data is found beside it.
             header: The head of that file.
             threads: Of OpenVINO and of the operators, or None for their own choice.
-            library: ``auto``, None or ``none``: the operators are those of libnystra_cpu or none.
+            library: ``auto``: the operators are those of libnystra_cpu; None or ``none``: their
+                ONNX bodies, which are put in their place while the file is read.
+            precision: What it is computed in: ``fp32``, or ``bf16``, operators included.
 
         Raises:
             NystraError: OpenVINO refuses the model, or another library was asked for.
-            BackendUnavailableError: The model has operators, and the library is missing.
+            BackendUnavailableError: The model has operators without bodies, and the library is
+                missing.
         """
         import openvino
 
         choice = _choose(path, header, library)
-        self._path, self._threads = path, threads
+        self._path = path
         self._core = openvino.Core()
-        for extension in extensions(threads) if choice.path is not None else ():
+        low = "bf16" if precision == "bf16" else None
+        for extension in extensions(threads, low) if choice.path is not None else ():
             self._core.add_extension(extension)
+        bodies = "nystra" in header.opsets and choice.path is None
+        content = inlined_model(path) if bodies else str(path)
         try:
-            self._model = self._core.read_model(str(path))
+            self._model = self._core.read_model(content)
         except Exception as error:  # OpenVINO's errors have no base of their own
             raise NystraError(f"OpenVINO cannot load {path}: {_line(error)}") from error
+        self.settings = _settings(low, threads)
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()
         self.library = choice.path
         self.library_reason = choice.reason
+        if low is not None and not self._has_bfloat16():
+            self.library_reason += f"; {_EMULATED}"
         self.inputs = tuple(read_inputs(path))
         self.outputs = tuple(read_outputs(path))
         self.metadata = header.metadata
@@ -103,37 +122,50 @@ class OpenvinoBackend:
             if shapes not in self._compiled:
                 model = self._model.clone()
                 model.reshape({name: list(shape) for name, shape in shapes})
-                self._compiled[shapes] = self._core.compile_model(model, "CPU", self._settings())
+                self._compiled[shapes] = self._core.compile_model(model, "CPU", self.settings)
                 while len(self._compiled) > _SIZES:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(shapes)
             return self._compiled[shapes]
 
-    def _settings(self) -> dict[str, Any]:
-        settings = {
-            "INFERENCE_PRECISION_HINT": "f32",  # where the CPU has bfloat16 that is the default
-            "PERFORMANCE_HINT": "LATENCY",
-        }
-        return settings | (
-            {} if self._threads is None else {"INFERENCE_NUM_THREADS": self._threads}
-        )
+    def _has_bfloat16(self) -> bool:
+        return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
+    """Return how a network is compiled."""
+    settings: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": low or "f32",  # else OpenVINO takes the CPU's fastest
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    return settings | ({} if threads is None else {"INFERENCE_NUM_THREADS": threads})
 
 
 def _choose(path: Path, header: OnnxHeader, library: str | Path | None) -> LibraryChoice:
     """Return whether the operators are needed, and where they come from."""
-    if library not in (None, "none", "auto"):
+    if library not in (None, "none", "auto") and not _is_ours(library):
         raise NystraError(
             f"--library {library} is for onnxruntime: openvino takes its operators from "
             f"lib{CPU_LIBRARY}; give auto or none"
         )
     needed = "nystra" in header.opsets
-    choice = choose_library(library, needed=needed, name=CPU_LIBRARY)
-    if needed and choice.path is None:
+    choice = choose_library(
+        "auto" if library not in (None, "none") else None, needed=needed, name=CPU_LIBRARY
+    )
+    if needed and choice.path is None and not header.functions:
         raise BackendUnavailableError(
-            f"{path} has nystra operators, whose ONNX bodies OpenVINO does not run: "
-            f"{choice.reason}. Take --library auto, export with --inline, or use --backend ort-cpu"
+            f"{path} has nystra operators without their ONNX bodies, and there are no kernels of "
+            f"them: {choice.reason}. Take --library auto, or export without --no-functions"
         )
     return choice
+
+
+def _is_ours(library: str | Path) -> bool:
+    """Whether a library is the one that ``auto`` takes."""
+    try:
+        return Path(library).resolve() == Path(library_path(CPU_LIBRARY)).resolve()
+    except FileNotFoundError:
+        return False
 
 
 def _line(error: Exception) -> str:

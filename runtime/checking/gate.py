@@ -116,7 +116,7 @@ def measure_file(
     Raises:
         NystraError: The references are another model's.
     """
-    limits = allowed_differences(references)
+    limits = allowed_differences(references, precision=session.precision)
     runners = [session] if bodies is None else [session, bodies]
     anything = [(math.inf, None)] * len(limits)
     reports = [compare(runner, references, anything) for runner in runners]
@@ -188,7 +188,7 @@ def add_speed(
     """
     sessions = {
         "model": session,
-        "other": Session(other, session.backend, threads, library),
+        "other": Session(other, session.backend, threads, library, session.precision),
     }
     taken = size or session.facts.sides or DEFAULT_SIZE
     feeds = {

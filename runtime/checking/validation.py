@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from ..files.json_text import json_number
-from ..model.references import ReferenceCase, References
+from ..model.references import TOLERANCES_IN, ReferenceCase, References
 from .measures import ROUNDING, reference_figures, worst_figures
 from .sanity import find_problems, max_abs
 
@@ -116,13 +116,15 @@ def validate_against_references(
         runner: A `Session`, anything else with its ``run``, or a function of the only input that
             returns the only output.
         references: The recorded cases.
-        tolerance: Largest absolute difference, one number or one a case; None takes the recorded
-            ``tolerances`` and ``mean_tolerances``, or `ROUNDING`.
+        tolerance: Largest absolute difference, one number or one a case; None takes what was
+            recorded for the runner's ``precision``, or `ROUNDING`.
 
     Raises:
-        NystraError: The model has other inputs, outputs or shapes than the references.
+        NystraError: The model has other inputs, outputs or shapes than the references, or nothing
+            was recorded for its precision.
     """
-    return compare(runner, references, allowed_differences(references, tolerance))
+    precision = getattr(runner, "precision", None)
+    return compare(runner, references, allowed_differences(references, tolerance, precision))
 
 
 def compare(
@@ -147,27 +149,44 @@ def compare(
 
 
 def allowed_differences(
-    references: References, tolerance: float | Sequence[float] | None = None
+    references: References,
+    tolerance: float | Sequence[float] | None = None,
+    precision: str | None = None,
 ) -> list[tuple[float, float | None]]:
     """Return for each case what the largest difference may be, and the mean where that counts too.
 
     Args:
         references: The recorded cases.
         tolerance: As in `validate_against_references`.
+        precision: What the file is computed in, where that is not what it says.
 
     Raises:
-        NystraError: There is another number of tolerances than of cases, or one is no number
-            or lets anything pass.
+        NystraError: There is another number of tolerances than of cases, one is no number
+            or lets anything pass, or none was recorded for the precision.
     """
     count = len(references.cases)
-    limits = tolerance if tolerance is not None else references.meta.get("tolerances")
-    means = None if tolerance is not None else references.meta.get("mean_tolerances")
+    recorded = references.meta
+    if tolerance is None and precision not in (None, "fp32"):
+        recorded = {"tolerances": _recorded_for(references, str(precision))}
+    limits = tolerance if tolerance is not None else recorded.get("tolerances")
+    means = None if tolerance is not None else recorded.get("mean_tolerances")
     if limits is None:
         limits = ROUNDING
     ceiling = max([1.0, *(_magnitude(case) for case in references.cases)])
     largest = _tolerances(limits, count, ceiling)
     mean = [None] * count if means is None else _tolerances(means, count, ceiling)
     return list(zip(largest, mean, strict=True))
+
+
+def _recorded_for(references: References, precision: str) -> Any:
+    recorded = references.meta.get(TOLERANCES_IN)
+    if not isinstance(recorded, dict) or precision not in recorded:
+        raise NystraError(
+            f"the references have no tolerance for computing in {precision}: files of fp32 that "
+            "search nothing get one when they are exported. Export again, give --checkpoint, or "
+            "--tolerance"
+        )
+    return recorded[precision]
 
 
 def _magnitude(case: ReferenceCase) -> float:

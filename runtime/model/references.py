@@ -32,6 +32,10 @@ Array = npt.NDArray[Any]
 RECORDED_METADATA = "metadata"
 """The key of the meta under which the model file's own metadata are kept."""
 
+TOLERANCES_IN = "tolerances_in"
+"""The key of the meta under which tolerances lie for what a backend may compute a file in:
+precision -> one number a case."""
+
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

@@ -1,6 +1,7 @@
 """A child process of `processes`: loads one model and restores pictures when it is asked.
 
-``{"do": "load", "model", "backend", "threads", "library", "options"}`` -> ``{}``;
+``{"do": "load", "model", "backend", "threads", "library", "precision",
+"options"}`` -> ``{}``;
 ``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.
 """
 
@@ -27,7 +28,7 @@ class _Worker:
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["do"] == "load":
             options = RunOptions(**request["options"])
-            names = ("model", "backend", "threads", "library")
+            names = ("model", "backend", "threads", "library", "precision")
             session = Session(*(request[name] for name in names))
             self._job = PictureJob(restorer_for(session), options.companions(), options)
             return {}

@@ -163,6 +163,7 @@ def _request(session: Session, options: RunOptions, jobs: int) -> dict[str, Any]
         "backend": session.backend,
         "threads": session.threads or max((os.cpu_count() or 1) // jobs, 1),
         "library": "none" if session.library is None else str(session.library),
+        "precision": session.precision,
         "options": asdict(shared),
     }
 

@@ -105,6 +105,7 @@ def _crew(
         session.backend,
         cluster.threads,
         cluster.library,
+        session.precision,
         session.library is not None,
         replace(how, **absolute),
     )

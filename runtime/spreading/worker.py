@@ -37,6 +37,7 @@ class Setup:
         backend: As `Session` takes it.
         threads: The same.
         library: The same.
+        precision: The same.
         kernels: The operator library is in use; bodies would round otherwise.
         options: Of the run.
     """
@@ -46,6 +47,7 @@ class Setup:
     backend: str
     threads: int
     library: str
+    precision: str | None
     kernels: bool
     options: RunOptions
 
@@ -102,7 +104,7 @@ class Worker:
         setup = self._setup
         if file_sha256(setup.model, "the model") != setup.sha256:
             raise NystraError(f"{setup.model} is another file here: put the same on every machine")
-        session = Session(setup.model, setup.backend, setup.threads, setup.library)
+        session = Session(setup.model, setup.backend, setup.threads, setup.library, setup.precision)
         if (session.library is not None) != setup.kernels:
             raise NystraError(
                 f"{session.library_reason}, unlike on the machine that began the run: results "

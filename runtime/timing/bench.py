@@ -24,11 +24,12 @@ from .rows import Row
 LIBRARY_BACKEND = "ort-cpu-library"
 """The name under which ``ort-cpu`` runs with the operator library; plain it runs the bodies."""
 
-_ON_CPU: dict[str, tuple[str, str | None]] = {
-    "ort-cpu": ("ort-cpu", None),
-    LIBRARY_BACKEND: ("ort-cpu", "auto"),
+_WAYS: dict[str, tuple[str, str | None, str | None]] = {
+    "ort-cpu": ("ort-cpu", None, None),
+    LIBRARY_BACKEND: ("ort-cpu", "auto", None),
+    "openvino-bf16": ("openvino", "auto", "bf16"),
 }
-"""Name in a benchmark -> backend and library, where both ways are timed."""
+"""Name in a benchmark -> backend, library and precision, where several ways are timed."""
 
 LEAST_RUNS = 3
 """Timed runs of a configuration, however long one takes."""
@@ -63,19 +64,20 @@ def session_configuration(
 
     Args:
         model: A model file.
-        backend: A name of the runtime's backends, or `LIBRARY_BACKEND`.
+        backend: A name of the runtime's backends, `LIBRARY_BACKEND` or ``openvino-bf16``.
         threads: As in `Session`.
 
     Raises:
         NystraError: The name is unknown, or the model is missing or not ONNX.
     """
-    name, library = _ON_CPU.get(backend, (backend, "auto"))
+    name, library, precision = _WAYS.get(backend, (backend, "auto", None))
     kind = find_backend(name)
     read_onnx_header(model)
     request = {
         "model": str(Path(model).absolute()),
         "backend": name,
         "library": library,
+        "precision": precision,
         "needs_library": backend == LIBRARY_BACKEND,
         "device": kind.device != "cpu",
         "threads": threads,

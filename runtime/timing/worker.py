@@ -55,7 +55,7 @@ def serve(opener: Callable[[Mapping[str, Any]], Opened]) -> int:
 
 
 def open_session(request: Mapping[str, Any]) -> Opened:
-    """Load a model file with `Session`: keys ``model``, ``backend``, ``library``, ``threads``.
+    """Load a model file with `Session`, whose arguments are keys.
 
     With ``needs_library`` a session without the operator library is an error.
 
@@ -67,7 +67,11 @@ def open_session(request: Mapping[str, Any]) -> Opened:
     from ..session import Session
 
     session = Session(
-        request["model"], request["backend"], request.get("threads"), request.get("library")
+        request["model"],
+        request["backend"],
+        request.get("threads"),
+        request.get("library"),
+        request.get("precision"),
     )
     if request.get("needs_library") and session.library is None:
         raise BackendUnavailableError(session.library_reason)

@@ -84,8 +84,9 @@ void check_type(const std::string& what, int32_t got, int32_t expected) {
 
 void check_types(const Schema& schema, const Request& request) {
   const int32_t first = request.inputs[0].type;
-  if (first != NYSTRA_CPU_FLOAT32 && first != NYSTRA_CPU_FLOAT16)
-    throw Refusal(std::string("input 0 is ") + type_name(first) + "; expected float32 or float16");
+  if (first != NYSTRA_CPU_FLOAT32 && first != NYSTRA_CPU_FLOAT16 && first != NYSTRA_CPU_BFLOAT16)
+    throw Refusal(std::string("input 0 is ") + type_name(first) +
+                  "; expected float32, float16 or bfloat16");
   for (size_t i = 0; i < request.input_count; ++i)
     check_type("input " + std::to_string(i), request.inputs[i].type,
                expected_type(schema.inputs[i], request));
@@ -143,12 +144,19 @@ class Job {
       into[i] = data_of(what, outputs[i], got);
     }
     if (op_.output(0, shapes_).empty()) return;
-    const Type type = request_.inputs[0].type == NYSTRA_CPU_FLOAT32 ? Type::kFloat : Type::kHalf;
-    cpu::compute(op_, {type, shapes_, from, into}, Team(threads));
+    cpu::compute(op_, {element_type(), shapes_, from, into}, Team(threads));
   }
 
  private:
   static constexpr const Schema& kSchema = Operator::kSchema;
+
+  Type element_type() const {
+    switch (request_.inputs[0].type) {
+      case NYSTRA_CPU_FLOAT32: return Type::kFloat;
+      case NYSTRA_CPU_FLOAT16: return Type::kHalf;
+      default: return Type::kBfloat16;
+    }
+  }
 
   static void* data_of(const std::string& what, const nystra_cpu_tensor& tensor,
                        const Shape& shape) {

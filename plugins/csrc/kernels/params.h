@@ -10,7 +10,6 @@
 
 namespace nystra {
 
-// The CPU kernels know float and half.
 enum class Type { kFloat, kHalf, kBfloat16 };
 
 enum class Status {

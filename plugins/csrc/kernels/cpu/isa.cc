@@ -4,6 +4,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(NYSTRA_HAVE_AMX)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace nystra {
 
 #define NYSTRA_NAME(result, name, parameters) name,
@@ -18,19 +23,51 @@ NYSTRA_TABLE(avx2)
 #if defined(NYSTRA_HAVE_AVX512)
 NYSTRA_TABLE(avx512)
 #endif
+#if defined(NYSTRA_HAVE_AMX)
+namespace amx {
+constexpr Kernels with_tiles(Kernels k) {
+  k.isa = "amx";
+  k.window_softmax_scratch = window_softmax_scratch;
+  k.window_softmax = window_softmax;
+  k.window_overlap_scratch = window_overlap_scratch;
+  k.window_overlap = window_overlap;
+  k.window_nystrom_scratch = window_nystrom_scratch;
+  k.window_nystrom = window_nystrom;
+  return k;
+}
+constexpr Kernels kTable = with_tiles(avx512::kTable);
+}  // namespace amx
+#endif
 
 namespace {
+
+#if defined(NYSTRA_HAVE_AVX512)
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+#if defined(NYSTRA_HAVE_AMX)
+// Whether there are tiles, and Linux lets this process have them: they are 8 KiB a thread.
+bool has_tiles() {
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+#endif
 
 const Kernels* choose() {
   const char* const forced = std::getenv("NYSTRA_CPU_ISA");
   const auto wanted = [forced](const Kernels& k) {
     return forced == nullptr || *forced == '\0' || std::strcmp(forced, k.isa) == 0;
   };
+#if defined(NYSTRA_HAVE_AMX)
+  if (wanted(amx::kTable) && has_tiles()) return &amx::kTable;
+#endif
 #if defined(NYSTRA_HAVE_AVX512)
-  if (wanted(avx512::kTable) && __builtin_cpu_supports("avx512f") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return &avx512::kTable;
+  if (wanted(avx512::kTable) && has_avx512()) return &avx512::kTable;
 #endif
 #if defined(NYSTRA_HAVE_AVX2)
   // Every CPU with AVX2 has F16C, which older compilers cannot ask for.

@@ -15,5 +15,8 @@ NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
 namespace nystra::avx512 {
 NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
 }
+namespace nystra::amx {  // those that compute on tiles alone; the others are avx512's
+NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
+}
 
 #undef NYSTRA_FUNCTION

@@ -15,6 +15,10 @@ struct Half {
   uint16_t bits;
 };
 
+struct BFloat16 {
+  uint16_t bits;
+};
+
 // Maxima of row and column sums of abs A over a whole batch; negative: take those of each matrix.
 struct BatchMaxima {
   float row, column;

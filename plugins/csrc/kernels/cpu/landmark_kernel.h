@@ -6,6 +6,7 @@
 #pragma once
 
 #include "landmark_window.h"
+#include "tiles.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
@@ -51,12 +52,10 @@ Status landmark_maxima(const LandmarkParams& params, Type type, const void* qkv,
                        int64_t last, float* scratch, BatchMaxima* result) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      merge_maxima<Buffers>(params, static_cast<const float*>(qkv), task, scratch, result);
-    else
-      merge_maxima<Buffers>(params, static_cast<const Half*>(qkv), task, scratch, result);
-  }
+  with_elements(type, [&](auto t) {
+    for (int64_t task = first; task < last; ++task)
+      merge_maxima<Buffers>(params, t.of(qkv), task, scratch, result);
+  });
   return Status::kOk;
 }
 
@@ -66,14 +65,11 @@ Status landmark_attention(const LandmarkParams& params, Type type, const void* q
                           float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      attend<Buffers>(params, static_cast<const float*>(qkv), given, static_cast<float*>(out), task,
-                      scratch);
-    else
-      attend<Buffers>(params, static_cast<const Half*>(qkv), given, static_cast<Half*>(out), task,
-                      scratch);
-  }
+  with_elements(type, [&](auto t) {
+    [[maybe_unused]] const TilesOf<typename decltype(t)::Element> tiles;
+    for (int64_t task = first; task < last; ++task)
+      attend<Buffers>(params, t.of(qkv), given, t.of(out), task, scratch);
+  });
   return Status::kOk;
 }
 

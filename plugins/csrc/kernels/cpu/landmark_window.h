@@ -13,7 +13,7 @@ struct LandmarkBuffers {
   int64_t m, rows, step;  // landmarks; rounded up for products; rounded up for vectors
   int64_t d_step, e_step;
   float *q, *k;          // landmarks (d_step, step), channels in rows; q times scale and log2(e)
-  float* upper;          // (rows, e_step) G_U V
+  float* upper;          // (step, e_step) G_U V; rows beyond `rows` are for tiles
   float* product;        // (rows, e_step) Z G_U V
   float* columns;        // (d_step, kBlock) q or k of a block, channels in rows
   float* values;         // (kBlock, e_step) v of a block
@@ -31,7 +31,7 @@ struct LandmarkBuffers {
         e_step(round_up(params.shape.value_dim, kLanes)),
         q(memory.take(d_step * step)),
         k(memory.take(d_step * step)),
-        upper(memory.take(rows * e_step)),
+        upper(memory.take(step * e_step)),
         product(memory.take(rows * e_step)),
         columns(memory.take(d_step * kBlock)),
         values(memory.take(kBlock * e_step)),

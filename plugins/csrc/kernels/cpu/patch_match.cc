@@ -45,9 +45,6 @@ void norms_of_row(const Search& search, const PaddedMap& map, int64_t y) {
   for (int64_t x = 0; x < map.width; ++x) map.norms[y * map.width + x] = search.norm(map, y, x);
 }
 
-inline void write(float score, float* out) { *out = score; }
-inline void write(float score, Half* out) { *out = to_half(score); }
-
 template <class T>
 void write_row(const PatchMatchParams& p, const PatchMatchMaps& maps, const Search& search,
                int64_t y) {
@@ -58,7 +55,7 @@ void write_row(const PatchMatchParams& p, const PatchMatchMaps& maps, const Sear
     for (int64_t x = 0; x < p.width; ++x) {
       const uint32_t entry = entries[x * p.neighbors + i];
       maps.index[first + x] = entry == kNobody ? -1 : int32_t(entry & kIndexBits);
-      write(scores[x * p.neighbors + i], static_cast<T*>(maps.score) + first + x);
+      store_part(static_cast<T*>(maps.score) + first + x, splat(scores[x * p.neighbors + i]), 1);
     }
   }
 }
@@ -73,8 +70,8 @@ void tile(const PatchMatchParams& p, int64_t task, const Work& work) {
 }
 
 template <class T>
-void run(const PatchMatchParams& p, const PatchMatchMaps& maps, int64_t step, int64_t task,
-         const Search& search) {
+void run(Elements<T>, const PatchMatchParams& p, const PatchMatchMaps& maps, int64_t step,
+         int64_t task, const Search& search) {
   const SearchMemory& m = search.memory();
   if (step == kPad) {
     if (task < m.query.rows())
@@ -128,12 +125,9 @@ Status patch_match(const PatchMatchParams& p, Type type, const PatchMatchMaps& m
                    int64_t first, int64_t last, float* workspace) {
   if (workspace == nullptr) return Status::kNoScratch;
   const Search search(p, workspace);
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      run<float>(p, maps, step, task, search);
-    else
-      run<Half>(p, maps, step, task, search);
-  }
+  with_elements(type, [&](auto t) {
+    for (int64_t task = first; task < last; ++task) run(t, p, maps, step, task, search);
+  });
   return Status::kOk;
 }
 

@@ -59,10 +59,7 @@ Status pinv_maxima(const PinvParams& params, Type type, const void* a, int64_t f
                    float* scratch, BatchMaxima* result) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
-  if (type == Type::kFloat)
-    merge_maxima(params, static_cast<const float*>(a), first, last, scratch, result);
-  else
-    merge_maxima(params, static_cast<const Half*>(a), first, last, scratch, result);
+  with_elements(type, [&](auto t) { merge_maxima(params, t.of(a), first, last, scratch, result); });
   return Status::kOk;
 }
 
@@ -70,11 +67,8 @@ Status pinv(const PinvParams& params, Type type, const void* a, const BatchMaxim
             int64_t first, int64_t last, float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
-  if (type == Type::kFloat)
-    invert(params, static_cast<const float*>(a), given, static_cast<float*>(z), first, last,
-           scratch);
-  else
-    invert(params, static_cast<const Half*>(a), given, static_cast<Half*>(z), first, last, scratch);
+  with_elements(type,
+                [&](auto t) { invert(params, t.of(a), given, t.of(z), first, last, scratch); });
   return Status::kOk;
 }
 

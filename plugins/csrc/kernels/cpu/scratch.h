@@ -33,6 +33,9 @@ class Scratch {
     return taken;
   }
 
+  // As many pairs of bfloat16 (tiles.h).
+  uint32_t* take_pairs(int64_t pairs) { return reinterpret_cast<uint32_t*>(take(pairs)); }
+
   int64_t used() const { return used_; }
 
  private:

@@ -342,21 +342,16 @@ int64_t window_cluster_scratch(const ClusterParams& params) {
 int64_t window_cluster_bias_size(const ClusterParams& params) { return bias_size(params); }
 
 void window_cluster_bias(const ClusterParams& params, Type type, const void* table, float* bias) {
-  if (type == Type::kFloat)
-    fill_bias(params, static_cast<const float*>(table), bias);
-  else
-    fill_bias(params, static_cast<const Half*>(table), bias);
+  with_elements(type, [&](auto t) { fill_bias(params, t.of(table), bias); });
 }
 
 Status window_cluster(const WindowClusterParams& params, Type type, const void* qkv, void* out,
                       int64_t first, int64_t last, float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
-  for (int64_t task = first; task < last; ++task) {
-    if (type == Type::kFloat)
-      run(params, static_cast<const float*>(qkv), static_cast<float*>(out), task, scratch);
-    else
-      run(params, static_cast<const Half*>(qkv), static_cast<Half*>(out), task, scratch);
-  }
+  with_elements(type, [&](auto t) {
+    for (int64_t task = first; task < last; ++task)
+      run(params, t.of(qkv), t.of(out), task, scratch);
+  });
   return Status::kOk;
 }
 

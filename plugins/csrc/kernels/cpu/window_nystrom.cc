@@ -6,6 +6,7 @@
 
 #include "isa.h"
 #include "landmark_kernel.h"
+#include "landmark_tiles.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
@@ -29,6 +30,7 @@ struct Buffers : LandmarkBuffers {
   float* factors;             // (kBlock) what a token's numerator is multiplied by
   float* shares;              // (kBlock) t of the guard
   float *numerators, *softs;  // (kBlock, e_step) of guarded blocks
+  LandmarkTiles tiles;        // of bfloat16
 
   Buffers(const LandmarkParams& params, Scratch& memory)
       : LandmarkBuffers(params, memory),
@@ -40,7 +42,8 @@ struct Buffers : LandmarkBuffers {
         factors(memory.take(kBlock)),
         shares(memory.take(kBlock)),
         numerators(memory.take(kBlock * e_step)),
-        softs(memory.take(kBlock * e_step)) {}
+        softs(memory.take(kBlock * e_step)),
+        tiles(params, memory) {}
 };
 
 Vec only_same(Vec v, IntVec same) { return (Vec)((IntVec)v & same); }
@@ -175,6 +178,110 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
       write_tokens(s, b, head, count, b.product, b.factors, out, ahead);
   });
 }
+
+#if defined(__AMX_BF16__)
+
+// Both passes on tiles; what comes in is exact, all else is split in two parts.
+
+void pass_keys(const LandmarkParams& params, const Place& p, const Head<BFloat16>& head, Buffers& b,
+               Ahead<BFloat16>& ahead) {
+  const WindowShape& s = params.shape;
+  const LandmarkTiles& t = b.tiles;
+  const Kernel kernel(params);
+  split_landmark_rows(b.q, b.d_step, b.step, t);
+  for (int64_t i = 0; i < b.step * b.e_step; i += kLanes) store(b.upper + i, Vec{});
+  for (int64_t i = 0; i < b.rows * kLanes; i += kLanes) store(b.sums + i, Vec{});
+  for_blocks(params, p, b, [&](int64_t count) {
+    pack_pair_columns(head.k, s.channels(), b.pixels, count, s.head_dim, t.columns, kBlock);
+    pack_token_pairs(head.v, s.channels(), b.pixels, count, s.value_dim, t.values, b.e_step);
+    multiply_pairs<false>(b.step, count, t.depth, 2, {t.landmarks, t.depth, b.step * t.depth},
+                          {t.columns, kBlock, 0}, t.scores, kBlock);
+    for (int64_t j = 0; j < b.m; ++j) {
+      const Vec region = splat(float(b.regions[j]));
+      Vec total = load(b.sums + j * kLanes);
+      for (int64_t i = 0; i < round_up(count, 2 * kLanes); i += kLanes) {
+        Vec score = kernel(load(t.scores + j * kBlock + i));
+        if (p.cut) score = only_same(score, load(b.token_regions + i) == region);
+        if (i + kLanes > count) score = first_lanes(score, count - i);
+        total += score;
+        t.split_weights(score, j, i, b.step * kBlock / 2);
+      }
+      store(b.sums + j * kLanes, total);
+      ahead();
+    }
+    multiply_pairs<true>(b.step, b.e_step, pairs_of(count), 2,
+                         {t.weights, kBlock / 2, b.step * kBlock / 2}, {t.values, b.e_step, 0},
+                         b.upper, b.e_step);
+  });
+  for (int64_t j = 0; j < b.step; ++j) b.sums[j] = j < b.m ? sum(load(b.sums + j * kLanes)) : 0.0f;
+}
+
+// Splits Z G_U V, with Z G_U 1 and |Z| G_U 1 in the channels after it.
+void split_product(const WindowShape& s, const Buffers& b) {
+  const LandmarkTiles& t = b.tiles;
+  for (int64_t j = 0; j < b.step; ++j) {
+    float* const row = t.out + j * t.sums_step;
+    for (int64_t c = 0; c < t.sums_step; c += kLanes)
+      store(row + c, j < b.m && c < b.e_step ? load(b.product + j * b.e_step + c) : Vec{});
+    Vec bound = {};
+    for (int64_t i = 0; j < b.m && i < b.step; i += kLanes)
+      bound = fma(abs(load(b.pinv.z + j * b.pinv.step + i)), load(b.sums + i), bound);
+    row[s.value_dim] = j < b.m ? b.inverse_sums[j] : 0.0f;
+    row[s.value_dim + 1] = sum(bound);
+  }
+  t.split_twice(t.out, b.step);
+}
+
+// Fills factors where no token of a block can be guarded, which a bound of the magnitude tells.
+bool unguarded(const LandmarkParams& params, const Buffers& b, int64_t count) {
+  const LandmarkTiles& t = b.tiles;
+  bool safe = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* const sums = t.out + i * t.sums_step + params.shape.value_dim;
+    safe = safe && (params.guard == 0 || sums[0] >= 2 * params.guard * sums[1] + 1e-29f);
+    b.factors[i] = 1.0f / (params.guard == 0 ? sums[0] + 1e-12f : sums[0]);
+  }
+  return safe;
+}
+
+void pass_queries(const LandmarkParams& params, const Place& p, const Head<BFloat16>& in,
+                  int64_t head, Buffers& b, BFloat16* out, Ahead<BFloat16>& ahead) {
+  const WindowShape& s = params.shape;
+  const LandmarkTiles& t = b.tiles;
+  const Kernel kernel(params);
+  scale_keys(params, b);
+  split_landmark_columns(b.k, b.d_step, b.step, t);
+  split_product(s, b);
+  alignas(64) float regions[kMaxLandmarks];
+  for (int64_t j = 0; j < b.step; ++j) regions[j] = j < b.m ? float(b.regions[j]) : -1.0f;
+  for_blocks(params, p, b, [&](int64_t count) {
+    pack_pair_rows(in.q, s.channels(), b.pixels, count, s.head_dim, t.columns, t.depth);
+    multiply_pairs<false>(count, b.step, t.depth, 2, {t.columns, t.depth, 0},
+                          {t.landmarks, b.step, t.depth * b.step}, t.scores, b.step);
+    for (int64_t i = 0; i < count; ++i) {
+      for (int64_t j = 0; j < b.step; j += kLanes) {
+        Vec score = kernel(load(t.scores + i * b.step + j));
+        if (p.cut) score = only_same(score, load(regions + j) == splat(b.token_regions[i]));
+        store(t.scores + i * b.step + j, score);
+        t.split_token(score, b.step, i, j);
+      }
+      ahead();
+    }
+    multiply_pairs<false>(count, t.sums_step, b.step, 2, {t.weights, b.step, 0},
+                          {t.product, t.sums_step, b.step * t.sums_step}, t.out, t.sums_step);
+    if (unguarded(params, b, count)) {
+      t.write(s, b, head, count, b.factors, out);
+      return;
+    }
+    t.turn_scores(b, count);
+    if (guard_block(params, b, count))
+      write_guarded(s, b, head, count, out);
+    else
+      write_tokens(s, b, head, count, b.product, b.factors, out, ahead);
+  });
+}
+
+#endif
 
 }  // namespace
 

@@ -1,0 +1,87 @@
+// What exact attention adds to scores, and where the keys of a window lie.
+#pragma once
+
+#include "ahead.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+constexpr int64_t kQueries = 256, kKeys = 256;  // a task's queries, a block's keys
+constexpr float kApart = -100.0f * kLog2E;      // added between regions
+
+int64_t chunks(const WindowShape& s) { return (s.tokens() + kQueries - 1) / kQueries; }
+
+// Whether the bias of small windows is kept for each pair of tokens, as start of their scores.
+bool pairwise(const WindowShape& s) { return s.keys() <= kKeys; }
+
+int64_t table_step(const WindowShape& s) { return round_up(s.bias_rows() + kLanes, kLanes); }
+
+// Floats that the bias of a head takes: its reversed table, and its pairs.
+int64_t bias_step(const WindowShape& s) {
+  return table_step(s) + (pairwise(s) ? round_up(s.tokens(), 4) * round_up(s.keys(), kLanes) : 0);
+}
+
+// Writes what is added to the scores of one query (token `query`) with the keys of a block: its
+// bias, and what sets regions apart where a place is given.
+void start_row(const WindowShape& s, const Place* p, const float* bias, int64_t query,
+               int64_t first, int64_t count, float* row) {
+  const int64_t qy = query / s.window_w, qx = query % s.window_w;
+  const int64_t key_w = s.key_w();
+  int64_t y = first / key_w, x = first % key_w;
+  for (int64_t i = 0; i < count;) {
+    const int64_t n = key_w - x < count - i ? key_w - x : count - i;
+    if (bias != nullptr) {
+      const float* const source =
+          bias + (y - qy + s.window_h - 1) * (s.window_w + key_w - 1) + x - qx + s.window_w - 1;
+      for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, load(source + j));
+    } else {
+      for (int64_t j = 0; j < n; j += kLanes) store(row + i + j, Vec{});
+    }
+    if (p != nullptr) {
+      const bool rows_differ = (y >= p->row_cut) != (qy >= p->row_cut);
+      const bool right = qx >= p->col_cut;
+      for (int64_t j = 0; j < n; ++j)
+        if (rows_differ || (x + j >= p->col_cut) != right) row[i + j] += kApart;
+    }
+    i += n;
+    x = 0;
+    ++y;
+  }
+}
+
+// A head's table in powers of two and reversed, so that the entries of a query and consecutive
+// keys follow each other (with a vector's slack, for copies of whole vectors); then its pairs.
+template <class T>
+void fill_bias(const WindowShape& s, const T* table, float* bias) {
+  const int64_t entries = s.bias_rows(), keys = s.keys(), step = round_up(keys, kLanes);
+  for (int64_t head = 0; head < s.heads; ++head, bias += bias_step(s)) {
+    for (int64_t i = 0; i < table_step(s); ++i)
+      bias[i] = i < entries ? to_float(table[(entries - 1 - i) * s.heads + head]) * kLog2E : 0.0f;
+    for (int64_t query = 0; pairwise(s) && query < round_up(s.tokens(), 4); ++query) {
+      float* const row = bias + table_step(s) + query * step;
+      for (int64_t i = 0; i < step; ++i) row[i] = 0;
+      // Its last whole vector reaches into what is written after it.
+      if (query < s.tokens()) start_row(s, nullptr, bias, query, 0, keys, row);
+    }
+  }
+}
+
+// The pixels of `count` keys of a window from key `first` on; those beyond the map are marked, and
+// get a pixel that is there. Returns whether there are any.
+[[maybe_unused]] bool around_pixels(const WindowShape& s, const Place& p, int64_t first,
+                                    int64_t count, int64_t* pixels, bool* beyond) {
+  const int64_t key_w = s.key_w();
+  int64_t y = first / key_w, x = first % key_w;
+  bool any = false;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = p.top + y - s.margin_h, column = p.left + x - s.margin_w;
+    beyond[i] = row < 0 || row >= p.height || column < 0 || column >= p.width;
+    any = any || beyond[i];
+    pixels[i] = beyond[i] ? p.image : p.image + row * p.width + column;
+    if (++x == key_w) x = 0, ++y;
+  }
+  return any;
+}
+
+}  // namespace
+}  // namespace nystra::NYSTRA_ISA

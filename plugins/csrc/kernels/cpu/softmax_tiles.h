@@ -1,0 +1,186 @@
+// Exact attention in windows of bfloat16 on the tiles of AMX: `run` of softmax_window.h for it.
+//
+// Scores are sums of exact products. Weights are rounded to bfloat16, and the values divided by the
+// sum of the rounded ones, a column of ones beside the values: they stay a convex combination.
+#pragma once
+
+#include <cmath>
+
+#include "scratch.h"
+#include "softmax_scores.h"
+#include "tiles.h"
+
+namespace nystra::NYSTRA_ISA {
+namespace {
+
+#if defined(__AMX_BF16__)
+
+struct TileBuffers {
+  int64_t depth;   // pairs of a query's channels
+  int64_t e_step;  // channels of a value, and the one
+  Pair* queries;   // (kQueries, depth)
+  Pair* keys;      // (depth, kKeys)
+  Pair* values;    // (kKeys / 2, e_step)
+  Pair* weights;   // (2 kSide, kKeys / 2)
+  float* scores;   // (2 kSide, kKeys)
+  float* starts;   // (kKeys) the bias of a query, and slack for whole vectors
+  float* regions;  // (kKeys) of the keys of a window that is cut
+  float* out;      // (kQueries, e_step) sums of values, and in channel e of the weights
+  float* maxima;   // (kQueries)
+
+  TileBuffers(const WindowShape& s, Scratch& memory)
+      : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
+    queries = memory.take_pairs(kQueries * depth);
+    keys = memory.take_pairs(depth * kKeys);
+    values = memory.take_pairs(kKeys / 2 * e_step);
+    weights = memory.take_pairs(2 * kSide * kKeys / 2);
+    scores = memory.take(2 * kSide * kKeys);
+    starts = memory.take(kKeys + kLanes);
+    regions = memory.take(kKeys);
+    out = memory.take(kQueries * e_step);
+    maxima = memory.take(kQueries);
+  }
+};
+
+int64_t tile_scratch(const WindowShape& s) {
+  Scratch memory(nullptr);
+  const TileBuffers buffers(s, memory);
+  return memory.used();
+}
+
+// 2^t within 2^-13, which is enough for bfloat16; at least 2^-100, as in softmax.h.
+inline Vec rough_weight(Vec t) {
+  t = max(splat(-100.0f), t);
+  const Vec n = (Vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Vec r = t - n;
+  Vec p = fma(splat(0.05517162f), r, splat(0.24261117f));
+  p = fma(p, r, splat(0.693261f));
+  p = fma(p, r, splat(0.99992807f));
+  return (Vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+}
+
+template <bool kAround>
+void pack_key_tiles(const WindowShape& s, const Place& p, const Head<BFloat16>& in, int64_t first,
+                    int64_t count, const TileBuffers& b) {
+  int64_t pixels[kKeys];
+  bool beyond[kKeys], any = false;
+  if constexpr (kAround)
+    any = around_pixels(s, p, first, count, pixels, beyond);
+  else
+    token_pixels(p, first, count, pixels);
+  pack_pair_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, kKeys);
+  pack_token_pairs(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
+  for (int64_t i = 0; i < count; ++i) {
+    const int shift = i % 2 * 16;
+    Pair* const values = b.values + i / 2 * b.e_step;
+    values[s.value_dim] |= Pair(0x3f80) << shift;  // one
+    if (!any || !beyond[i]) continue;
+    for (int64_t c = 0; c < b.depth; ++c) b.keys[c * kKeys + i] = 0;
+    for (int64_t c = 0; c < s.value_dim; ++c) values[c] &= ~(Pair(0xffff) << shift);
+  }
+}
+
+// The bias of a query with a block of keys.
+const float* starts_of(const WindowShape& s, const float* bias, int64_t query, int64_t first,
+                       int64_t count, const TileBuffers& b) {
+  if (bias != nullptr && pairwise(s)) return bias + table_step(s) + query * round_up(count, kLanes);
+  if (bias != nullptr) start_row(s, nullptr, bias, query, first, count, b.starts);
+  return b.starts;  // zeros where there is none
+}
+
+// Turns a query's scores into weights; its sums so far are scaled to their maximum. `apart` is what
+// keys of another region than `region` get, 0 in a window that is not cut.
+void weigh(const float* starts, float scale, float apart, float region, int64_t count,
+           const TileBuffers& b, int64_t row, bool fresh, float* scores, Pair* weights) {
+  const int64_t padded = round_up(count, kLanes);
+  Vec top = splat(-INFINITY);
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    Vec score = fma(load(scores + i), splat(scale), load(starts + i));
+    if (apart != 0) score += (Vec)((IntVec)splat(apart) & (load(b.regions + i) != splat(region)));
+    if (i + kLanes > count)
+      score = (Vec)_mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), __mmask16((1u << (count - i)) - 1),
+                                      (__m512)score);
+    top = max(top, score);
+    store(scores + i, score);
+  }
+  const float before = fresh ? -INFINITY : b.maxima[row], here = largest(top);
+  const float maximum = here > before ? here : before;
+  const float base = maximum == -INFINITY ? 0.0f : maximum;
+  for (int64_t i = 0; i < padded; i += 2 * kLanes) {
+    const Vec low = rough_weight(load(scores + i) - base);
+    const Vec high = i + kLanes < padded ? rough_weight(load(scores + i + kLanes) - base) : Vec{};
+    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    _mm512_storeu_si512(weights + i / 2, both);
+  }
+  b.maxima[row] = maximum;
+  if (fresh || maximum == before) return;
+  const Vec factor = before == -INFINITY ? Vec{} : exp2(max(splat(-100.0f), splat(before - base)));
+  float* const out = b.out + row * b.e_step;
+  for (int64_t c = 0; c < b.e_step; c += kLanes) store(out + c, load(out + c) * factor);
+}
+
+// Attends to one block of keys with 2 kSide queries at most, from row `row` of the chunk on.
+template <class Between>
+void attend(const WindowShape& s, const Place& p, const TileBuffers& b, const float* bias,
+            int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count,
+            Between& between) {
+  multiply_pairs<false>(rows, count, b.depth, 1, {b.queries + row * b.depth, b.depth, 0},
+                        {b.keys, kKeys, 0}, b.scores, kKeys);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t token = query + r;
+    const float region = p.cut ? float(p.region(token / s.window_w, token % s.window_w)) : 0.0f;
+    weigh(starts_of(s, bias, token, first, count, b), s.scale * kLog2E, p.cut ? kApart : 0.0f,
+          region, count, b, row + r, first == 0, b.scores + r * kKeys, b.weights + r * kKeys / 2);
+    between();
+  }
+  const Factor weights = {b.weights, kKeys / 2, 0}, values = {b.values, b.e_step, 0};
+  float* const out = b.out + row * b.e_step;
+  if (first == 0)
+    multiply_pairs<false>(rows, b.e_step, pairs_of(count), 1, weights, values, out, b.e_step);
+  else
+    multiply_pairs<true>(rows, b.e_step, pairs_of(count), 1, weights, values, out, b.e_step);
+}
+
+template <bool kAround, class Between>
+void run(const WindowSoftmaxParams& params, const BFloat16* qkv, BFloat16* out, int64_t task,
+         float* scratch, Between& between) {
+  const WindowShape& s = params.shape;
+  const int64_t chunk = task % chunks(s), head = task / chunks(s) % s.heads;
+  const Place p = place(s, task / chunks(s) / s.heads);
+  const Head<BFloat16> in(s, qkv, head);
+  const float* const bias = params.bias == nullptr ? nullptr : params.bias + head * bias_step(s);
+  Scratch memory(scratch);
+  const TileBuffers b(s, memory);
+
+  const int64_t query = chunk * kQueries;
+  const int64_t queries = s.tokens() - query < kQueries ? s.tokens() - query : kQueries;
+  int64_t pixels[kQueries];
+  token_pixels(p, query, queries, pixels);
+  pack_pair_rows(in.q, s.channels(), pixels, queries, s.head_dim, b.queries, b.depth);
+  for (int64_t i = 0; i < kKeys; i += kLanes) store(b.starts + i, Vec{});
+  for (int64_t first = 0; first < s.keys(); first += kKeys) {
+    const int64_t count = s.keys() - first < kKeys ? s.keys() - first : kKeys;
+    pack_key_tiles<kAround>(s, p, in, first, count, b);
+    if (p.cut) token_regions(p, first, count, b.regions);
+    for (int64_t row = 0; row < queries; row += 2 * kSide) {
+      const int64_t rows = queries - row < 2 * kSide ? queries - row : 2 * kSide;
+      attend(s, p, b, bias, query + row, row, rows, first, count, between);
+    }
+  }
+  for (int64_t i = 0; i < queries; ++i) {
+    BFloat16* const token = out + pixels[i] * s.heads * s.value_dim + head * s.value_dim;
+    const float* const sums = b.out + i * b.e_step;
+    const float factor = 1.0f / sums[s.value_dim];
+    for (int64_t c = 0; c < s.value_dim; c += kLanes)
+      store_part(token + c, load(sums + c) * factor, lanes_left(s.value_dim, c));
+  }
+}
+
+#else
+
+int64_t tile_scratch(const WindowShape&) { return 0; }
+
+#endif
+
+}  // namespace
+}  // namespace nystra::NYSTRA_ISA

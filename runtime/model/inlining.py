@@ -1,0 +1,207 @@
+"""A model file with its functions inlined, written without onnx: for programs that know none.
+
+Field numbers of onnx.proto: ``ModelProto`` graph 7, opset_import 8, functions 25; ``FunctionProto``
+name 1, input 4, output 5, node 7, domain 10, attribute_proto 11; ``NodeProto`` input 1, output 2,
+name 3, op_type 4, attribute 5, domain 7; ``AttributeProto`` name 1, g 6, ref_attr_name 21;
+``GraphProto`` node 1, initializer 5, input 11, output 12, value_info 13; ``TensorProto`` name 8.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ...plugins.errors import NystraError
+from .external_data import external_files
+from .onnx_header import opened_model
+
+Field = tuple[int, int, bytes]
+"""Number, wire type and value of a field; of a varint its own bytes."""
+
+_BYTES = 2
+_FIXED = {1: 8, 5: 4}
+
+
+def inlined_model(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a model file in which every call of a function is its body.
+
+    Functions that call functions are not known; nystra writes none.
+
+    Raises:
+        NystraError: The file is missing, not ONNX or cut short, or has weights outside of it.
+    """
+    if external_files(path):
+        raise NystraError(
+            f"{path} has its weights in another file, which is lost where its operators' bodies "
+            "are inlined: export it with --inline"
+        )
+    with opened_model(path) as data:
+        model = list(_fields(data[:]))
+    functions = {}
+    for number, _, value in model:
+        if number == 25:
+            function = _Function.read(value)
+            functions[function.domain, function.name] = function
+    called = {domain for domain, _ in functions}
+    kept: list[Field] = []
+    for number, kind, value in model:
+        if number == 7:
+            value = _inlined_graph(value, functions)
+        if number == 25 or (number == 8 and _texts(value, 1)[:1] in [[one] for one in called]):
+            continue
+        kept.append((number, kind, value))
+    return _message(kept)
+
+
+@dataclass
+class _Function:
+    name: str = ""
+    domain: str = ""
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    nodes: list[bytes] = field(default_factory=list)
+    defaults: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: bytes) -> _Function:
+        function = cls(*(_texts(content, number)[0] for number in (1, 10)))
+        function.inputs, function.outputs = _texts(content, 4), _texts(content, 5)
+        function.nodes = [value for number, _, value in _fields(content) if number == 7]
+        function.defaults = {
+            _texts(value, 1)[0]: value for number, _, value in _fields(content) if number == 11
+        }
+        return function
+
+
+def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
+    """Return a graph, each of its nodes that calls a function replaced by the body."""
+    kept: list[Field] = []
+    for number, kind, value in _fields(content):
+        if number != 1:
+            kept.append((number, kind, value))
+            continue
+        domain, operator = (_texts(value, wanted) for wanted in (7, 4))
+        function = functions.get(("".join(domain), "".join(operator)))
+        nodes = [value] if function is None else _body(value, function)
+        kept += [(1, _BYTES, node) for node in nodes]
+    return _message(kept)
+
+
+def _body(call: bytes, function: _Function) -> list[bytes]:
+    """Return the nodes of a body, in the names and attributes of a call."""
+    inputs, outputs = _texts(call, 1), _texts(call, 2)
+    inputs += [""] * (len(function.inputs) - len(inputs))
+    names = dict(zip(function.inputs, inputs, strict=False))
+    names |= dict(zip(function.outputs, outputs, strict=False))
+    attributes = function.defaults | {
+        _texts(value, 1)[0]: value for number, _, value in _fields(call) if number == 5
+    }
+
+    def rename(name: str) -> str:
+        return names.get(name, f"{outputs[0]}/{name}" if name else "")
+
+    return [_renamed_node(node, rename, attributes) for node in function.nodes]
+
+
+def _renamed_node(
+    content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
+) -> bytes:
+    kept: list[Field] = []
+    for number, kind, value in _fields(content):
+        if number in (1, 2, 3):
+            value = rename(value.decode()).encode()
+        elif number == 5:
+            value = _attribute(value, rename, attributes)
+        kept.append((number, kind, value))
+    return _message(kept)
+
+
+def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]) -> bytes:
+    """Return an attribute of a node in a body: that of the call where it refers to one."""
+    referred = _texts(content, 21)
+    if referred and referred[0]:
+        own = [(1, _BYTES, _texts(content, 1)[0].encode())]
+        return _message(own + [one for one in _fields(attributes[referred[0]]) if one[0] != 1])
+    kept: list[Field] = []
+    for number, kind, value in _fields(content):
+        if number == 6:
+            value = _renamed_graph(value, rename, attributes)
+        kept.append((number, kind, value))
+    return _message(kept)
+
+
+def _renamed_graph(
+    content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
+) -> bytes:
+    """Return the graph of a Loop or an If in a body."""
+    named = {5: 8, 11: 1, 12: 1, 13: 1}
+    kept: list[Field] = []
+    for number, kind, value in _fields(content):
+        if number == 1:
+            value = _renamed_node(value, rename, attributes)
+        elif number in named:
+            value = _message(
+                [
+                    (one, how, rename(text.decode()).encode() if one == named[number] else text)
+                    for one, how, text in _fields(value)
+                ]
+            )
+        kept.append((number, kind, value))
+    return _message(kept)
+
+
+def _fields(content: bytes) -> Iterator[Field]:
+    """Yield the fields of a message."""
+    position = 0
+    while position < len(content):
+        tag, position = _number(content, position)
+        number, kind = tag >> 3, tag & 7
+        begin = position
+        if kind == 0:
+            _, position = _number(content, position)
+        elif kind == _BYTES:
+            length, begin = _number(content, position)
+            position = begin + length
+        elif kind in _FIXED:
+            position += _FIXED[kind]
+        else:
+            raise ValueError("no protobuf message")
+        if position > len(content):
+            raise ValueError("it is cut short")
+        yield number, kind, content[begin:position]
+
+
+def _number(content: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(content):
+            break
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("it ends within a number")
+
+
+def _message(fields: list[Field]) -> bytes:
+    parts: list[bytes] = []
+    for number, kind, value in fields:
+        parts.append(_varint(number << 3 | kind))
+        if kind == _BYTES:
+            parts.append(_varint(len(value)))
+        parts.append(value)
+    return b"".join(parts)
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _texts(content: bytes, wanted: int) -> list[str]:
+    return [value.decode() for number, _, value in _fields(content) if number == wanted]
