@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
+from conformance_cases import CASES
+from conformance_models import node_model
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.cli import main
 from nystra.plugins import native
 from nystra.plugins.errors import BackendUnavailableError, NystraError
+from nystra.plugins.library import CPU_LIBRARY, library_path
 from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
 from nystra.runtime.model.references import read_references
@@ -50,6 +53,20 @@ def test_it_gives_what_onnxruntime_gives_at_every_size(model: Path) -> None:
 
 def decibels(got: np.ndarray, expected: np.ndarray) -> float:
     return float(-10 * np.log10(np.mean((got - expected) ** 2)))
+
+
+def test_the_bodies_run_without_the_library(model: Path) -> None:
+    session = Session(model, "openvino", 1, None)
+    assert session.library is None
+    image = np.random.default_rng(0).random((1, 3, 8, 16), np.float32)
+    np.testing.assert_allclose(session(image), Session(model, "ort-cpu", 1)(image), atol=1e-5)
+
+
+@built
+def test_the_library_may_be_named(model: Path) -> None:
+    """As the child processes of a folder do."""
+    named = Session(model, "openvino", 1, library_path(CPU_LIBRARY))
+    assert named.library == library_path(CPU_LIBRARY)
 
 
 @built
@@ -118,8 +135,12 @@ def test_a_file_without_operators_needs_no_library(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(BackendUnavailableError, match="whose ONNX bodies OpenVINO does not run"):
-        Session(model, "openvino", library=None)
+    bare = tmp_path / "bare.onnx"
+    bare.write_bytes(node_model(CASES[0], functions=False).SerializeToString())
+    with pytest.raises(BackendUnavailableError, match="operators without their ONNX bodies"):
+        Session(bare, "openvino", library=None)
+    with pytest.raises(NystraError, match="unknown backend 'openvino:GPU': expected one of auto, "):
+        Session(model, "openvino:GPU")
     with pytest.raises(NystraError, match=r"--library other\.so is for onnxruntime: openvino ta"):
         Session(model, "openvino", library="other.so")
     half = save_upscaler(
