@@ -16,7 +16,8 @@ struct LandmarkTiles {
   Pair* landmarks;    // two parts of (step, depth), or of (depth, step)
   Pair* columns;      // k of a block (depth, kBlock), or q (kBlock, depth)
   Pair* values;       // (kBlock / 2, e_step)
-  Pair* weights;      // two parts of (step, kBlock / 2), or rows of both, (kBlock, step)
+  Pair* weights;      // two parts of (step, kBlock / 2), or (kBlock, step): in each kSide pairs
+                      // both parts of weights with kLanes landmarks
   Pair* product;      // two parts of (step, sums_step), each twice: for both parts of a row
   float* scores;      // (step, kBlock), or (kBlock, step)
   float* out;         // (kBlock, sums_step)
@@ -35,35 +36,31 @@ struct LandmarkTiles {
     out = memory.take(kBlock * sums_step);
   }
 
-  // Splits weights of landmark j with tokens [i, i + kLanes) of a block.
-  void split_weights(Vec v, int64_t j, int64_t i, int64_t part) const {
-    __m256i high, low;
-    split_vector(v, &high, &low);
-    Pair* const into = weights + (j * kBlock + i) / 2;
-    std::memcpy(into, &high, sizeof high);
-    std::memcpy(into + part, &low, sizeof low);
+  // Splits weights of landmark j with 2 kLanes tokens of a block from token i on.
+  void split_weights(Vec first, Vec second, int64_t step, int64_t j, int64_t i) const {
+    Pair* const high = weights + (j * kBlock + i) / 2;
+    _mm512_storeu_si512(high, upper_halves(first, second));
+    _mm512_storeu_si512(high + step * kBlock / 2,
+                        upper_halves(lower_half(first), lower_half(second)));
   }
 
-  // Splits weights of token i with landmarks [j, j + kLanes).
+  // Splits weights of token i with kLanes landmarks from landmark j on.
   void split_token(Vec v, int64_t step, int64_t i, int64_t j) const {
-    __m256i high, low;
-    split_vector(v, &high, &low);
-    Pair* const into = weights + i * step + j / 2;
-    std::memcpy(into, &high, sizeof high);
-    std::memcpy(into + step / 2, &low, sizeof low);
+    _mm512_storeu_si512(weights + i * step + j, upper_halves(v, lower_half(v)));
   }
 
   // Splits a matrix (step, sums_step).
-  void split_twice(const float* matrix, int64_t step) const {
-    Pair* const rest = product + step * sums_step;
+  void split_product(const float* matrix, int64_t step) const {
     for (int64_t j = 0; j < step; j += 2) {
       for (int64_t c = 0; c < sums_step; c += kLanes) {
         Vec high, low;
         split_rows(load(matrix + j * sums_step + c), load(matrix + (j + 1) * sums_step + c), &high,
                    &low);
-        for (int64_t row = j / 2; row < step; row += step / 2) {
-          std::memcpy(product + row * sums_step + c, &high, sizeof high);
-          std::memcpy(rest + row * sums_step + c, &low, sizeof low);
+        for (int64_t half = 0; half < kLanes; half += kLanes / 2) {
+          Pair* const into =
+              product + (j / kLanes * kLanes + j % kLanes / 2 + half) * sums_step + c;
+          std::memcpy(into, &high, sizeof high);
+          std::memcpy(into + step * sums_step, &low, sizeof low);
         }
       }
     }
@@ -82,13 +79,19 @@ struct LandmarkTiles {
     }
   }
 
+  // Channel c of kLanes tokens from token i on.
+  Vec sums(int64_t i, int64_t c) const {
+    const __m512i step =
+        _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                           _mm512_set1_epi32(int(sums_step)));
+    return (Vec)_mm512_i32gather_ps(step, out + i * sums_step + c, sizeof(float));
+  }
+
   void write(const WindowShape& s, const LandmarkBuffers& b, int64_t head, int64_t count,
              const float* factors, BFloat16* map) const {
     for (int64_t i = 0; i < count; ++i) {
-      BFloat16* const token = map + b.pixels[i] * s.heads * s.value_dim + head * s.value_dim;
-      for (int64_t c = 0; c < s.value_dim; c += kLanes)
-        store_part(token + c, load(out + i * sums_step + c) * factors[i],
-                   lanes_left(s.value_dim, c));
+      write_token(out + i * sums_step, splat(factors[i]), s.value_dim,
+                  map + b.pixels[i] * s.heads * s.value_dim + head * s.value_dim);
     }
   }
 };

@@ -15,14 +15,19 @@ namespace {
 
 #if defined(__AMX_BF16__)
 
+constexpr int64_t kFew = 64;  // keys: of so few, twice as many queries are attended to at once
+
 struct TileBuffers {
   int64_t depth;   // pairs of a query's channels
   int64_t e_step;  // channels of a value, and the one
   Pair* queries;   // (kQueries, depth)
-  Pair* keys;      // (depth, kKeys)
+  int64_t rows;    // queries that are attended to at once
+  int64_t k_step;  // keys of a block, and tiles beside them: rows lie in different cache sets
+  int64_t w_step;  // the same in pairs
+  Pair* keys;      // (depth, k_step)
   Pair* values;    // (kKeys / 2, e_step)
-  Pair* weights;   // (2 kSide, kKeys / 2)
-  float* scores;   // (2 kSide, kKeys)
+  Pair* weights;   // (rows, w_step)
+  float* scores;   // (rows, k_step)
   float* starts;   // (kKeys) the bias of a query, and slack for whole vectors
   float* regions;  // (kKeys) of the keys of a window that is cut
   float* out;      // (kQueries, e_step) sums of values, and in channel e of the weights
@@ -30,11 +35,15 @@ struct TileBuffers {
 
   TileBuffers(const WindowShape& s, Scratch& memory)
       : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
+    const int64_t most = round_up(s.keys() < kKeys ? s.keys() : kKeys, 2 * kSide);
+    rows = most <= kFew ? 4 * kSide : 2 * kSide;
+    k_step = most + kSide;
+    w_step = most / 2 + kSide;
     queries = memory.take_pairs(kQueries * depth);
-    keys = memory.take_pairs(depth * kKeys);
-    values = memory.take_pairs(kKeys / 2 * e_step);
-    weights = memory.take_pairs(2 * kSide * kKeys / 2);
-    scores = memory.take(2 * kSide * kKeys);
+    keys = memory.take_pairs(depth * k_step);
+    values = memory.take_pairs(most / 2 * e_step);
+    weights = memory.take_pairs(rows * w_step);
+    scores = memory.take(rows * k_step);
     starts = memory.take(kKeys + kLanes);
     regions = memory.take(kKeys);
     out = memory.take(kQueries * e_step);
@@ -68,15 +77,13 @@ void pack_key_tiles(const WindowShape& s, const Place& p, const Head<BFloat16>& 
     any = around_pixels(s, p, first, count, pixels, beyond);
   else
     token_pixels(p, first, count, pixels);
-  pack_pair_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, kKeys);
-  pack_token_pairs(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
-  for (int64_t i = 0; i < count; ++i) {
-    const int shift = i % 2 * 16;
-    Pair* const values = b.values + i / 2 * b.e_step;
-    values[s.value_dim] |= Pair(0x3f80) << shift;  // one
-    if (!any || !beyond[i]) continue;
-    for (int64_t c = 0; c < b.depth; ++c) b.keys[c * kKeys + i] = 0;
-    for (int64_t c = 0; c < s.value_dim; ++c) values[c] &= ~(Pair(0xffff) << shift);
+  pack_pair_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, b.k_step);
+  pack_token_pairs<true>(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
+  for (int64_t i = 0; any && i < count; ++i) {
+    if (!beyond[i]) continue;
+    for (int64_t c = 0; c < b.depth; ++c) b.keys[c * b.k_step + i] = 0;
+    for (int64_t c = 0; c < s.value_dim; ++c)
+      b.values[i / 2 * b.e_step + c] &= ~(Pair(0xffff) << i % 2 * 16);
   }
 }
 
@@ -119,21 +126,21 @@ void weigh(const float* starts, float scale, float apart, float region, int64_t 
   for (int64_t c = 0; c < b.e_step; c += kLanes) store(out + c, load(out + c) * factor);
 }
 
-// Attends to one block of keys with 2 kSide queries at most, from row `row` of the chunk on.
+// Attends to one block of keys with `rows` queries from row `row` of the chunk on.
 template <class Between>
 void attend(const WindowShape& s, const Place& p, const TileBuffers& b, const float* bias,
             int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count,
             Between& between) {
   multiply_pairs<false>(rows, count, b.depth, 1, {b.queries + row * b.depth, b.depth, 0},
-                        {b.keys, kKeys, 0}, b.scores, kKeys);
+                        {b.keys, b.k_step, 0}, b.scores, b.k_step);
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = query + r;
     const float region = p.cut ? float(p.region(token / s.window_w, token % s.window_w)) : 0.0f;
     weigh(starts_of(s, bias, token, first, count, b), s.scale * kLog2E, p.cut ? kApart : 0.0f,
-          region, count, b, row + r, first == 0, b.scores + r * kKeys, b.weights + r * kKeys / 2);
+          region, count, b, row + r, first == 0, b.scores + r * b.k_step, b.weights + r * b.w_step);
     between();
   }
-  const Factor weights = {b.weights, kKeys / 2, 0}, values = {b.values, b.e_step, 0};
+  const Factor weights = {b.weights, b.w_step, 0}, values = {b.values, b.e_step, 0};
   float* const out = b.out + row * b.e_step;
   if (first == 0)
     multiply_pairs<false>(rows, b.e_step, pairs_of(count), 1, weights, values, out, b.e_step);
@@ -162,17 +169,15 @@ void run(const WindowSoftmaxParams& params, const BFloat16* qkv, BFloat16* out, 
     const int64_t count = s.keys() - first < kKeys ? s.keys() - first : kKeys;
     pack_key_tiles<kAround>(s, p, in, first, count, b);
     if (p.cut) token_regions(p, first, count, b.regions);
-    for (int64_t row = 0; row < queries; row += 2 * kSide) {
-      const int64_t rows = queries - row < 2 * kSide ? queries - row : 2 * kSide;
+    for (int64_t row = 0; row < queries; row += b.rows) {
+      const int64_t rows = queries - row < b.rows ? queries - row : b.rows;
       attend(s, p, b, bias, query + row, row, rows, first, count, between);
     }
   }
   for (int64_t i = 0; i < queries; ++i) {
-    BFloat16* const token = out + pixels[i] * s.heads * s.value_dim + head * s.value_dim;
     const float* const sums = b.out + i * b.e_step;
-    const float factor = 1.0f / sums[s.value_dim];
-    for (int64_t c = 0; c < s.value_dim; c += kLanes)
-      store_part(token + c, load(sums + c) * factor, lanes_left(s.value_dim, c));
+    write_token(sums, splat(1.0f / sums[s.value_dim]), s.value_dim,
+                out + pixels[i] * s.heads * s.value_dim + head * s.value_dim);
   }
 }
 

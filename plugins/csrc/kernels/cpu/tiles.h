@@ -177,18 +177,41 @@ inline void pack_pair_columns(const BFloat16* map, int64_t stride, const int64_t
 }
 
 // Rows of B: out[i / 2 * step + c] = channel c of tokens i and i + 1, c < step. Tokens from `count`
-// to the next multiple of 2 kSide, and channels from `channels` on, are zeros.
+// to the next multiple of 2 kSide, and channels from `channels` on, are zeros; but where kOnes says
+// so, channel `channels` of a token is one.
+template <bool kOnes>
 inline void pack_token_pairs(const BFloat16* map, int64_t stride, const int64_t* pixels,
                              int64_t count, int64_t channels, Pair* out, int64_t step) {
+  alignas(64) static constexpr uint16_t kOrder[2][32] = {
+      {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+      {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+       24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+  const __m512i order[2] = {_mm512_load_si512(kOrder[0]), _mm512_load_si512(kOrder[1])};
   const auto words = [=](int64_t i, int64_t c) {
-    if (i >= count || c >= channels) return _mm512_setzero_si512();
-    const __mmask16 mask = __mmask16((1u << lanes_left(channels, c)) - 1);
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, map + pixels[i] * stride + c));
+    const int64_t n = channels - c;
+    if (i >= count) return _mm512_setzero_si512();
+    __m512i v = n > 0 ? load_pairs(map + pixels[i] * stride + c, n) : _mm512_setzero_si512();
+    if (kOnes && n >= 0 && n < 32)
+      v = _mm512_mask_mov_epi16(v, __mmask32(1u << n), _mm512_set1_epi16(0x3f80));
+    return v;
   };
-  for (int64_t i = 0; i < round_up(count, 2 * kSide); i += 2)
-    for (int64_t c = 0; c < step; c += kSide)
-      _mm512_storeu_si512(out + i / 2 * step + c,
-                          _mm512_or_si512(words(i, c), _mm512_slli_epi32(words(i + 1, c), 16)));
+  for (int64_t i = 0; i < round_up(count, 2 * kSide); i += 2) {
+    Pair* const row = out + i / 2 * step;
+    for (int64_t c = 0; c < step; c += 2 * kSide) {
+      const __m512i first = words(i, c), second = words(i + 1, c);
+      _mm512_storeu_si512(row + c, _mm512_permutex2var_epi16(first, order[0], second));
+      if (c + kSide < step)
+        _mm512_storeu_si512(row + c + kSide, _mm512_permutex2var_epi16(first, order[1], second));
+    }
+  }
+}
+
+// Writes the channels of a token: floats times a factor. Denormal results become zeros.
+inline void write_token(const float* from, Vec factor, int64_t channels, BFloat16* token) {
+  for (int64_t c = 0; c < channels; c += kLanes)
+    _mm256_mask_storeu_epi16(token + c, __mmask16((1u << lanes_left(channels, c)) - 1),
+                             (__m256i)_mm512_cvtneps_pbh((__m512)(load(from + c) * factor)));
 }
 
 // Two rows of floats as pairs, and as pairs what rounding left of them: row = high + low.
@@ -199,12 +222,16 @@ inline void split_rows(Vec first, Vec second, Vec* high, Vec* low) {
   *low = pair(bfloat16_bits(first - (Vec)(a << 16)), bfloat16_bits(second - (Vec)(b << 16)));
 }
 
-// A vector of floats as bfloat16, and the same of what rounding left.
-inline void split_vector(Vec v, __m256i* high, __m256i* low) {
-  *high = (__m256i)_mm512_cvtneps_pbh((__m512)v);
-  const Vec rounded = (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(*high), 16);
-  *low = (__m256i)_mm512_cvtneps_pbh((__m512)(v - rounded));
+// The upper halves of 32 floats: bfloat16, cut off instead of rounded.
+inline __m512i upper_halves(Vec first, Vec second) {
+  alignas(64) static constexpr uint16_t kOrder[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16((__m512i)first, _mm512_load_si512(kOrder), (__m512i)second);
 }
+
+// What is cut off.
+inline Vec lower_half(Vec v) { return v - (Vec)((IntVec)v & int32_t(0xffff0000)); }
 
 #endif
 

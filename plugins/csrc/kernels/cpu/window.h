@@ -41,10 +41,12 @@ inline Place place(const WindowShape& s, int64_t window) {
 // The pixels of `count` tokens of a window from token `first` on.
 inline void token_pixels(const Place& p, int64_t first, int64_t count, int64_t* pixels) {
   int64_t y = first / p.window_w, x = first % p.window_w;
-  for (int64_t i = 0; i < count;) {
-    for (; x < p.window_w && i < count; ++x) pixels[i++] = p.pixel(y, x);
-    x = 0;
-    ++y;
+  for (int64_t i = 0; i < count; ++y, x = 0) {
+    const int64_t n = p.window_w - x < count - i ? p.window_w - x : count - i;
+    const int64_t row = p.top + y, column = p.left + x;
+    const int64_t start = p.image + (row < p.height ? row : row - p.height) * p.width;
+    for (int64_t j = column; j < column + n; ++j)
+      pixels[i++] = start + (j < p.width ? j : j - p.width);
   }
 }
 

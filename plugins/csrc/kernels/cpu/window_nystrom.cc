@@ -193,18 +193,22 @@ void pass_keys(const LandmarkParams& params, const Place& p, const Head<BFloat16
   for (int64_t i = 0; i < b.rows * kLanes; i += kLanes) store(b.sums + i, Vec{});
   for_blocks(params, p, b, [&](int64_t count) {
     pack_pair_columns(head.k, s.channels(), b.pixels, count, s.head_dim, t.columns, kBlock);
-    pack_token_pairs(head.v, s.channels(), b.pixels, count, s.value_dim, t.values, b.e_step);
+    pack_token_pairs<false>(head.v, s.channels(), b.pixels, count, s.value_dim, t.values, b.e_step);
     multiply_pairs<false>(b.step, count, t.depth, 2, {t.landmarks, t.depth, b.step * t.depth},
                           {t.columns, kBlock, 0}, t.scores, kBlock);
     for (int64_t j = 0; j < b.m; ++j) {
       const Vec region = splat(float(b.regions[j]));
       Vec total = load(b.sums + j * kLanes);
-      for (int64_t i = 0; i < round_up(count, 2 * kLanes); i += kLanes) {
-        Vec score = kernel(load(t.scores + j * kBlock + i));
-        if (p.cut) score = only_same(score, load(b.token_regions + i) == region);
-        if (i + kLanes > count) score = first_lanes(score, count - i);
-        total += score;
-        t.split_weights(score, j, i, b.step * kBlock / 2);
+      const auto weigh = [&](int64_t i) {
+        Vec weight = kernel(load(t.scores + j * kBlock + i));
+        if (p.cut) weight = only_same(weight, load(b.token_regions + i) == region);
+        if (i + kLanes > count) weight = first_lanes(weight, count - i);
+        total += weight;
+        return weight;
+      };
+      for (int64_t i = 0; i < count; i += 2 * kLanes) {
+        const Vec first = weigh(i), second = weigh(i + kLanes);
+        t.split_weights(first, second, b.step, j, i);
       }
       store(b.sums + j * kLanes, total);
       ahead();
@@ -229,17 +233,23 @@ void split_product(const WindowShape& s, const Buffers& b) {
     row[s.value_dim] = j < b.m ? b.inverse_sums[j] : 0.0f;
     row[s.value_dim + 1] = sum(bound);
   }
-  t.split_twice(t.out, b.step);
+  t.split_product(t.out, b.step);
 }
 
 // Fills factors where no token of a block can be guarded, which a bound of the magnitude tells.
 bool unguarded(const LandmarkParams& params, const Buffers& b, int64_t count) {
-  const LandmarkTiles& t = b.tiles;
+  const int64_t channel = params.shape.value_dim;
   bool safe = true;
-  for (int64_t i = 0; i < count; ++i) {
-    const float* const sums = t.out + i * t.sums_step + params.shape.value_dim;
-    safe = safe && (params.guard == 0 || sums[0] >= 2 * params.guard * sums[1] + 1e-29f);
-    b.factors[i] = 1.0f / (params.guard == 0 ? sums[0] + 1e-12f : sums[0]);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Vec den = b.tiles.sums(i, channel);
+    if (params.guard == 0) {
+      store(b.factors + i, 1.0f / (den + 1e-12f));
+      continue;
+    }
+    const Vec least = 2 * params.guard * b.tiles.sums(i, channel + 1) + 1e-29f;
+    const unsigned here = (1u << lanes_left(count, i)) - 1;
+    safe = safe && (_mm512_cmp_ps_mask((__m512)den, (__m512)least, _CMP_GE_OQ) & here) == here;
+    store(b.factors + i, 1.0f / den);
   }
   return safe;
 }
