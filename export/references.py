@@ -87,7 +87,7 @@ def record_references(
     if transform.yardstick is not None:
         rounded = TorchBackend(transform.yardstick(plain, architecture))
     lowered = {}
-    if transform is UNCHANGED and not searching and not near_ties:
+    if transform is UNCHANGED and not searching:
         lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
     cases, limits, mean_limits = [], [], []
     for case in feeds:

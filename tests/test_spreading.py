@@ -219,6 +219,7 @@ def setup(model: Path, **changes: Any) -> Setup:
         "backend": "ort-cpu",
         "threads": 1,
         "library": "auto",
+        "precision": None,
         "kernels": False,
         "options": RunOptions(),
     }
