@@ -39,7 +39,7 @@ class OpenvinoBackend:
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
     arithmetic: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
     library_name: ClassVar[str] = CPU_LIBRARY
-    bodies: ClassVar[bool] = False
+    bodies: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -69,9 +69,12 @@ def guarded_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def bodies_of(session: Session, threads: int | None) -> Session | None:
     """Return the model on its operators' bodies, where a session runs kernels in their place.
 
-    None where it runs them already, where the file has none, and where the backend runs none.
+    None where it runs them already, where the file has none, and where the backend runs none; nor
+    in a precision that was asked for, in which they round at every step.
     """
     if session.library is None or not find_backend(session.backend).bodies:
+        return None
+    if session.precision is not None:
         return None
     if not read_onnx_header(session.path).functions:
         return None
