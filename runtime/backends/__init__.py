@@ -141,7 +141,7 @@ def require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
         kind: Its class.
         precision: What was asked for.
     """
-    offered = getattr(kind, "arithmetic", frozenset())
+    offered: frozenset[str] = getattr(kind, "arithmetic", frozenset())
     if precision in offered:
         return
     takers = [other for other in _BACKENDS if hasattr(find_backend(other), "arithmetic")]

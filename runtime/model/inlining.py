@@ -65,7 +65,7 @@ class _Function:
 
     @classmethod
     def read(cls, content: bytes) -> _Function:
-        function = cls(*(_texts(content, number)[0] for number in (1, 10)))
+        function = cls(_texts(content, 1)[0], _texts(content, 10)[0])
         function.inputs, function.outputs = _texts(content, 4), _texts(content, 5)
         function.nodes = [value for number, _, value in _fields(content) if number == 7]
         function.defaults = {
