@@ -234,8 +234,8 @@ def main(operator: str, count: int, log: Path) -> None:
 
     fuzz()
     least = count // 20
-    assert outcomes["refused"] > least, outcomes
-    assert outcomes["compared"] > least, outcomes
+    assert outcomes["refused"] >= least, outcomes
+    assert outcomes["compared"] >= least, outcomes
     print(dict(outcomes))  # noqa: T201
 
 

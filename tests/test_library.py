@@ -220,9 +220,11 @@ print(resident() - before)
 def test_a_thousand_sessions_do_not_grow() -> None:
     """A session that keeps 2 KiB behind fails; the library is unloaded and loaded in between."""
     library()
+    if _sanitized():
+        pytest.skip("a sanitizer keeps what is freed")
     done = _in_process(MANY_SESSIONS)
     assert done.returncode == 0, done.stderr
-    assert _sanitized() or int(done.stdout) < 2 << 20
+    assert int(done.stdout) < 2 << 20
 
 
 @pytest.mark.parametrize("operator", NODES)
