@@ -53,9 +53,17 @@ def test_facts_come_from_the_descriptor(compact: Path) -> None:
     assert find_sites(loaded.network) == []
 
 
-def test_an_export_runs_at_any_size_and_says_as_trained(compact: Path) -> None:
-    result = export_model(compact, compact.parent, QUICK)
+def licensed(compact: Path, folder: Path) -> Path:
+    """Return the same checkpoint, its licence said."""
+    state = torch.load(compact, weights_only=True)["params"]
+    save_file(state, folder / "a.safetensors", {"nystra": '{"license": "CC-BY-NC-SA-4.0"}'})
+    return folder / "a.safetensors"
+
+
+def test_an_export_runs_at_any_size_and_says_as_trained(compact: Path, tmp_path: Path) -> None:
+    result = export_model(licensed(compact, tmp_path), tmp_path, QUICK)
     assert result.model.name == "a_2x_dynamic_fp32_op20_as_trained.onnx"
+    assert any("CC-BY-NC-SA-4.0, forbids commercial use" in text for text in result.warnings)
     image = noise(1, 3, 21, 10)
     got = Session(result.model, library=None)(image)
     assert np.abs(np.clip(got, 0, 1) - own_call(compact, image)).max() < 1e-5
@@ -88,9 +96,7 @@ def test_a_key_that_counts_without_bounds_is_refused(compact: Path, tmp_path: Pa
 
 
 def test_licences_are_shown(compact: Path, tmp_path: Path) -> None:
-    state = torch.load(compact, weights_only=True)["params"]
-    save_file(state, tmp_path / "a.safetensors", {"nystra": '{"license": "CC-BY-NC-SA-4.0"}'})
-    (warning,) = load(tmp_path / "a.safetensors").warnings
+    (warning,) = load(licensed(compact, tmp_path)).warnings
     assert warning == "the licence of the weights, CC-BY-NC-SA-4.0, forbids commercial use"
 
 

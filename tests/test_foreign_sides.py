@@ -1,14 +1,20 @@
 """What is found out of a foreign network before anything is promised: padding, sizes, outputs."""
 
+from pathlib import Path
+
+import numpy as np
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nystra.export.judge import judge
 from nystra.models.spandrel.network import ForeignNetwork
 from nystra.models.spandrel.sides import BORDERS, Sides, own_sides
 from nystra.models.spandrel.trial import tried
-from nystra.plugins.errors import UnsupportedModelError
+from nystra.plugins.errors import ExportError, UnsupportedModelError
+from nystra.runtime.model.references import ReferenceCase, References
 
 
 class Padding(nn.Module):
@@ -101,3 +107,16 @@ def test_a_network_of_one_size() -> None:
 def test_what_is_no_picture_is_refused(network: nn.Module, scale: int, message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"a\.pth: the network .*{message}"):
         tried(wrapped(network, scale=scale), [3], 3, 0, square=False, source="a.pth")
+
+
+def test_a_file_that_keeps_the_traced_size_is_refused_with_the_other_one(tmp_path: Path) -> None:
+    text = "f (float[b,3,h,w] input) => (float[b,3,h,w] output) {output = Add (input, k)}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]>{text}')
+    frozen = onnx.numpy_helper.from_array(np.zeros((1, 1, 16, 16), np.float32), "k")
+    model.graph.initializer.append(frozen)
+    onnx.save(model, tmp_path / "m.onnx")
+    images = [np.ones((1, 3, *sides), np.float32) for sides in ((16, 16), (19, 11))]
+    cases = tuple(ReferenceCase({"input": image}, {"output": image}) for image in images)
+    references = References(cases, {"tolerances": [1e-4] * 2, "allowed_for": [""] * 2})
+    with pytest.raises(ExportError, match=r"another size .* \(1, 3, 19, 11\).* --static"):
+        judge(tmp_path / "m.onnx", references, bodies=True, progress=lambda _: None)

@@ -6,7 +6,8 @@ with linear attention where it has sites. Each in a process of its own, with a l
 time. Results are kept, so that it goes on where it stopped:
 
     python tests/benchmarks/foreign.py measure --minutes 3
-    python tests/benchmarks/foreign.py table
+    python tests/benchmarks/foreign.py measure DAT GRL       # these, whatever is known of them
+    python tests/benchmarks/foreign.py table                 # the page, and its count in README
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import resource
 import sys
 import tempfile
@@ -25,18 +27,17 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_suffix(".json")
-PAGE = ROOT / "docs" / "networks.md"
+PAGE, README = ROOT / "docs" / "networks.md", ROOT / "README.md"
 BEGIN, END = "<!-- table: tests/benchmarks/foreign.py -->\n", "<!-- end of the table -->\n"
 
 MEMORY = 8 << 30
-SECONDS = 240
 AGREES = 1e-4  # of outputs in 0..1
 SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 
-def measure(names: list[str], minutes: float) -> None:
+def measure(names: list[str], minutes: float, seconds: float) -> None:
     """Try the networks that have no result yet, or those that are named, within a time."""
     from foreign_networks import SMALL
 
@@ -44,7 +45,7 @@ def measure(names: list[str], minutes: float) -> None:
     for name in names or [name for name in SMALL if name not in read()]:
         if time.monotonic() - begun > 60 * minutes:
             break
-        found = _in_child(name)
+        found = _in_child(name, seconds)
         RESULTS.write_text(json.dumps(read() | {name: found}, indent=1, sort_keys=True) + "\n")
         sys.stdout.write(f"{name} {json.dumps(found)}\n")
         sys.stdout.flush()
@@ -55,17 +56,17 @@ def read() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def _in_child(name: str) -> dict[str, Any]:
-    """Return what comes of a network in a process of its own."""
+def _in_child(name: str, seconds: float) -> dict[str, Any]:
+    """Return what comes of a network in a process of its own, which is ended after that time."""
     import torch  # noqa: F401 - once, for all children
 
     mine, its = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_send, args=(its, name))
     child.start()
     its.close()
-    told = mine.poll(SECONDS)
+    told = mine.poll(seconds)
     try:
-        found: dict[str, Any] = mine.recv() if told else {"failed": f"longer than {SECONDS} s"}
+        found: dict[str, Any] = mine.recv() if told else {"failed": f"longer than {seconds:.0f} s"}
     except EOFError:
         found = {"failed": f"its process ended, of memory above {MEMORY >> 30} GiB perhaps"}
     child.kill()
@@ -74,24 +75,24 @@ def _in_child(name: str) -> dict[str, Any]:
 
 
 def _send(connection: Any, name: str) -> None:
+    import torch
+
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     connection.send(one(name))
 
 
 def one(name: str) -> dict[str, Any]:
     """Return what comes of one network."""
-    import torch
-
     from foreign_networks import save_small
     from nystra.models.loading import load
     from nystra.plugins.errors import NystraError
 
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    torch.set_num_threads(1)
     found: dict[str, Any] = {"versions": {key: version(key) for key in ("spandrel", "torch")}}
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = save_small(name, Path(folder, "small.pth"))
         try:
+            checkpoint = save_small(name, Path(folder, "small.pth"))
             loaded = load(checkpoint)
             facts = loaded.facts
             found |= {"read_by": facts.architecture, "multiple": facts.size_multiple}
@@ -179,25 +180,39 @@ def _short(error: Exception) -> str:
 
 
 def table() -> None:
-    """Write the table into the page, between its marks."""
+    """Write the table into the page, between its marks, and its count into README."""
+    for path, text in texts().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def texts() -> dict[Path, str]:
+    """Return what the page and README say of the results so far."""
     from foreign_networks import SMALL
 
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    after = rest.split(END)[1]
     results = read()
-    rows = [_row(name, results[name]) for name in sorted(results, key=str.lower)]
     found = [one for one in results.values() if "nodes" in one]
     dynamic = sum(one["static"] is None for one in found)
+    agreeing = sum(_agrees(one) for one in found)
     counts = (
-        f"{len(SMALL)} architectures, {len(results)} of them tried so far: {dynamic} export for "
-        f"any size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not.\n"
+        f"{len(SMALL)} architectures, {len(results)} of them tried: {dynamic} export for any "
+        f"size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not; "
+        f"{agreeing} agree with spandrel.\n"
     )
     missing = sorted(SMALL.keys() - results.keys(), key=str.lower)
     if missing:
         counts += f"Not tried yet: {', '.join(missing)}.\n"
     head = "| architecture | read by | exports | linear attention | against spandrel |\n"
-    lines = f"{counts}\n{head}| --- | --- | --- | --- | --- |\n{''.join(rows)}"
-    PAGE.write_text(f"{before}{BEGIN}{lines}{END}{after}", encoding="utf-8")
+    rows = "".join(_row(name, results[name]) for name in sorted(results, key=str.lower))
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    page = f"{before}{BEGIN}{counts}\n{head}| --- | --- | --- | --- | --- |\n{rows}{END}"
+    readme, places = re.subn(
+        r"\d+ of \d+ export and agree",
+        f"{agreeing} of {len(SMALL)} export and agree",
+        README.read_text(encoding="utf-8"),
+    )
+    if places != 1:
+        raise ValueError(f"{README}: expected 'N of M export and agree' once, found it {places}x")
+    return {PAGE: page + rest.split(END)[1], README: readme}
 
 
 def _row(name: str, found: dict[str, Any]) -> str:
@@ -208,16 +223,22 @@ def _row(name: str, found: dict[str, Any]) -> str:
     else:
         size = "any size" if found["static"] is None else f"one size: {found.get('dynamic', '')}"
         linear = found.get("linear", "as trained: no site")
-        cells = (reader, size, linear, _agreement(found["compared"]))
+        cells = (reader, size, linear, _agreement(found))
     return f"| {' | '.join((name, *(cell.replace('|', '/') for cell in cells)))} |\n"
 
 
-def _agreement(compared: list[dict[str, Any]]) -> str:
+def _agrees(found: dict[str, Any]) -> bool:
+    """Tell whether a file agrees with spandrel at every size, where there is something to see."""
+    return all(size["difference"] <= AGREES and size["seen"] >= SEEN for size in found["compared"])
+
+
+def _agreement(found: dict[str, Any]) -> str:
+    compared = found["compared"]
     sizes = ", ".join(one["size"] for one in compared)
     if min(one["seen"] for one in compared) < SEEN:
         return f"clipped to nothing at {sizes}; against PyTorch only"
     worst = max(one["difference"] for one in compared)
-    return f"{worst:.0e} at {sizes}" + ("" if worst <= AGREES else " (**differs**)")
+    return f"{worst:.0e} at {sizes}" + ("" if _agrees(found) else " (**differs**)")
 
 
 def main() -> None:
@@ -227,10 +248,11 @@ def main() -> None:
     measuring = commands.add_parser("measure")
     measuring.add_argument("names", nargs="*")
     measuring.add_argument("--minutes", type=float, default=3.0)
+    measuring.add_argument("--seconds", type=float, default=240.0, help="for each")
     commands.add_parser("table")
     args = parser.parse_args()
     if args.command == "measure":
-        measure(args.names, args.minutes)
+        measure(args.names, args.minutes, args.seconds)
     else:
         table()
 

@@ -45,7 +45,7 @@ from nystra.runtime import Session
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-GOLDEN = ("swinir_classical_x2", "swinir_jpeg_gray", "csnln_x2")
+GOLDEN = ("swinir_classical_x2", "swinir_jpeg_gray", "hat_x2_w16", "csnln_x2")
 FILM = (1, 4, 3, 20, 24)
 """The only shape of a film that is measured."""
 STRESS = 3000.0

@@ -4,8 +4,10 @@
     OMP_NUM_THREADS=1 python tests/benchmarks/rvrt_export.py                   # 001, full
     OMP_NUM_THREADS=1 python tests/benchmarks/rvrt_export.py --network 006 --attn nystra
     python tests/benchmarks/rvrt_export.py --network 001 --save rvrt_001.safetensors
+    python tests/benchmarks/rvrt_export.py --attn nystra --frames 4 --keep FOLDER
 
-Each export is a process of its own. Weights come from a seed.
+Each export is a process of its own. Weights come from a seed. ``--keep`` leaves the files there,
+for ``opening.py`` and ``nystra build --dry-run``.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def save_network(path: Path, name: str) -> None:
     save_file(RVRT(**PUBLISHED[name]).state_dict(), path)
 
 
-def row(name: str, attention: str, frames: int, opset: int) -> str:
+def row(name: str, attention: str, frames: int, opset: int, keep: Path | None) -> str:
     """Export, and return what it took as a row of a table."""
     options = ExportOptions(
         Plan(mechanism(attention)), {"frames": frames}, opset=opset, speed=False
@@ -55,7 +57,7 @@ def row(name: str, attention: str, frames: int, opset: int) -> str:
         checkpoint = Path(folder, f"rvrt_{name}.safetensors")
         save_network(checkpoint, name)
         watch = Stopwatch()
-        result = export_model(checkpoint, folder, options, watch)
+        result = export_model(checkpoint, keep or folder, options, watch)
         watch("end")
         size = result.model.stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -75,11 +77,12 @@ def main() -> None:
     parser.add_argument("--frames", type=int, nargs="+", default=[2, 4, 6, 8])
     parser.add_argument("--opset", type=int, default=20)
     parser.add_argument("--save", type=Path, help="write the checkpoint and export nothing")
+    parser.add_argument("--keep", type=Path, help="an existing folder for the files")
     args = parser.parse_args()
     if args.save:
         save_network(args.save, args.network)
     elif len(args.frames) == 1:
-        print(row(args.network, args.attn, args.frames[0], args.opset), flush=True)
+        print(row(args.network, args.attn, args.frames[0], args.opset, args.keep), flush=True)
     else:
         print("| RVRT | attention | frames | nodes | MB | processor s | peak MiB | apart |")
         for frames in args.frames:
