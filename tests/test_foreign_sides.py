@@ -84,6 +84,13 @@ def test_a_multiple_that_is_not_stated_is_found_and_said() -> None:
     assert tried(wrapped(Halving(1)), [3], 3, 0, square=False, source="a.pth").warnings == ()
 
 
+def test_a_least_side_that_is_not_stated_is_found_and_said() -> None:
+    network = nn.Sequential(nn.ReflectionPad2d(4), nn.Conv2d(3, 3, 9))
+    trial = tried(wrapped(network), [3], 3, 0, square=False, source="a.pth")
+    assert trial.minimum == 8
+    assert trial.warnings == ("it takes sides of 8 pixels and more, which spandrel does not say",)
+
+
 class OneSize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.zeros(1, 3, 24, 24)

@@ -36,7 +36,17 @@ def merge_stripes(stripes: Tensor, rows: int, columns: int, height: int, width: 
     return merge_windows(stripes, (rows, columns), height, width)
 
 
-_STANDINS = {"window_reverse": merge_windows, "windows2img": merge_stripes}
+def inverse_order(index: Tensor) -> Tensor:
+    """Return the order (B, N) that undoes an order (B, N), for any B."""
+    place = torch.arange(index.shape[-1], device=index.device).expand_as(index)
+    return torch.zeros_like(index).scatter(-1, index, place)
+
+
+_STANDINS = {
+    "window_reverse": merge_windows,
+    "windows2img": merge_stripes,
+    "index_reverse": inverse_order,
+}
 """Name of a function in the module of a foreign network -> what computes the same."""
 
 

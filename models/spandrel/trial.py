@@ -15,6 +15,7 @@ from .network import ForeignNetwork
 from .sides import Sides
 
 _MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
+_LEAST = (2, 4, 8, 16)  # sides that are tried where a network of no stated minimum fails at 1
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,31 @@ def tried(
         sizes = _sizes(max(minimum, multiple), square=square)
         faults = [_fault(candidate, channels, outputs, *size) for size in sizes]
         if not any(faults):
-            found = f"it needs sides that are multiples of {multiple}, which spandrel does not say"
-            warnings = () if multiple == sides.multiple else (f"{found}; they are padded to it",)
-            fixed = sizes[0] if square else None
-            return Trial(candidate, least, fixed, warnings)
+            text = f"it needs sides that are multiples of {multiple}, which spandrel does not say"
+            warnings = () if multiple == sides.multiple else (f"{text}; they are padded to it",)
+            if square:
+                return Trial(candidate, least, sizes[0], warnings)
+            found = _least(candidate, channels, outputs, least, sizes[0][0])
+            if found > least:
+                text = f"it takes sides of {found} pixels and more, which spandrel does not say"
+                warnings += (text,)
+            return Trial(candidate, found, None, warnings)
         first = first or next(filter(None, faults))
     side = max(minimum, sides.multiple)
     if not _fault(network, channels, outputs, side, side):
         return Trial(network, least, (side, side), (f"it takes {side}x{side} only: {first}",))
     raise UnsupportedModelError(f"{source}: the network {first}")
+
+
+def _least(
+    network: ForeignNetwork, channels: Sequence[int], outputs: int, stated: int, works: int
+) -> int:
+    """Return the smallest side that is taken, of those that are tried; ``works`` is one."""
+    for side in (stated, *(side for side in _LEAST if stated < side < works)):
+        sizes = ((side, works), (works, side))
+        if not any(_fault(network, channels, outputs, *size) for size in sizes):
+            return side
+    return works
 
 
 def _multiples(stated: int) -> list[int]:

@@ -2,8 +2,9 @@
 
 An adapter takes a module of a foreign network and returns one that computes the same from the
 same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. What has
-no adapter stays as it is: its attention is exported as it was trained. One file is of no attention
-but of a layer that changes its own weights while it runs, which no tracer follows.
+no adapter stays as it is: its attention is exported as it was trained. Some files are of no
+attention but of layers that no tracer follows: they choose by the values of a picture, count cells
+by its sides, or change their own weights while they run.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ ADAPTERS = {
     "DAT.Adaptive_Spatial_Attention": "dat",
     "DRCT.SwinTransformerBlock": "swin",
     "GRL.MixedAttention": "grl",
+    "HVICIDNet.RGB_HVI": "hvi",
     "RGT.L_SA": "rgt",
+    "SAFMN.SAFM": "safm",
+    "SAFMNBCIE.SAFM": "safm",
     "SCUNet.WMSA": "scunet",
     "SPAN.Conv3XC": "span",
+    "SeemoRe.MoELayer": "experts",
     "Swin2SR.SwinTransformerBlock": "swin2sr",
     "SwinIR.SwinTransformerBlock": "swin",
 }
