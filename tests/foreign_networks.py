@@ -81,7 +81,7 @@ SMALL = {
     ),
     "MixDehazeNet": Small("MixDehazeNet", {"embed_dims": [8, 16, 32, 16, 8]}),
     "DRUNet": Small("DRUNet", {"in_nc": 4, "out_nc": 3, "nc": [8, 16, 16, 32], "nb": 2}),
-    "DnCNN": Small("DnCNN", {"in_nc": 3, "out_nc": 3, "nc": 16, "nb": 4, "act_mode": "R"}),
+    "DnCNN": Small("DnCNN", {"in_nc": 3, "out_nc": 3, "nc": 16, "nb": 20, "act_mode": "R"}),
     "IPT": Small("IPT", {"n_feats": 8, "num_layers": 1, "num_heads": 2, "patch_size": 24}),
     "DRCT": Small(
         "DRCT",

@@ -144,7 +144,17 @@ def test_exports_are_byte_equal(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("name", "sites"), [("DRCT", 5), ("Swin2SR", 2), ("SCUNet", 14), ("DAT", 2), ("RGT", 2)]
+    ("name", "sites"),
+    [
+        ("DRCT", 5),
+        ("Swin2SR", 2),
+        ("SCUNet", 14),
+        ("DAT", 2),
+        ("RGT", 2),
+        ("SAFMN", 0),
+        ("SeemoRe", 0),
+        ("HVICIDNet", 0),
+    ],
 )
 def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: int) -> None:
     path = save_small(name, tmp_path / "a.pth")

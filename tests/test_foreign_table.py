@@ -13,7 +13,7 @@ import foreign
 
 
 def test_the_page_and_readme_say_what_was_measured() -> None:
-    assert foreign.read().keys() == SMALL.keys()
+    assert foreign.read().keys() <= SMALL.keys()
     for path, text in foreign.texts().items():
         assert path.read_text(encoding="utf-8") == text, path.name
 

@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import re
 import resource
+import signal
 import sys
 import tempfile
 import time
@@ -37,11 +38,12 @@ SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to 
 sys.path.insert(0, str(ROOT / "tests"))
 
 
-def measure(names: list[str], minutes: float, seconds: float) -> None:
+def measure(names: list[str], minutes: float, seconds: int) -> None:
     """Try the networks that have no result yet, or those that are named, within a time."""
     from foreign_networks import SMALL
 
     begun = time.monotonic()
+    _warm()
     for name in names or [name for name in SMALL if name not in read()]:
         if time.monotonic() - begun > 60 * minutes:
             break
@@ -56,29 +58,41 @@ def read() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def _in_child(name: str, seconds: float) -> dict[str, Any]:
-    """Return what comes of a network in a process of its own, which is ended after that time."""
-    import torch  # noqa: F401 - once, for all children
+def _warm() -> None:
+    """Import and read once, for all children, what every export needs."""
+    import torch
 
+    import nystra.export.pipeline  # noqa: F401
+    from foreign_networks import save_small
+    from nystra.export.graph.trace import trace
+    from nystra.models.loading import load
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = load(save_small("Compact", Path(folder, "small.pth")))
+    trace(loaded.network, loaded.facts, 20)
+
+
+def _in_child(name: str, seconds: int) -> dict[str, Any]:
+    """Return what comes of a network in a process of its own, ended after that processor time."""
     mine, its = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_send, args=(its, name))
+    child = multiprocessing.get_context("fork").Process(target=_send, args=(its, name, seconds))
     child.start()
     its.close()
-    told = mine.poll(seconds)
     try:
-        found: dict[str, Any] = mine.recv() if told else {"failed": f"longer than {seconds:.0f} s"}
+        found: dict[str, Any] = mine.recv()
     except EOFError:
-        found = {"failed": f"its process ended, of memory above {MEMORY >> 30} GiB perhaps"}
-    child.kill()
+        child.join()
+        late = child.exitcode == -signal.SIGXCPU
+        reason = f"memory above {MEMORY >> 30} GiB perhaps"
+        found = {"failed": f"longer than {seconds} s" if late else f"its process ended: {reason}"}
     child.join()
     return found
 
 
-def _send(connection: Any, name: str) -> None:
-    import torch
-
+def _send(connection: Any, name: str, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     warnings.simplefilter("ignore")
     connection.send(one(name))
 
@@ -115,14 +129,14 @@ def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
         static = facts.inputs[0].shape({})
     target = checkpoint.with_name("model.onnx")
     try:
-        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static))
+        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static), _say)
     except NystraError as error:
         if static is not None:
             raise
         found["dynamic"] = _short(error)
         side = 2 * facts.cell
         static = (1, facts.input_channels, side, side)
-        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static))
+        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static), _say)
     found |= {"static": static, "nodes": result.nodes, "sites": len(result.source.resolved)}
     reports = result.judgement.reports.values()
     found["difference"] = max(size["max_abs"] for one in reports for size in one["sizes"])
@@ -130,6 +144,10 @@ def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
     if found["sites"]:
         found["linear"] = _linear(checkpoint, static)
     return found
+
+
+def _say(step: str) -> None:
+    sys.stderr.write(f"{time.process_time():6.1f} s  {step}\n")
 
 
 def _linear(checkpoint: Path, static: Any) -> str:
@@ -140,7 +158,7 @@ def _linear(checkpoint: Path, static: Any) -> str:
     plan = Plan(default=mechanism("nystra", landmarks=(2, 2)))
     options = ExportOptions(plan, speed=False, static=static)
     try:
-        result = export_model(checkpoint, checkpoint.with_name("linear.onnx"), options)
+        result = export_model(checkpoint, checkpoint.with_name("linear.onnx"), options, _say)
     except NystraError as error:
         return _short(error)
     served = [site.name for site in result.source.resolved.values()]
@@ -248,7 +266,7 @@ def main() -> None:
     measuring = commands.add_parser("measure")
     measuring.add_argument("names", nargs="*")
     measuring.add_argument("--minutes", type=float, default=3.0)
-    measuring.add_argument("--seconds", type=float, default=240.0, help="for each")
+    measuring.add_argument("--seconds", type=int, default=120, help="of processor time, for each")
     commands.add_parser("table")
     args = parser.parse_args()
     if args.command == "measure":
