@@ -91,6 +91,22 @@ def test_a_least_side_that_is_not_stated_is_found_and_said() -> None:
     assert trial.warnings == ("it takes sides of 8 pixels and more, which spandrel does not say",)
 
 
+class Alone(nn.Module):
+    """Changes its input in place, and takes one picture at a time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x *= 2
+        return torch.cat([x, torch.zeros(1, 1, *x.shape[2:])], dim=1)[:, :3]
+
+
+def test_a_network_of_one_picture_that_writes_into_it() -> None:
+    trial = tried(wrapped(Alone()), [3], 3, 0, square=False, source="a.pth")
+    assert (trial.single, trial.minimum, trial.fixed) == (True, 1, None)
+    assert trial.warnings == ("it takes one picture at a time: a batch of two fails",)
+    image = torch.rand(1, 3, 5, 9)
+    assert torch.equal(trial.network(image), 2 * image)
+
+
 class OneSize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.zeros(1, 3, 24, 24)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from ...plugins.errors import CheckpointError, NystraError
@@ -15,7 +14,7 @@ from .adapters import adapt
 from .library import MORE, Reading, find_reading, read, recognises
 from .network import ForeignNetwork
 from .sides import Sides, own_sides
-from .trial import tried
+from .trial import Trial, tried
 
 _NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic", re.IGNORECASE)
 """What a licence says that forbids commercial use."""
@@ -50,27 +49,22 @@ def load(state: State, request: Request) -> Built:
         square=needs.square,
         source=request.source,
     )
-    facts = _facts(reading, descriptor, request, trial.network.sides, trial.minimum, trial.fixed)
+    facts = _facts(reading, descriptor, request, trial)
     hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
     warnings = (*_licence(reading, request), *trial.warnings)
     return Built(trial.network, facts, hyper, warnings)
 
 
-def _facts(
-    reading: Reading,
-    descriptor: Any,
-    request: Request,
-    sides: Sides,
-    minimum: int,
-    fixed: Sequence[int] | None,
-) -> Facts:
+def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) -> Facts:
     masked = descriptor.purpose == "Inpainting"
-    size = {} if fixed is None else dict(zip(("height", "width"), fixed, strict=True))
+    fixed = {"batch": 1} if trial.single else {}
+    if trial.fixed is not None:
+        fixed |= dict(zip(("height", "width"), trial.fixed, strict=True))
 
     def port(name: str, channels: int) -> Port:
-        lengths = {"channels": channels, **size}
+        lengths = {"channels": channels, **fixed}
         role = "mask" if name == "mask" else "image"
-        return Port(name, role, lengths=lengths, multiple=sides.multiple)
+        return Port(name, role, lengths=lengths, multiple=trial.network.sides.multiple)
 
     return Facts(
         architecture=f"spandrel:{reading.name}",
@@ -87,7 +81,7 @@ def _facts(
                 multiple=descriptor.scale,
             ),
         ),
-        size_minimum=minimum,
+        size_minimum=trial.minimum,
         tiling=descriptor.tiling.name.lower(),
         license=request.license,
     )

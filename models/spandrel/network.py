@@ -35,7 +35,8 @@ class ForeignNetwork(nn.Module):
     def forward(self, image: Tensor, *others: Tensor) -> Tensor:
         """Return the picture (B, C', H * scale, W * scale)."""
         height, width = image.shape[2], image.shape[3]
-        padded = [self.sides.pad(one) for one in (image, *others)]
+        # Some networks write into what they are given: they get a copy.
+        padded = [self.sides.pad(one.clone()) for one in (image, *others)]
         with traceable(self.network):
             output = self.call(self.network, *padded)
         if self.sides.multiple == 1:

@@ -26,12 +26,14 @@ class Trial:
         network: Padded to the multiple that it needs.
         minimum: Smallest side that it takes, in pixels.
         fixed: The only height and width it takes, or None.
+        single: It takes one picture at a time.
         warnings: What was found and is not stated, one sentence each.
     """
 
     network: ForeignNetwork
     minimum: int = 1
     fixed: tuple[int, int] | None = None
+    single: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -69,17 +71,22 @@ def tried(
         if not any(faults):
             text = f"it needs sides that are multiples of {multiple}, which spandrel does not say"
             warnings = () if multiple == sides.multiple else (f"{text}; they are padded to it",)
+            single = bool(_fault(candidate, channels, outputs, *sizes[0], batch=2))
+            if single:
+                warnings += ("it takes one picture at a time: a batch of two fails",)
             if square:
-                return Trial(candidate, least, sizes[0], warnings)
+                return Trial(candidate, least, sizes[0], single, warnings)
             found = _least(candidate, channels, outputs, least, sizes[0][0])
             if found > least:
                 text = f"it takes sides of {found} pixels and more, which spandrel does not say"
                 warnings += (text,)
-            return Trial(candidate, found, None, warnings)
+            return Trial(candidate, found, None, single, warnings)
         first = first or next(filter(None, faults))
     side = max(minimum, sides.multiple)
     if not _fault(network, channels, outputs, side, side):
-        return Trial(network, least, (side, side), (f"it takes {side}x{side} only: {first}",))
+        single = bool(_fault(network, channels, outputs, side, side, batch=2))
+        text = f"it takes {side}x{side} only: {first}"
+        return Trial(network, least, (side, side), single, (text,))
     raise UnsupportedModelError(f"{source}: the network {first}")
 
 
@@ -107,11 +114,16 @@ def _sizes(least: int, *, square: bool) -> list[tuple[int, int]]:
 
 
 def _fault(
-    network: ForeignNetwork, channels: Sequence[int], outputs: int, height: int, width: int
+    network: ForeignNetwork,
+    channels: Sequence[int],
+    outputs: int,
+    height: int,
+    width: int,
+    batch: int = 1,
 ) -> str:
     """Return what is wrong at a size, "" where nothing is."""
     random = torch.Generator().manual_seed(0)
-    inputs = [torch.rand(1, count, height, width, generator=random) for count in channels]
+    inputs = [torch.rand(batch, count, height, width, generator=random) for count in channels]
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -119,7 +131,7 @@ def _fault(
     except Exception as error:  # whatever it raises, it does not take this size
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         return f"fails at {height}x{width}: {reason}"
-    expected = (1, outputs, height * network.scale, width * network.scale)
+    expected = (batch, outputs, height * network.scale, width * network.scale)
     if not isinstance(output, Tensor):
         return f"gives a {type(output).__name__} at {height}x{width}, no picture"
     if tuple(output.shape) != expected:
