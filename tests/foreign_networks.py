@@ -48,7 +48,7 @@ SMALL = {
     "Uformer": Small("Uformer", {"embed_dim": 8, "img_size": 128}),
     "RGT": Small("RGT", {"embed_dim": 24, "depth": [2], "num_heads": [2]}),
     "DAT": Small("DAT", {"embed_dim": 24, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),
-    "CRAFT": Small("CRAFT", {"embed_dim": 12, "depths": [2], "num_heads": [2]}),
+    "CRAFT": Small("CRAFT", {"embed_dim": 48, "depths": [2], "num_heads": [2]}),
     "KBNet": Small(
         "KBNet_s",
         {"width": 8, "middle_blk_num": 1, "enc_blk_nums": [1, 1], "dec_blk_nums": [1, 1]},
@@ -61,7 +61,7 @@ SMALL = {
     "RealCUGAN": Small("UpCunet2x"),
     "SAFMN": Small("SAFMN", {"dim": 16, "n_blocks": 2}),
     "SAFMNBCIE": Small("SAFMNBCIE", {"dim": 16, "n_blocks": 2, "num_layers": 2}),
-    "DCTLSA": Small("DCTLSA", {"nf": 20, "num_modules": 2}),
+    "DCTLSA": Small("DCTLSA", {"nf": 20, "num_modules": 6}),
     "FFTformer": Small(
         "FFTformer", {"dim": 16, "num_blocks": [1, 1, 1], "num_refinement_blocks": 1}
     ),

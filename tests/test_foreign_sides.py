@@ -56,6 +56,7 @@ def wrapped(network: nn.Module, sides: Sides | None = None, scale: int = 1) -> F
 def test_the_padding_of_a_network_is_found(mode: str, border: str) -> None:
     assert own_sides(Padding(8, mode).eval(), run, [3]) == Sides(8, border)
     assert own_sides(Padding(1, mode).eval(), run, [3]) == Sides()
+    assert own_sides(Padding(8, "circular").eval(), run, [3]) == Sides()
 
 
 def test_padding_before_it_changes_nothing() -> None:

@@ -78,7 +78,7 @@ BORDERS: dict[str, Callable[[int, int], tuple[Tensor, Tensor | None]]] = {
 
 
 def own_sides(network: nn.Module, call: Callable[..., Tensor], channels: Sequence[int]) -> Sides:
-    """Return how a network pads by itself; a multiple of 1 where it does not, or not to one.
+    """Return how a network pads by itself; a multiple of 1 where it does not, or by no known rule.
 
     Args:
         network: In evaluation mode.
@@ -113,7 +113,7 @@ def own_sides(network: nn.Module, call: Callable[..., Tensor], channels: Sequenc
         found = first(rows, sides)
         if found is not None and expected is not None and torch.equal(found, expected):
             return sides
-    return Sides(multiple)
+    return Sides()  # by a rule that is not known: it has to do it itself
 
 
 class _Reached(Exception):  # noqa: N818 - no error: it ends a run early

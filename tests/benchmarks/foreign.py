@@ -32,6 +32,7 @@ PAGE, README = ROOT / "docs" / "networks.md", ROOT / "README.md"
 BEGIN, END = "<!-- table: tests/benchmarks/foreign.py -->\n", "<!-- end of the table -->\n"
 
 MEMORY = 8 << 30
+MOST = 200  # characters of a reason
 AGREES = 1e-4  # of outputs in 0..1
 SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
 
@@ -194,7 +195,8 @@ def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[di
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:400]
+    text = re.sub(r"\S*/(?=\w+\.\w+)", "", " ".join(str(error).split()))
+    return text if len(text) <= MOST else f"{text[:MOST]} ..."
 
 
 def table() -> None:
