@@ -70,7 +70,9 @@ def tried(
         faults = [_fault(candidate, channels, outputs, *size) for size in sizes]
         if not any(faults):
             text = f"it needs sides that are multiples of {multiple}, which spandrel does not say"
-            warnings = () if multiple == sides.multiple else (f"{text}; they are padded to it",)
+            warnings: tuple[str, ...] = ()
+            if multiple != sides.multiple:
+                warnings = (f"{text}; they are padded to it",)
             single = bool(_fault(candidate, channels, outputs, *sizes[0], batch=2))
             if single:
                 warnings += ("it takes one picture at a time: a batch of two fails",)
