@@ -22,7 +22,17 @@ _SWIN = {"depths": [2], "embed_dim": 24, "num_heads": [2], "window_size": 8}
 SMALL = {
     "Compact": Small("Compact", {"num_feat": 16, "num_conv": 3}),
     "SwiftSRGAN": Small("SwiftSRGAN", {"num_channels": 16, "num_blocks": 2}),
-    "HAT": Small("HAT", _SWIN | {"window_size": 16, "compress_ratio": 2, "squeeze_factor": 4}),
+    "HAT": Small(
+        "HAT",
+        _SWIN
+        | {
+            "window_size": 16,
+            "compress_ratio": 2,
+            "squeeze_factor": 4,
+            "upscale": 2,
+            "upsampler": "pixelshuffle",
+        },
+    ),
     "GRL": Small(
         "GRL",
         {

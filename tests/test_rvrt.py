@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
@@ -77,6 +78,25 @@ def test_deformable_attention() -> None:
             groups=kwargs["deformable_groups"],
         )
         check(run, [got.permute(0, 1, 4, 2, 3).flatten(0, 1).unsqueeze(1)], expected)
+
+
+class Axes(TorchDispatchMode):
+    """Counts the axes of every tensor that is made."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        several = made if isinstance(made, list | tuple) else (made,)
+        self.most = max(self.most, *(x.dim() for x in several if isinstance(x, torch.Tensor)))
+        return made
+
+
+def test_no_tensor_has_more_axes_than_tensorrt_knows() -> None:
+    maps, offset = torch.rand(1, 2, 5, 6, 8), torch.rand(1, 2, 2 * 4 * 9 * 2, 5, 6)
+    with Axes() as seen:
+        deformable_attention(maps, maps, maps, offset, heads=4, groups=4)
+    assert seen.most == 8
 
 
 def test_alignment() -> None:

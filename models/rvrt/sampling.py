@@ -19,7 +19,7 @@ class Places(NamedTuple):
     Attributes:
         corner: (*P, 1) int64, the row of the pixel up and left of a sample.
         steps: (4) int64, from there to it and its neighbours right, below, and below at the right.
-        weights: (*P, 1, 4), of the four pixels.
+        weights: (*P, 4), of the four pixels.
     """
 
     corner: Tensor
@@ -50,13 +50,16 @@ def locate(y: Tensor, x: Tensor, first: Tensor, size: tuple[int, int], stride: i
     weights = ((1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right)
     pair = torch.arange(2, device=y.device)
     steps = (pair.unsqueeze(1) * (width * stride) + pair * stride).flatten()
-    return Places(corner.unsqueeze(-1), steps, torch.stack(weights, -1).unsqueeze(-2))
+    return Places(corner.unsqueeze(-1), steps, torch.stack(weights, -1))
 
 
 def sample(rows: Tensor, places: Places) -> Tensor:
-    """Return the samples (*P, C) of rows (R, C)."""
-    around = F.embedding(places.corner + places.steps, rows)
-    return (places.weights @ around).squeeze(-2)
+    """Return the samples (N, C) of rows (R, C): N = the product of P, one after the other.
+
+    P may have seven axes already, and TensorRT knows no more than eight.
+    """
+    around = F.embedding((places.corner + places.steps).reshape(-1, 4), rows)
+    return (places.weights.reshape(-1, 1, 4) @ around).squeeze(1)
 
 
 def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:
@@ -81,4 +84,4 @@ def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:
         size = (height + 2, width + 2)
     first = torch.arange(batch, device=flow.device).view(-1, 1, 1) * (size[0] * size[1])
     found = sample(padded.permute(0, 2, 3, 1).reshape(-1, channels), locate(y, x, first, size))
-    return found.permute(0, 3, 1, 2)
+    return found.reshape(batch, height, width, channels).permute(0, 3, 1, 2)

@@ -32,11 +32,12 @@ class ForeignNetwork(nn.Module):
         self.network, self.call = network, call
         self.sides, self.scale = sides, scale
 
-    def forward(self, image: Tensor, *others: Tensor) -> Tensor:
+    def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the picture (B, C', H * scale, W * scale)."""
         height, width = image.shape[2], image.shape[3]
         # Some networks write into what they are given: they get a copy.
-        padded = [self.sides.pad(one.clone()) for one in (image, *others)]
+        given = (image,) if mask is None else (image, mask)
+        padded = [self.sides.pad(one.clone()) for one in given]
         with traceable(self.network):
             output = self.call(self.network, *padded)
         if self.sides.multiple == 1:
