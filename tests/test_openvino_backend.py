@@ -86,6 +86,31 @@ def test_bfloat16_is_asked_for(model: Path) -> None:
 
 
 @built
+def test_no_node_converts_beside_ours_in_bfloat16(model: Path) -> None:
+    session = Session(model, "openvino", 1, precision="bf16")
+    session(np.zeros((1, 3, 8, 8), np.float32))
+    kept: Any = session._backend
+    (network,) = kept._compiled.values()
+    ours = beside = 0
+    for node in network.get_runtime_model().get_ordered_ops():
+        if said(node, "layerType") != "Reference":
+            continue
+        ours += 1
+        assert said(node, "outputPrecisions") == "bf16"
+        takers = [taker.get_node() for taker in node.output(0).get_target_inputs()]
+        for other in (node.input_value(0).get_node(), *takers):
+            beside += 1
+            assert said(other, "layerType") not in ("Reorder", "Convert")
+            assert said(other, "outputPrecisions") == "bf16"
+    assert (ours > 0, beside) == (True, 2 * ours)
+
+
+def said(node: Any, what: str) -> str:
+    """What OpenVINO says of a node that it runs."""
+    return str(node.get_rt_info()[what].value)
+
+
+@built
 def test_it_is_judged_by_a_tolerance_of_its_own(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
