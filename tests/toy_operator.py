@@ -130,10 +130,7 @@ void scale(const ToyScaleParams& params, const T* x, T* y, int64_t first, int64_
 
 Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, int64_t first,
                  int64_t last) {
-  if (type == Type::kFloat)
-    scale(params, static_cast<const float*>(x), static_cast<float*>(y), first, last);
-  else
-    scale(params, static_cast<const Half*>(x), static_cast<Half*>(y), first, last);
+  with_elements(type, [&](auto t) { scale(params, t.of(x), t.of(y), first, last); });
   return Status::kOk;
 }
 
