@@ -203,7 +203,8 @@ def _own_call(own: Any, images: list[Any]) -> Any:
 
 
 def _short(error: Exception) -> str:
-    text = re.sub(r"\S*/(?=\w+\.\w+)", "", " ".join(str(error).split()))
+    plain = re.sub(r"\x1b\[\d+m", "", " ".join(str(error).split()))  # without colours
+    text = re.sub(r"\S*/(?=\w+\.\w+)", "", plain)
     return text if len(text) <= MOST else f"{text[:MOST]} ..."
 
 
