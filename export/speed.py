@@ -19,7 +19,7 @@ _SIDE = 256
 _LARGEST_ATTENTION = 1 << 30
 """Bytes that exact attention may take at the size that is timed."""
 
-_SECONDS, _RUNS = 5.0, 20
+_SECONDS, _RUNS = 3.0, 20
 """A file is done when its runs took so long, or are so many."""
 
 _BOUND = 36.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
 import logging
 import warnings
@@ -74,7 +75,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
     free = _dynamic_shapes(facts.inputs, facts.size_minimum)
     try:
-        with torch.no_grad(), _quiet(), _sizes_of_one(), _translations_once():
+        with torch.no_grad(), _quiet(), _sizes_of_one(), _translations_once(), _rare_collections():
             with repeats_as_calls(network) as calls:
                 exported = _raw(network, examples, free, opset, *names)
             squeeze_weights(exported.model)
@@ -180,6 +181,17 @@ def _translations_once() -> Iterator[None]:
         yield
     finally:
         vars(apis).pop("get_torchlib_ops", None)
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector look a hundred times less often at what a trace makes and keeps."""
+    before = gc.get_threshold()
+    gc.set_threshold(100 * before[0], *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @functools.cache
