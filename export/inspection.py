@@ -65,7 +65,7 @@ class Inspection:
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         counted = {"shape": self.shape, "network": self.flops, "attention": self.attention}
-        return {"flops": counted, "sites": [one.as_dict() for one in self.sites]}
+        return {"flops": counted, "sites": [site.as_dict() for site in self.sites]}
 
     def sentence(self) -> str:
         """Return how much of the network's operations attention is."""

@@ -104,8 +104,8 @@ def record_references(
                 _refuse_coarse(measure, measure.value(coarse, exact), transform.name)
                 limit = limit.widened(allowed.factor * max_abs(coarse, exact), transform.name)
         limits.append(limit)
-        for one in lowered.values():
-            one.widen(measure, limit, exact, arrays)
+        for yardstick in lowered.values():
+            yardstick.widen(measure, limit, exact, arrays)
         if reseeded is not None:
             change = float(np.mean(np.abs(expected - reseeded(*arrays))))
             _refuse_turned(mean, change, transform.name)
@@ -123,7 +123,9 @@ def record_references(
     }
     if mean_limits:
         meta["mean_tolerances"] = mean_limits
-    if tolerances := {low: one.limits for low, one in lowered.items() if one.network is not None}:
+    if tolerances := {
+        low: yardstick.limits for low, yardstick in lowered.items() if yardstick.network is not None
+    }:
         meta[TOLERANCES_IN] = tolerances
     return References(tuple(cases), meta)
 
@@ -154,8 +156,8 @@ class _Lowered:
             return
         allowed = measure.tolerances[self._precision]
         coarse = self.network(*arrays)
-        found = measure.value(coarse, exact)
-        if allowed.coarsest is not None and measure.misses(found, allowed.coarsest):
+        figure = measure.value(coarse, exact)
+        if allowed.coarsest is not None and measure.misses(figure, allowed.coarsest):
             self.network = None
             return
         self.limits.append(max(limit.value, allowed.factor * max_abs(coarse, exact)))
@@ -185,11 +187,11 @@ def _turned_by_rounding(network: TorchBackend, case: Feeds, expected: Array) -> 
     return max(changes)
 
 
-def _refuse_coarse(measure: Measure, found: float, low: str) -> None:
+def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
     coarsest = measure.tolerances[low].coarsest
-    if coarsest is not None and measure.misses(found, coarsest):
+    if coarsest is not None and measure.misses(figure, coarsest):
         raise UnsupportedModelError(
-            f"rounding to {low} alone leaves {measure.text(found)} of what this network gives, "
+            f"rounding to {low} alone leaves {measure.text(figure)} of what this network gives, "
             f"and {measure.text(coarsest)} is the least: use --precision fp32"
         )
 

@@ -83,18 +83,20 @@ def given_scenes(
         if "reference" in others:
             reference = others["reference"]
             others["reference"] = reference[_middle(reference.shape, side)]
-        large = tuple(slice(one.start * scale, one.stop * scale) for one in (rows, columns))
+        large = tuple(
+            slice(extent.start * scale, extent.stop * scale) for extent in (rows, columns)
+        )
         yield Scene(here.name, picture.pixels[shown], truth[large], others)
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:
     """Return rows and columns of the middle of a picture, or of what a mask says to fill."""
-    centre = [one / 2 for one in size[:2]]
+    centre = [length / 2 for length in size[:2]]
     if mask is not None and mask.any():
-        centre = [float(one.mean()) for one in np.nonzero(mask)]
-    found = []
+        centre = [float(places.mean()) for places in np.nonzero(mask)]
+    extents = []
     for length, middle in zip(size, centre, strict=False):
         shown = min(side, length)
         start = int(np.clip(middle - shown / 2, 0, length - shown))
-        found.append(slice(start, start + shown))
-    return found[0], found[1]
+        extents.append(slice(start, start + shown))
+    return extents[0], extents[1]

@@ -71,9 +71,9 @@ def suggestion(
     measure, exact = measure_for(output), trained(*arrays)
     runs = {mechanism: everywhere(mechanism) for mechanism in UNIFORM}
     kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
-    keeping = [one for one in UNIFORM if kept[one] >= DEFAULT_BUDGET]
+    keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]
     named = {Cluster(), *keeping[:1]}
-    ratios = _ratios(lambda: trained(*arrays), {one: runs[one] for one in named})
+    ratios = _ratios(lambda: trained(*arrays), {mechanism: runs[mechanism] for mechanism in named})
     if ratios[Cluster()] < _WORTH:
         return ""
     text = (
@@ -96,9 +96,9 @@ def _ratios(
     own, least = math.inf, dict.fromkeys(runs, math.inf)
     for _ in range(_ROUNDS):
         own = min(own, _seconds(trained))
-        for one, run in runs.items():
-            least[one] = min(least[one], _seconds(run))
-    return {one: own / seconds for one, seconds in least.items()}
+        for mechanism, run in runs.items():
+            least[mechanism] = min(least[mechanism], _seconds(run))
+    return {mechanism: own / seconds for mechanism, seconds in least.items()}
 
 
 def _pixels(feeds: Feeds) -> int:

@@ -30,8 +30,8 @@ def mechanism_class(name: str) -> type[Mechanism]:
     if name not in MECHANISMS:
         raise NystraError(f"mechanism {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
     home = import_module(f".{name}.parameters", __package__)
-    found: type[Mechanism] = getattr(home, MECHANISMS[name])
-    return found
+    kind: type[Mechanism] = getattr(home, MECHANISMS[name])
+    return kind
 
 
 def mechanism(name: str, **parameters: Any) -> Mechanism:

@@ -52,10 +52,12 @@ def uniform_plans(
     Args:
         options: Candidates of every site, as trained first, which stays where one does not serve.
     """
-    names: Iterable[str] = dict.fromkeys(str(one) for row in options.values() for one in row[1:])
+    names: Iterable[str] = dict.fromkeys(
+        str(mechanism) for row in options.values() for mechanism in row[1:]
+    )
     return {
         name: {
-            path: next((one for one in row if str(one) == name), row[0])
+            path: next((mechanism for mechanism in row if str(mechanism) == name), row[0])
             for path, row in options.items()
         }
         for name in names

@@ -26,7 +26,7 @@ class Difference:
 
     def __call__(self, got: Tensor, expected: Tensor) -> float:
         """Return the mean over all values; 1, the largest there is, where one is no number."""
-        first, second = (one.clamp(self._low, self._high).double() for one in (got, expected))
+        first, second = (output.clamp(self._low, self._high).double() for output in (got, expected))
         mean = float(torch.mean((first - second) ** 2)) / (self._high - self._low) ** 2
         return mean if math.isfinite(mean) else 1.0
 
@@ -79,7 +79,9 @@ def measure_changes(
     difference, trained = Difference(facts), neutral(network)
     missing = {
         crop: {
-            path: [one for one in several[1:] if not record.has(crop, path, str(one))]
+            path: [
+                mechanism for mechanism in several[1:] if not record.has(crop, path, str(mechanism))
+            ]
             for path, several in options.items()
         }
         for crop in samples
@@ -96,18 +98,19 @@ def measure_changes(
             replay = Replay(network, trained, samples[crop])
             for path, several in sites.items():
                 left.say(f"measure {path.removesuffix('.attn')} on {crop}")
-                for one in several:
-                    change = difference(replay.replaced(path, one), replay.output)
-                    record.note(crop, path, str(one), change)
+                for mechanism in several:
+                    change = difference(replay.replaced(path, mechanism), replay.output)
+                    record.note(crop, path, str(mechanism), change)
                 left.done += again[path] * len(several)
     finally:
         record.write()
     return {
         path: {
-            str(one): sum(record.changes[crop][path][str(one)] for crop in samples) / len(samples)
+            str(mechanism): sum(record.changes[crop][path][str(mechanism)] for crop in samples)
+            / len(samples)
             if place
             else 0.0
-            for place, one in enumerate(several)
+            for place, mechanism in enumerate(several)
         }
         for path, several in options.items()
     }

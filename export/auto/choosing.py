@@ -51,25 +51,25 @@ def fastest(options: Options, budget: float) -> Choice:
         options: Of every site; one of them changes nothing.
         budget: What the changes may add up to.
     """
-    scale = max((one.change for row in options.values() for one in row), default=0.0)
-    scale /= max((one.seconds for row in options.values() for one in row), default=1.0) or 1.0
+    scale = max((option.change for row in options.values() for option in row), default=0.0)
+    scale /= max((option.seconds for row in options.values() for option in row), default=1.0) or 1.0
     low, high = _PRICES
     best = _at_price(options, (scale or 1.0) * 2.0**low)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        found = _at_price(options, (scale or 1.0) * 2.0**middle)
-        if change(found) <= budget:
-            best, low = found, middle
+        choice = _at_price(options, (scale or 1.0) * 2.0**middle)
+        if change(choice) <= budget:
+            best, low = choice, middle
         else:
             high = middle
     if change(best) > budget:
-        best = {path: min(row, key=lambda one: one.change) for path, row in options.items()}
+        best = {path: min(row, key=lambda option: option.change) for path, row in options.items()}
     return _spend(options, best, budget)
 
 
 def _at_price(options: Options, price: float) -> Choice:
     return {
-        path: min(row, key=lambda one: one.change + price * one.seconds)
+        path: min(row, key=lambda option: option.change + price * option.seconds)
         for path, row in options.items()
     }
 
@@ -78,27 +78,27 @@ def _spend(options: Options, choice: Choice, budget: float) -> Choice:
     """Return the choice with faster options for what is left of the budget, the best first."""
     choice = dict(choice)
     while swaps := [
-        (path, one)
-        for path, one in faster_swaps(options, choice)
-        if change(choice) - choice[path].change + one.change <= budget
+        (path, option)
+        for path, option in faster_swaps(options, choice)
+        if change(choice) - choice[path].change + option.change <= budget
     ]:
-        path, one = swaps[0]
-        choice[path] = one
+        path, option = swaps[0]
+        choice[path] = option
     return choice
 
 
 def faster_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
     """Return every faster option of every site, by the change that a second saved costs."""
     swaps = [
-        (path, one)
+        (path, option)
         for path, row in options.items()
-        for one in row
-        if one.seconds < choice[path].seconds
+        for option in row
+        if option.seconds < choice[path].seconds
     ]
 
     def price(swap: tuple[str, Option]) -> float:
-        path, one = swap
-        return (one.change - choice[path].change) / (choice[path].seconds - one.seconds)
+        path, option = swap
+        return (option.change - choice[path].change) / (choice[path].seconds - option.seconds)
 
     return sorted(swaps, key=price)
 
@@ -106,15 +106,15 @@ def faster_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
 def safer_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
     """Return every option that changes less, by the change that a second more undoes."""
     swaps = [
-        (path, one)
+        (path, option)
         for path, row in options.items()
-        for one in row
-        if one.change < choice[path].change
+        for option in row
+        if option.change < choice[path].change
     ]
 
     def gain(swap: tuple[str, Option]) -> float:
-        path, one = swap
-        slower = max(one.seconds - choice[path].seconds, 1e-12)
-        return (choice[path].change - one.change) / slower
+        path, option = swap
+        slower = max(option.seconds - choice[path].seconds, 1e-12)
+        return (choice[path].change - option.change) / slower
 
     return sorted(swaps, key=gain, reverse=True)

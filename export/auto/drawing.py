@@ -34,7 +34,9 @@ def pareto_figure(outcome: Outcome) -> Figure:
     )
     estimate = [fastest(outcome.options, 10 ** (-db / 10)) for db in np.arange(34.0, 76.0, 0.5)]
     curve = [
-        (_milliseconds(outcome, one), decibels(change(one))) for one in estimate if change(one) > 0
+        (_milliseconds(outcome, choice), decibels(change(choice)))
+        for choice in estimate
+        if change(choice) > 0
     ]
     if curve:
         axes.plot(*zip(*curve, strict=True), color="tab:blue", alpha=0.4, label="sum of the sites")
@@ -106,12 +108,12 @@ def sites_figure(outcome: Outcome) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    names = list(dict.fromkeys(one.name for row in outcome.options.values() for one in row))
+    names = list(dict.fromkeys(option.name for row in outcome.options.values() for option in row))
     paths = list(outcome.options)
     values = np.full((len(paths), len(names)), np.nan)
     for place, path in enumerate(paths):
-        for one in outcome.options[path]:
-            values[place, names.index(one.name)] = min(decibels(one.change), _CEILING)
+        for option in outcome.options[path]:
+            values[place, names.index(option.name)] = min(decibels(option.change), _CEILING)
     figure = Figure(
         figsize=(2.5 + 0.62 * len(names), 2.2 + 0.24 * len(paths)), layout="constrained"
     )

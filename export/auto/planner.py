@@ -97,14 +97,20 @@ class AutoPlanner:
         )
         options = {
             path: [
-                Option(str(one), costs.cost(calls.of[path], one), measured[path][str(one)])
-                for one in row
+                Option(
+                    str(mechanism),
+                    costs.cost(calls.of[path], mechanism),
+                    measured[path][str(mechanism)],
+                )
+                for mechanism in row
             ]
             for path, row in useful.items()
         }
-        mechanisms = {str(one): one for row in useful.values() for one in row}
+        mechanisms = {str(mechanism): mechanism for row in useful.values() for mechanism in row}
         uniform = {
-            name: {path: _option(options[path], str(one)) for path, one in sites.items()}
+            name: {
+                path: _option(options[path], str(mechanism)) for path, mechanism in sites.items()
+            }
             for name, sites in uniform_plans(useful).items()
         }
         budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
@@ -121,7 +127,7 @@ class AutoPlanner:
             plan=sites,
             mechanisms=mechanisms,
             verified=search.verify(choice),
-            uniform={name: (one, search.verify(one)) for name, one in uniform.items()},
+            uniform={name: (start, search.verify(start)) for name, start in uniform.items()},
             tried=tuple(search.tried),
             rest=costs.rest.get(loaded.checkpoint.sha256),
         )
@@ -132,8 +138,10 @@ class AutoPlanner:
         return Proposal(Plan(sites=dict(sites)), outcome.summary(), outcome.as_dict(), warnings)
 
     def _candidates(self, loaded: LoadedModel, *, coarse: bool) -> Candidates:
-        found = {site.path: candidates(site, coarse=coarse) for site in find_sites(loaded.network)}
-        return found | {path: found[path][:1] for path in self.keep_full}
+        offered = {
+            site.path: candidates(site, coarse=coarse) for site in find_sites(loaded.network)
+        }
+        return offered | {path: offered[path][:1] for path in self.keep_full}
 
     def _costs(
         self,
@@ -203,9 +211,9 @@ def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:
         path: [
             row[0],
             *(
-                one
-                for one in row[1:]
-                if costs.cost(calls.of[path], one) < costs.cost(calls.of[path], row[0])
+                mechanism
+                for mechanism in row[1:]
+                if costs.cost(calls.of[path], mechanism) < costs.cost(calls.of[path], row[0])
             ),
         ]
         for path, row in every.items()
@@ -213,7 +221,7 @@ def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:
 
 
 def _option(row: Sequence[Option], name: str) -> Option:
-    return next(one for one in row if one.name == name)
+    return next(option for option in row if option.name == name)
 
 
 def _search(
@@ -224,7 +232,7 @@ def _search(
     progress: Progress,
 ) -> Search:
     def plan(choice: Choice) -> dict[str, Mechanism]:
-        return {path: mechanisms[one.name] for path, one in choice.items()}
+        return {path: mechanisms[option.name] for path, option in choice.items()}
 
     verified = 0
 

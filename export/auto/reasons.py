@@ -21,13 +21,13 @@ def with_reasons(
         mechanisms: Text of a candidate -> the candidate.
     """
     return {
-        path: replace(mechanisms[one.name], reason=_reason(options[path], one.name))
-        for path, one in choice.items()
+        path: replace(mechanisms[option.name], reason=_reason(options[path], option.name))
+        for path, option in choice.items()
     }
 
 
 def _reason(row: Sequence[Option], name: str) -> str:
-    taken = next(one for one in row if one.name == name)
+    taken = next(option for option in row if option.name == name)
     own = row[0]
     cost = f"{_ms(taken.seconds)} of {_ms(own.seconds)} ms"
     what = "as trained" if taken is own else f"changes the output by {_db(taken.change)} alone"
@@ -38,10 +38,12 @@ def _reason(row: Sequence[Option], name: str) -> str:
 
 def _next(row: Sequence[Option], taken: Option) -> str:
     """Return the faster option that would change least more for the time it saves."""
-    faster = [one for one in row if one.seconds < taken.seconds]
+    faster = [option for option in row if option.seconds < taken.seconds]
     if not faster:
         return "none is faster"
-    step = min(faster, key=lambda one: (one.change - taken.change) / (taken.seconds - one.seconds))
+    step = min(
+        faster, key=lambda option: (option.change - taken.change) / (taken.seconds - option.seconds)
+    )
     return f"next faster: {step.name}, {_db(step.change)}, {_ms(step.seconds)} ms"
 
 

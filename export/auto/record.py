@@ -129,4 +129,6 @@ def _fingerprint(loaded: LoadedModel, samples: Mapping[str, Feeds]) -> str:
 def _are_changes(value: Any, depth: int) -> bool:
     if depth == 0:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-    return isinstance(value, dict) and all(_are_changes(one, depth - 1) for one in value.values())
+    return isinstance(value, dict) and all(
+        _are_changes(entry, depth - 1) for entry in value.values()
+    )

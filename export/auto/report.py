@@ -66,7 +66,7 @@ def add_choice(page: Page, outcome: Outcome) -> None:
     )
     page.table(
         ("site", "chosen", "why"),
-        [(path, str(one), one.reason) for path, one in outcome.plan.items()],
+        [(path, str(mechanism), mechanism.reason) for path, mechanism in outcome.plan.items()],
     )
     page.heading("Pictures")
     _add_pictures(page, outcome)
@@ -76,7 +76,7 @@ def _plan_row(
     outcome: Outcome, text: str, choice: Choice, verified: Verified
 ) -> tuple[str, str, str, str, str]:
     ratio = seconds(outcome.trained) / seconds(choice)
-    psnr = [f"{decibels(one):.1f} dB" for one in (verified.seen, verified.held)]
+    psnr = [f"{decibels(squares):.1f} dB" for squares in (verified.seen, verified.held)]
     return (text, f"{1e3 * seconds(choice):.1f}", f"{ratio:.2f}x", psnr[0], psnr[1])
 
 

@@ -20,7 +20,7 @@ _RATIOS = (0.1, 10.0)
 
 def names(choice: Choice) -> dict[str, str]:
     """Return the text of the candidate of every site."""
-    return {path: one.name for path, one in choice.items()}
+    return {path: option.name for path, option in choice.items()}
 
 
 @dataclass
@@ -85,25 +85,28 @@ class Search:
             for path, share in self.shares(choice).items()
             if choice[path].change > 0.0
         }
-        together = sum(one.change * ratios.get(path, 1.0) for path, one in choice.items())
+        together = sum(option.change * ratios.get(path, 1.0) for path, option in choice.items())
         if together <= 0.0 or verified.worst <= 0.0:
             return
         scale = verified.worst / together
         self.options = {
-            path: [replace(one, change=one.change * ratios.get(path, 1.0) * scale) for one in row]
+            path: [
+                replace(option, change=option.change * ratios.get(path, 1.0) * scale)
+                for option in row
+            ]
             for path, row in self.options.items()
         }
         kept = names(self.best)
         self.best = {
-            path: next(one for one in row if one.name == kept[path])
+            path: next(option for option in row if option.name == kept[path])
             for path, row in self.options.items()
         }
 
     def _repair(self, choice: Choice, verified: Verified) -> None:
         """Undo what changes most for its seconds until the budget is kept."""
         while verified.worst > self.budget:
-            path, one = safer_swaps(self.options, choice)[0]
-            choice = choice | {path: one}
+            path, option = safer_swaps(self.options, choice)[0]
+            choice = choice | {path: option}
             if seconds(choice) >= seconds(self.best):
                 return
             verified = self.try_out(choice)
@@ -115,14 +118,15 @@ class Search:
             slack = self.budget - self.verify(self.best).worst
             swap = next(
                 (
-                    (path, one)
-                    for path, one in faster_swaps(self.options, self.best)
-                    if (path, one.name) not in vain and one.change - self.best[path].change <= slack
+                    (path, option)
+                    for path, option in faster_swaps(self.options, self.best)
+                    if (path, option.name) not in vain
+                    and option.change - self.best[path].change <= slack
                 ),
                 None,
             )
             if swap is None:
                 return
-            path, one = swap
-            if self.try_out(self.best | {path: one}).worst > self.budget:
-                vain.add((path, one.name))
+            path, option = swap
+            if self.try_out(self.best | {path: option}).worst > self.budget:
+                vain.add((path, option.name))

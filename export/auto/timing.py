@@ -106,13 +106,16 @@ def measure_costs(
     wanted: dict[str, dict[str, Mechanism]] = {}
     for path, asked in calls.of.items():
         for call in asked:
-            wanted.setdefault(call, {}).update({str(one): one for one in options[path]})
+            wanted.setdefault(call, {}).update(
+                {str(mechanism): mechanism for mechanism in options[path]}
+            )
     missing = {call: row for call, row in wanted.items() if table.lacks([call], row.values())}
     for place, (call, row) in enumerate(missing.items(), 1):
         progress(f"{place}/{len(missing)} time attention: {len(row)} candidates")
         module, arguments = calls.arguments[call]
         several = {
-            key: partial(computing(one, module, "operator"), *arguments) for key, one in row.items()
+            key: partial(computing(mechanism, module, "operator"), *arguments)
+            for key, mechanism in row.items()
         }
         table.seconds[call] = _least_seconds(several)
 

@@ -69,7 +69,7 @@ class Verifier:
         Sites that are as trained are left out.
         """
         trained = neutral(self._network)
-        paths = [path for path, one in plan.items() if one != trained[path]]
+        paths = [path for path, mechanism in plan.items() if mechanism != trained[path]]
         totals = dict.fromkeys(paths, 0.0)
         seen = self._pictures.seen
         for name, feeds in seen.items():

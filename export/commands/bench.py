@@ -142,15 +142,15 @@ def _configurations(args: argparse.Namespace) -> list[Configuration]:
     hyper = hyper_from(args)
     register_torch(checkpoint, hyper)
     torch = {"checkpoint": None if checkpoint is None else str(checkpoint), "hyper": hyper}
-    found = []
+    configurations = []
     for model in args.models:
         for backend in backends:
             configuration = session_configuration(model, backend, args.threads)
             if backend in TORCH_BACKENDS:
                 request = {**configuration.request, **torch}
                 configuration = replace(configuration, worker=TORCH_WORKER, request=request)
-            found.append(configuration)
-    return found
+            configurations.append(configuration)
+    return configurations
 
 
 def _check_plot(path: Path) -> None:

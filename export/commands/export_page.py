@@ -81,7 +81,10 @@ def _add_sites(page: Page, result: ExportResult) -> None:
     page.paragraph(f"What is computed at each of the {len(sites)} places of attention, and why.")
     page.table(
         ("site", "mechanism", "parameters", "why"),
-        [(path, one.name, _parameters(one), one.reason) for path, one in sites.items()],
+        [
+            (path, mechanism.name, _parameters(mechanism), mechanism.reason)
+            for path, mechanism in sites.items()
+        ],
     )
 
 

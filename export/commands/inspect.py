@@ -73,8 +73,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         resolved = resolve(plan, loaded.network)
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)
-        found = inspect_network(loaded.network, loaded.facts, resolved, samples)
-    reports = found.sites
+        inspection = inspect_network(loaded.network, loaded.facts, resolved, samples)
+    reports = inspection.sites
     by_loss = sorted(reports, key=lambda report: -(report.error or 0.0))
     if args.sort == "loss":
         reports = by_loss
@@ -86,7 +86,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         document: dict[str, Any] = {
             "facts": loaded.facts.as_dict(),
             "hyper": loaded.hyper,
-            **replace(found, sites=reports).as_dict(),
+            **replace(inspection, sites=reports).as_dict(),
             "warnings": warnings,
         }
         print_json(document)
@@ -97,16 +97,16 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         f"{_window(facts.window)}, licence {facts.license}"
     )
     rows = [("site", "tokens", "FLOPs", "bias", "plan", "error", "guarded")]
-    for one in reports:
+    for site in reports:
         rows.append(
             (
-                one.path,
-                "any" if one.tokens is None else str(one.tokens),
-                f"{one.flops_share:.1%}",
-                "-" if one.bias is None else f"{one.bias:.2f}",
-                str(one.planned),
-                "-" if one.error is None else f"{one.error:.2%}",
-                "-" if one.guarded is None else f"{one.guarded:.2%}",
+                site.path,
+                "any" if site.tokens is None else str(site.tokens),
+                f"{site.flops_share:.1%}",
+                "-" if site.bias is None else f"{site.bias:.2f}",
+                str(site.planned),
+                "-" if site.error is None else f"{site.error:.2%}",
+                "-" if site.guarded is None else f"{site.guarded:.2%}",
             )
         )
     if not reports:
@@ -114,9 +114,9 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         return 0
     print_table(rows)
     say(_LEGEND)
-    if worst := [f"{one.path} ({one.error:.2%})" for one in by_loss[:3] if one.error]:
+    if worst := [f"{site.path} ({site.error:.2%})" for site in by_loss[:3] if site.error]:
         say(f"loses most: {', '.join(worst)}")
-    say(found.sentence())
+    say(inspection.sentence())
     return 0
 
 
@@ -159,7 +159,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
     say(f"library: {reason}")
     if nodes:
         named = {name.partition("#")[0] for name, _ in nodes}
-        plain = [(n, one["mechanism"], "plain") for n, one in sites.items() if n not in named]
+        plain = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]
         print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *plain])
         say("path: kernel, a fused kernel of the library; body, standard operators in its place")
         if plain:
@@ -182,7 +182,7 @@ def _sites(text: str) -> dict[str, Any]:
     plan = parse_json(text, where)
     sites = plan.get("sites", {}) if isinstance(plan, dict) else None
     if not isinstance(sites, dict) or not all(
-        isinstance(one, dict) and isinstance(one.get("mechanism"), str) for one in sites.values()
+        isinstance(site, dict) and isinstance(site.get("mechanism"), str) for site in sites.values()
     ):
         raise NystraError(f"{where} is no plan: export the model again")
     return sites
@@ -193,6 +193,6 @@ def _nodes(path: Path, sites: dict[str, Any]) -> list[tuple[str, str]]:
     try:
         import onnx
     except ModuleNotFoundError:  # a machine that only runs models
-        return [(name, one["mechanism"]) for name, one in sites.items()]
+        return [(name, site["mechanism"]) for name, site in sites.items()]
     model = onnx.load(str(path), load_external_data=False)
     return [(node.name, node.op_type) for node in model.graph.node if node.domain == "nystra"]

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         if quality is not None:
             document["quality"] = quality.as_dict()
         if accuracy:
-            document["accuracy"] = {name: one.as_dict() for name, one in accuracy.items()}
+            document["accuracy"] = {name: figures.as_dict() for name, figures in accuracy.items()}
         print_json(document)
     elif not args.quiet:
         _print(report, by_bodies, quality, session.library_reason)
@@ -286,7 +286,7 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
     say(library_reason)
     if quality is not None:
         table = [_heading(quality)]
-        table += [_figures(one.name, one) for one in quality.pictures]
+        table += [_figures(picture.name, picture) for picture in quality.pictures]
         table.append(_figures("mean", quality))
         print_table(table)
         say(f"border {quality.crop_border} left out, padding {quality.pad}")
@@ -299,11 +299,13 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
 
 def _print_accuracy(accuracy: dict[str, Accuracy]) -> None:
     rows = [("labelled pictures", "top-1", "top-5")]
-    rows += [(name, f"{one.top1:.2%}", f"{one.top5:.2%}") for name, one in accuracy.items()]
+    rows += [
+        (name, f"{figures.top1:.2%}", f"{figures.top5:.2%}") for name, figures in accuracy.items()
+    ]
     if accuracy:
         print_table(rows)
-        one = accuracy["file"]
-        say(f"{one.pictures} pictures in {len(one.classes)} folders, told by {one.told_by}")
+        file = accuracy["file"]
+        say(f"{file.pictures} pictures in {len(file.classes)} folders, told by {file.told_by}")
 
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
@@ -324,11 +326,11 @@ def _heading(quality: Any) -> tuple[str, ...]:
     return ("picture", f"PSNR ({quality.channel})", "SSIM", *masked)
 
 
-def _figures(name: str, one: Any) -> tuple[str, ...]:
+def _figures(name: str, quality: Any) -> tuple[str, ...]:
     """Return a row of the quality table, for a picture or the mean."""
-    row = (name, f"{one.psnr:.2f}", f"{one.ssim:.4f}")
-    if one.inside is None:
+    row = (name, f"{quality.psnr:.2f}", f"{quality.ssim:.4f}")
+    if quality.inside is None:
         return row
-    inside = one.inside
+    inside = quality.inside
     hole = (f"{inside.share:.1%}", f"{inside.psnr:.2f}", f"{inside.l1:.4f}")
-    return (*row, *hole, f"{one.outside.l1:.1e}")
+    return (*row, *hole, f"{quality.outside.l1:.1e}")

@@ -31,7 +31,7 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
             node.name = site if uses[site] == 1 else f"{site}#{uses[site]}"
         del node.metadata_props[:]
         node.doc_string = ""
-        ordered = sorted(node.attribute, key=lambda one: one.name)
+        ordered = sorted(node.attribute, key=lambda attribute: attribute.name)
         del node.attribute[:]
         node.attribute.extend(ordered)
     for value in [*model.graph.input, *model.graph.output, *model.graph.initializer]:

@@ -124,11 +124,11 @@ def _raw(
 
 def _templates(calls: Mapping[str, Call], opset: int) -> dict[str, Template]:
     """Return the graph of every call, one for all that differ in nothing but weights."""
-    found: dict[str, Template] = {}
+    templates: dict[str, Template] = {}
     for name, call in calls.items():
-        same = (found[other] for other in found if call.has_graph_of(calls[other]))
-        found[name] = next(same, None) or _template(call, opset)
-    return found
+        same = (templates[other] for other in templates if call.has_graph_of(calls[other]))
+        templates[name] = next(same, None) or _template(call, opset)
+    return templates
 
 
 def _template(call: Call, opset: int) -> Template:
