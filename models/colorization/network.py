@@ -83,6 +83,6 @@ class Colorization(nn.Module):
         """
         grey = (reference * self.luma).sum(1, keepdim=True)
         colour = self.embed_color(reference - grey)
-        found = self.attention(self.embed(image), self.embed(grey), colour)
-        coloured: Tensor = image + self.project(found)
+        matched = self.attention(self.embed(image), self.embed(grey), colour)
+        coloured: Tensor = image + self.project(matched)
         return coloured

@@ -43,8 +43,8 @@ def match_weights(logits: Tensor, index: Tensor) -> Tensor:
 def mix_rows(weights: Tensor, place: Tensor, rows: Tensor) -> Tensor:
     """Return the weighted sum of the rows (N, C) at places (B, k, H, W), as (B, H, W, C)."""
     batch, k, height, width = place.shape
-    found = take_rows(rows, place.permute(0, 2, 3, 1)).view(-1, k, rows.shape[1])
-    mixed = torch.bmm(weights.permute(0, 2, 3, 1).reshape(-1, 1, k), found)
+    matches = take_rows(rows, place.permute(0, 2, 3, 1)).view(-1, k, rows.shape[1])
+    mixed = torch.bmm(weights.permute(0, 2, 3, 1).reshape(-1, 1, k), matches)
     return mixed.view(batch, height, width, -1)
 
 

@@ -91,7 +91,7 @@ class GuidedDeformableAttention(Repeated):
             projection(feature.permute(0, 1, 3, 4, 2))
             for projection, feature in ((self.proj_q, q), (self.proj_k, k), (self.proj_v, v))
         )
-        found = deformable_attention(
+        attended = deformable_attention(
             queries,
             keys,
             values,
@@ -100,7 +100,7 @@ class GuidedDeformableAttention(Repeated):
             groups=self.groups,
             side=TAPS,
         )
-        aligned = self.proj(found)
+        aligned = self.proj(attended)
         aligned = aligned + self.mlp(aligned)
         updated = offset.mean(3).flip(3)
         return aligned.permute(0, 1, 4, 2, 3), list(updated.unbind(2))

@@ -147,8 +147,8 @@ class RVRT(nn.Module):
         guides = self._guides(small.unflatten(0, (batch, count)))
         seen = propagate(list(shallow.split(CLIP, 1)), guides, self.backbone, self.deform_align)
         features = torch.cat([torch.cat(clips, 1) for clips in seen], 2)
-        found = self._head(self.reconstruction(features).flatten(0, 1))
-        restored = found + self._enlarged(pictures)
+        residual = self._head(self.reconstruction(features).flatten(0, 1))
+        restored = residual + self._enlarged(pictures)
         if self.upscale == 1:
             restored = crop(restored, height, width)
         film: Tensor = restored.unflatten(0, (batch, count))
@@ -170,8 +170,8 @@ class RVRT(nn.Module):
         if count == CLIP:
             return {"forward": [], "backward": []}
         early, late = frames[:, :-1].flatten(0, 1), frames[:, 1:].flatten(0, 1)
-        found = self.spynet(torch.cat((late, early)), torch.cat((early, late)))
-        forward, backward = found.unflatten(0, (2, batch, count - 1)).unbind(0)
+        flows = self.spynet(torch.cat((late, early)), torch.cat((early, late)))
+        forward, backward = flows.unflatten(0, (2, batch, count - 1)).unbind(0)
         both = clip_flows(torch.cat((forward, backward.flip(1))))
         ways = [[flow.unflatten(0, (2, batch)).unbind(0) for flow in guide] for guide in both]
         return {

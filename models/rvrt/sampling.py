@@ -83,5 +83,5 @@ def flow_warp(image: Tensor, flow: Tensor, *, border: bool = False) -> Tensor:
         padded = F.pad(image, (1, 1, 1, 1))
         size = (height + 2, width + 2)
     first = torch.arange(batch, device=flow.device).view(-1, 1, 1) * (size[0] * size[1])
-    found = sample(padded.permute(0, 2, 3, 1).reshape(-1, channels), locate(y, x, first, size))
-    return found.reshape(batch, height, width, channels).permute(0, 3, 1, 2)
+    samples = sample(padded.permute(0, 2, 3, 1).reshape(-1, channels), locate(y, x, first, size))
+    return samples.reshape(batch, height, width, channels).permute(0, 3, 1, 2)

@@ -38,5 +38,5 @@ def find_schema(name: str) -> OperatorSchema:
     if name not in OPERATORS:
         known = ", ".join(OPERATORS)
         raise NystraError(f"unknown operator {name!r}: the operators of nystra are {known}")
-    found: OperatorSchema = import_module(f"{__name__}.{OPERATORS[name]}.schema").SCHEMA
-    return found
+    schema: OperatorSchema = import_module(f"{__name__}.{OPERATORS[name]}.schema").SCHEMA
+    return schema

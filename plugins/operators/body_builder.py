@@ -164,7 +164,7 @@ class BodyBuilder:
         self._nodes = []
         place, going = self._fresh("round"), self._fresh("going")
         before = [self._fresh("state") for _ in states]
-        after = [self.op("Identity", one) for one in step(place, before)]
+        after = [self.op("Identity", value) for value in step(place, before)]
         still = self.op("Identity", going)
         info = helper.make_tensor_value_info
         kinds = [kind for _, kind in states]

@@ -154,6 +154,6 @@ def body(opset: int) -> onnx.FunctionProto:
     index = nodes.op("Where", match, index, nodes.ints(-1))
     shape = nodes.shape(maps.batch, search.k, maps.height, maps.width)
     index, score = (
-        nodes.op("Reshape", nodes.swap(one, 3), shape) for one in (index, maps.whole(score))
+        nodes.op("Reshape", nodes.swap(field, 3), shape) for field in (index, maps.whole(score))
     )
     return nodes.finish(index, score)

@@ -102,8 +102,8 @@ def body(opset: int) -> onnx.FunctionProto:
     blocks = Blocks(windows)
     bias = Bias(windows, nodes.inputs[1])
 
-    one = nodes.shape(windows.batch, windows.windows, windows.heads, windows.tokens, 1)
-    counted = op("Concat", v, op("Expand", number(1.0), one), axis=-1)
+    column = nodes.shape(windows.batch, windows.windows, windows.heads, windows.tokens, 1)
+    counted = op("Concat", v, op("Expand", number(1.0), column), axis=-1)
     own_q = blocks.cut(op("Mul", q, nodes.attribute("scale")), windows.head_dim)
     own_k, own_v = blocks.cut(k, windows.head_dim), blocks.cut(counted, -1)
     clusters_count = nodes.size(clusters.members, 4)

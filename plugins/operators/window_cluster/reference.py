@@ -113,7 +113,7 @@ def reference(qkv: npt.ArrayLike, bias_table: npt.ArrayLike, **attributes: objec
         for head in range(int(checked["heads"]))
     ]
     blocks = _blocks(checked, int(checked["bias_block"]))
-    coarse = [_mean_exp(one, blocks) for one in bias]
+    coarse = [_mean_exp(of_head, blocks) for of_head in bias]
     out = empty_output(qkv, checked)
     for head in heads_in_windows(qkv, checked):
         number = head.number
