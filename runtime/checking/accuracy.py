@@ -114,11 +114,11 @@ def _labelled(folder: Path) -> dict[str, list[Path]]:
     """Return the pictures of each sub-folder, by its name."""
     if not folder.is_dir():
         raise NystraError(f"there is no folder {folder}, expected one with a sub-folder a class")
-    found = sorted(
+    folders = sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
-    if not found:
+    if not folders:
         raise NystraError(
             f"the folder {folder} holds no sub-folders, expected one for each class, with pictures"
         )
-    return {path.name: list_pictures(path, recursive=True)[0] for path in found}
+    return {path.name: list_pictures(path, recursive=True)[0] for path in folders}

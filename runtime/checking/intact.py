@@ -104,5 +104,5 @@ def _excerpt(value: str | None, other: str | None) -> str:
     if len(value) <= 60:
         return repr(value)
     pairs = zip(value, other or "", strict=False)
-    same = next((place for place, (one, two) in enumerate(pairs) if one != two), 0)
+    same = next((place for place, (first, second) in enumerate(pairs) if first != second), 0)
     return f"...{value[max(0, same - 20) : same + 40]!r}..."

@@ -78,13 +78,13 @@ def _rows(result: dict[str, Any]) -> list[tuple[Any, ...]]:
         (
             name,
             rank,
-            one["class"],
-            _cell(one["label"] or ""),
-            f"{one['probability']:.6g}",
-            f"{one['logit']:.6g}",
+            entry["class"],
+            _cell(entry["label"] or ""),
+            f"{entry['probability']:.6g}",
+            f"{entry['logit']:.6g}",
             "",
         )
-        for rank, one in enumerate(result["classes"], 1)
+        for rank, entry in enumerate(result["classes"], 1)
     ]
 
 

@@ -11,9 +11,9 @@ def rows(results: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = [("picture", "class", "label", "probability")]
     for result in results:
         classes = result["classes"] if result["output"] is None else result["classes"][:1]
-        for rank, one in enumerate(classes):
+        for rank, entry in enumerate(classes):
             name = result["input"] if rank == 0 else ""
-            table.append((name, str(one["class"]), one["label"] or "", _share(one)))
+            table.append((name, str(entry["class"]), entry["label"] or "", _share(entry)))
     return table
 
 
@@ -26,5 +26,5 @@ def line(result: dict[str, Any]) -> str:
     return f"{result['input']}: {label}, {_share(best)}, {result['seconds']:.2f} s"
 
 
-def _share(one: dict[str, Any]) -> str:
-    return f"{one['probability']:.1%}"
+def _share(entry: dict[str, Any]) -> str:
+    return f"{entry['probability']:.1%}"

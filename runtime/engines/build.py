@@ -96,9 +96,9 @@ def build_engine(
     )
     if (refusal := unserved(model, record.plugins)) is not None:
         raise ExportError(str(refusal))
-    found = None if options.rebuild else cache.find(record.key)
-    if found is not None:
-        return Built(*found, fresh=False)
+    cached = None if options.rebuild else cache.find(record.key)
+    if cached is not None:
+        return Built(*cached, fresh=False)
     say("build")
     with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
         engine = Path(folder, "engine")

@@ -45,7 +45,9 @@ def set_targets(toolkit: Toolkit, config: Any, targets: Sequence[str]) -> None:
     names = [target.upper() for target in targets] or ["CURRENT"]
     wrong = [name.lower() for name in names if not hasattr(known, name)]
     if wrong:
-        offered = sorted((one.lower() for one in dir(known) if one.startswith("SM")), key=by_number)
+        offered = sorted(
+            (name.lower() for name in dir(known) if name.startswith("SM")), key=by_number
+        )
         raise NystraError(
             f"TensorRT-RTX {toolkit.version} has no target {', '.join(wrong)}; "
             f"expected some of {', '.join(offered)}"

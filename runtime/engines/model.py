@@ -62,11 +62,11 @@ class EngineModel:
         from ...plugins.library import library_path
 
         try:
-            found = library_path(LIBRARY)
+            shipped = library_path(LIBRARY)
         except FileNotFoundError as error:
             text = str(error).rstrip(".")
             return cls(file, None, f"the operators' bodies are compiled: {text}")
-        return cls(file, found, f"the plugin library {found} is loaded")
+        return cls(file, shipped, f"the plugin library {shipped} is loaded")
 
     def request(self, backend: str) -> dict[str, Any]:
         """Return what every request about this model has."""

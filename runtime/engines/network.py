@@ -131,12 +131,12 @@ class Network:
         net = self.definition
         inputs = {net.get_input(i).name: net.get_input(i) for i in range(net.num_inputs)}
         before = {name: tuple(tensor.shape) for name, tensor in inputs.items()}
-        found = []
+        shapes = []
         for case in cases:
             for name, shape in case.items():
                 inputs[name].shape = tuple(shape)
             try:
-                found.append([list(net.get_output(i).shape) for i in range(net.num_outputs)])
+                shapes.append([list(net.get_output(i).shape) for i in range(net.num_outputs)])
             except (RuntimeError, ValueError) as error:  # an invalid shape, in the bindings' words
                 reason = log.errors[0] if log.errors else str(error)
                 log.errors.insert(
@@ -145,7 +145,7 @@ class Network:
                 break
         for name, tensor in inputs.items():
             tensor.shape = before[name]
-        return found
+        return shapes
 
     def _first_without_shape(self) -> str:
         for index in range(self.definition.num_layers):

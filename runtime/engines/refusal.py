@@ -38,11 +38,11 @@ def refusal_of(answer: Answer) -> Refusal | None:
     if answer.death is not None:
         last = f": {answer.words[-1][:300]}" if answer.words else ""
         return Refusal("", "", f"the builder's process {answer.death}{last}.{said}")
-    found = answer.values.get("refusal")
-    if found is None:
+    refused = answer.values.get("refusal")
+    if refused is None:
         return None
-    reason = " ".join(str(found["reason"]).split())
-    return Refusal(found["node"], found["operator"], reason[:600] + said)
+    reason = " ".join(str(refused["reason"]).split())
+    return Refusal(refused["node"], refused["operator"], reason[:600] + said)
 
 
 def unserved(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:

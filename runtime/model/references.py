@@ -177,14 +177,14 @@ def _array(data: bytes) -> Array:
 
 
 def _cases(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> tuple[ReferenceCase, ...]:
-    found: dict[int, ReferenceCase] = {}
+    by_number: dict[int, ReferenceCase] = {}
     for key, array in arrays.items():
         match = _KEY.fullmatch(key)
         if match is None:
             raise NystraError(f"the references {path} hold {key!r} ({array.dtype}): not nystra's")
-        case = found.setdefault(int(match[1]), ReferenceCase({}, {}))
+        case = by_number.setdefault(int(match[1]), ReferenceCase({}, {}))
         (case.inputs if match[2] == "input" else case.outputs)[match[3]] = array
-    cases = tuple(found[index] for index in sorted(found))
+    cases = tuple(by_number[index] for index in sorted(by_number))
     if not cases or not all(case.inputs and case.outputs for case in cases):
         raise NystraError(f"the references {path} are incomplete: export the model again")
     return cases

@@ -68,20 +68,20 @@ def find_partner(given: Path, picture: Path, what: str) -> Path:
         return given
     if (given / picture.name).is_file():
         return given / picture.name
-    found = sorted(
+    matches = sorted(
         path
         for path in given.iterdir()
         if path.stem == picture.stem and path.suffix.lower() in SUFFIXES and path.is_file()
     )
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found)
+    if len(matches) != 1:
+        names = ", ".join(path.name for path in matches)
         raise NystraError(
             f"the folder {given} holds no {what} for {picture.name}: expected "
             f"{picture.stem}.png or another picture of that name"
-            if not found
+            if not matches
             else f"the folder {given} holds several {what}s for {picture.name}: {names}"
         )
-    return found[0]
+    return matches[0]
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32], list[str]]:

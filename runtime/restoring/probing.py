@@ -74,13 +74,13 @@ def probe(
                 failures.append(error)
                 continue
             scale = _scale(path, (count, *side), got.shape)
-            found = _ranges(function, got, count, side)
+            ranges = _ranges(function, got, count, side)
             if fixed is not None:
-                return Probed(scale, count, got.shape[1], 1, 1, fixed, *found)
+                return Probed(scale, count, got.shape[1], 1, 1, fixed, *ranges)
             multiple = _multiple(function, count, side[0])
             only = side if multiple is None else None
             least = 1 if side[0] == _SIDES[0] else side[0]
-            return Probed(scale, count, got.shape[1], multiple or 1, least, only, *found)
+            return Probed(scale, count, got.shape[1], multiple or 1, least, only, *ranges)
     raise NystraError(f"a trial run of {path} failed: {failures[0]}")
 
 

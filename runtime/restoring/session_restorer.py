@@ -55,13 +55,13 @@ def restorer_for(session: Session) -> Restorer:
     )
     scale, inputs, outputs = facts.scale, image.channels, picture.channels
     if scale is None or inputs is None or outputs is None:
-        found = probe(session.path, trial, inputs, fixed)
-        if found.multiple > 1:
+        probed = probe(session.path, trial, inputs, fixed)
+        if probed.multiple > 1:
             function, trial = (
-                padded(run, found.multiple, found.scale) for run in (function, trial)
+                padded(run, probed.multiple, probed.scale) for run in (function, trial)
             )
     else:
-        found = Probed(
+        probed = Probed(
             scale,
             inputs,
             outputs,
@@ -73,15 +73,15 @@ def restorer_for(session: Session) -> Restorer:
         )
     return Restorer(
         function,
-        found.scale,
-        found.inputs,
-        found.outputs,
-        found.input_range,
-        found.output_range,
-        found.multiple,
-        found.minimum,
+        probed.scale,
+        probed.inputs,
+        probed.outputs,
+        probed.input_range,
+        probed.output_range,
+        probed.multiple,
+        probed.minimum,
         facts.tiling,
-        found.fixed,
+        probed.fixed,
         None if mask is None else mask.name,
         None if reference is None else reference.name,
         facts.quadratic_bytes,

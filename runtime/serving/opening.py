@@ -46,11 +46,11 @@ class Models:
         there = self._routes[route]
         if name is None:
             return there[0]
-        found = next((model for model in there if model.name == name), None)
-        if found is None:
+        named = next((model for model in there if model.name == name), None)
+        if named is None:
             names = ", ".join(model.name for model in there)
             raise UnknownModelError(f"no model {name!r} is served at /v1/{route}, expected {names}")
-        return found
+        return named
 
     def route_of(self, model: Served) -> str:
         """Return the route that a model is found under."""

@@ -80,7 +80,7 @@ def _mux(
         container = av.open(file, "w", format=kind, options=options)
         with container:
             stream = encoding.add_to(container)
-            copies = {one.index: container.add_stream_from_template(one) for one in streams}
+            copies = {track.index: container.add_stream_from_template(track) for track in streams}
             container.start_encoding()
             video = _video(packets(bytes(stream.codec_context.extradata or b"")), encoding)
             for _, packet in heapq.merge(video, sound, key=lambda timed: timed[0]):
@@ -93,12 +93,12 @@ def _video(packets: Iterator[Packet], encoding: Encoding) -> Iterator[tuple[Frac
     av = load_av()
     last: int | None = None
     length = round(1 / (encoding.rate * encoding.time_base))
-    for one in packets:
-        packet = av.Packet(one.data)
-        last = one.dts if last is None else max(one.dts, last + 1)
-        packet.pts, packet.dts, packet.duration = one.pts, last, length
+    for coded in packets:
+        packet = av.Packet(coded.data)
+        last = coded.dts if last is None else max(coded.dts, last + 1)
+        packet.pts, packet.dts, packet.duration = coded.pts, last, length
         packet.time_base = encoding.time_base
-        packet.is_keyframe = one.key
+        packet.is_keyframe = coded.key
         yield last * encoding.time_base, packet
 
 

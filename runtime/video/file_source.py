@@ -233,6 +233,6 @@ def _warnings(container: Any, frame: Any, colour: Colour) -> Iterator[str]:
             f"the video is HDR ({_HDR[colour.transfer]}): its tags are kept, but most networks "
             "were trained on pictures that are not"
         )
-    others = [one.type for one in container.streams if one.type not in ("video", "audio")]
+    others = [stream.type for stream in container.streams if stream.type not in ("video", "audio")]
     if others:
         yield f"not copied: streams of {', '.join(sorted(set(others)))}"

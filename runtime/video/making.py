@@ -130,9 +130,9 @@ class InWindows:
             seconds, tiles = seconds + more_seconds, tiles + more_tiles
             after = windows[place + 1].start if place + 1 < len(windows) else last + 1
             for index in [index for index in held if index < after]:
-                one = held.pop(index)
+                ready = held.pop(index)
                 if wants(index):
-                    yield one.made(source, seconds, tiles)
+                    yield ready.made(source, seconds, tiles)
                     seconds, tiles = 0.0, 0
 
     def _run(self, window: Window, held: dict[int, _Held], wants: Wants) -> tuple[float, int]:

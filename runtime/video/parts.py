@@ -101,10 +101,10 @@ class Parts:
         self._fresh = False
 
     def _check(self) -> None:
-        found = read_json(self.folder / _JOB, f"the job of {self.folder}")
-        if found == self._job:
+        recorded = read_json(self.folder / _JOB, f"the job of {self.folder}")
+        if recorded == self._job:
             return
-        known = found if isinstance(found, dict) else {}
+        known = recorded if isinstance(recorded, dict) else {}
         changed = [key for key, value in self._job.items() if known.get(key) != value]
         raise NystraError(
             f"{self.folder} holds parts of a run with another {', '.join(changed) or 'job'}: give "
@@ -114,16 +114,16 @@ class Parts:
 
 def _chain(folder: Path) -> list[tuple[Path, int]]:
     """Return the parts from frame 0 on that follow each other, with their counts of frames."""
-    found: dict[int, tuple[Path, int]] = {}
+    parts: dict[int, tuple[Path, int]] = {}
     for place in sorted(folder.glob("*.npz")):
         match = _NAME.fullmatch(place.name)
         if match:
-            found[int(match[1])] = (place, int(match[2]))
+            parts[int(match[1])] = (place, int(match[2]))
     files: list[tuple[Path, int]] = []
     done = 0
-    while done in found and found[done][1] > 0:
-        files.append(found[done])
-        done += found[done][1]
+    while done in parts and parts[done][1] > 0:
+        files.append(parts[done])
+        done += parts[done][1]
     return files
 
 

@@ -94,9 +94,9 @@ def _untimed(path: Path, index: int) -> NystraError:
     )
 
 
-def _cut(path: Path, found: int, stated: int) -> NystraError:
-    of = f" of {stated}" if stated > found else ""
+def _cut(path: Path, count: int, stated: int) -> NystraError:
+    of = f" of {stated}" if stated > count else ""
     return NystraError(
-        f"the video {path} is cut short: it ends after frame {found}{of}. Copy it again, or save "
+        f"the video {path} is cut short: it ends after frame {count}{of}. Copy it again, or save "
         "what there is with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
     )

@@ -187,8 +187,8 @@ async def _refuse_for_memory(_: Request, error: Exception) -> Response:
 
 async def _refuse_question(_: Request, error: Exception) -> Response:
     """Say what is wrong with the parameters in a line."""
-    found = cast(RequestValidationError, error).errors()
-    problems = (f"{one['loc'][-1]}: {one['msg']}" for one in found)
+    faults = cast(RequestValidationError, error).errors()
+    problems = (f"{fault['loc'][-1]}: {fault['msg']}" for fault in faults)
     return refused(ServiceError("; ".join(problems)))
 
 

@@ -25,18 +25,18 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
     """
     try:
         if not request.headers.get("content-type", "").startswith(_FORM):
-            found = {roles[0]: await request.body()}
+            parts = {roles[0]: await request.body()}
         else:
-            found = await _parts(request, roles, most)
+            parts = await _parts(request, roles, most)
     except ClientDisconnect as error:
         raise GoneError("the client went away during the upload") from error
-    missing = not found.get(roles[0])
+    missing = not parts.get(roles[0])
     if missing:
         raise BadRequestError(
             f"the request holds no {roles[0]}: send a picture file as the body, or as the part "
             f"{roles[0]!r} of a form (curl -F {roles[0]}=@photo.png)"
         )
-    return {role: found[role] for role in roles if role in found}
+    return {role: parts[role] for role in roles if role in parts}
 
 
 async def _parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:
@@ -53,12 +53,12 @@ async def _parts(request: Request, roles: tuple[str, ...], most: int) -> dict[st
 
 
 async def _files(form: FormData, roles: tuple[str, ...]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for role, part in form.multi_items():
-        if role not in roles or role in found or not isinstance(part, UploadFile):
+        if role not in roles or role in files or not isinstance(part, UploadFile):
             raise BadRequestError(
-                f"got the part {role!r}{' twice' if role in found else ''}, expected files called "
+                f"got the part {role!r}{' twice' if role in files else ''}, expected files called "
                 f"{', '.join(roles)}, each once; parameters go behind the address (?tile=128)"
             )
-        found[role] = await part.read()
-    return found
+        files[role] = await part.read()
+    return files
