@@ -1,7 +1,7 @@
-"""The program that test_library_fuzz.py starts: one operator, random nodes and inputs.
+"""The program that test_library_fuzz.py starts: every operator, random nodes and inputs.
 
-``library_fuzz.py OPERATOR EXAMPLES LOG``: each example is written to LOG before it runs, so that
-whoever started this can tell which one killed it. An example that the reference computes must run
+``library_fuzz.py EXAMPLES LOG``: each example is written to LOG before it runs, so that whoever
+started this can tell which one killed it. An example that the reference computes must run
 and give the same; any other must be refused in words that name the operator and what it expects.
 """
 
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance_tolerance import check
-from native_nodes import node_session
+from native_nodes import NODES, node_session
 from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES, Attribute
 
@@ -214,9 +214,8 @@ def try_one(operator: str, example: dict[str, Any]) -> str:
     return "compared"
 
 
-def main(operator: str, count: int, log: Path) -> None:
-    """Try ``count`` examples, the same ones each time."""
-
+def fuzz(operator: str, count: int, log: Path) -> None:
+    """Try ``count`` examples of an operator, the same ones each time."""
     outcomes: Counter[str] = Counter()
 
     @settings(
@@ -228,16 +227,17 @@ def main(operator: str, count: int, log: Path) -> None:
         print_blob=False,
     )
     @given(example=examples(operator))
-    def fuzz(example: dict[str, Any]) -> None:
-        log.write_text(repr(example))
+    def try_example(example: dict[str, Any]) -> None:
+        log.write_text(f"{operator} {example!r}")
         outcomes[try_one(operator, example)] += 1
 
-    fuzz()
+    try_example()
     least = count // 20
-    assert outcomes["refused"] >= least, outcomes
-    assert outcomes["compared"] >= least, outcomes
-    print(dict(outcomes))  # noqa: T201
+    assert outcomes["refused"] >= least, (operator, outcomes)
+    assert outcomes["compared"] >= least, (operator, outcomes)
+    print(operator, dict(outcomes))  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    for name in NODES:
+        fuzz(name, int(sys.argv[1]), Path(sys.argv[2]))

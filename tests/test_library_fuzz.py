@@ -1,4 +1,4 @@
-"""Random nodes and inputs for every operator, in a process of their own: a crash is a failure."""
+"""Random nodes and inputs for every operator, in one process of their own: a crash is a failure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from native_nodes import NODES, library
     "examples",
     [pytest.param(30, marks=pytest.mark.full), pytest.param(150, marks=pytest.mark.release)],
 )
-@pytest.mark.parametrize("operator", NODES)
-def test_any_node_runs_or_is_refused(operator: str, examples: int, tmp_path: Path) -> None:
+def test_any_node_runs_or_is_refused(examples: int, tmp_path: Path) -> None:
     library()
     log = tmp_path / "example.txt"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, library_fuzz.__file__, operator, str(examples), str(log)]
+    command = [sys.executable, library_fuzz.__file__, str(examples), str(log)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (
         f"exit {done.returncode} at the example\n{log.read_text() if log.exists() else 'none'}\n"
         f"{done.stderr[-6000:]}"
     )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(NODES)
