@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ...plugins.errors import NystraError
 from ...plugins.files import regular_file
-from .onnx_header import message_fields, message_strings, opened_model
+from .onnx_header import opened_model
+from .protobuf import message_fields, message_strings
 
 _DEEPEST = 64
 _EXTERNAL_DATA = 13

@@ -9,18 +9,16 @@ name 3, op_type 4, attribute 5, domain 7; ``AttributeProto`` name 1, g 6, ref_at
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...plugins.errors import NystraError
 from .external_data import external_files
 from .onnx_header import opened_model
+from .protobuf import BYTES, fields, message
 
-Field = tuple[int, int, bytes]
-"""Number, wire type and value of a field; of a varint its own bytes."""
-
-_BYTES = 2
-_FIXED = {1: 8, 5: 4}
+_Field = tuple[int, int, bytes]
+"""Number, kind and value of a field; of a number its own bytes."""
 
 
 def inlined_model(path: str | os.PathLike[str]) -> bytes:
@@ -43,15 +41,15 @@ def inlined_model(path: str | os.PathLike[str]) -> bytes:
         if number == 25:
             function = _Function.read(value)
             functions[function.domain, function.name] = function
-    called = {domain for domain, _ in functions}
-    kept: list[Field] = []
+    called = [[domain] for domain, _ in functions]
+    kept: list[_Field] = []
     for number, kind, value in model:
         if number == 7:
             value = _inlined_graph(value, functions)
-        if number == 25 or (number == 8 and _texts(value, 1)[:1] in [[one] for one in called]):
+        if number == 25 or (number == 8 and _texts(value, 1)[:1] in called):
             continue
         kept.append((number, kind, value))
-    return _message(kept)
+    return message(kept)
 
 
 @dataclass
@@ -76,7 +74,7 @@ class _Function:
 
 def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) -> bytes:
     """Return a graph, each of its nodes that calls a function replaced by the body."""
-    kept: list[Field] = []
+    kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number != 1:
             kept.append((number, kind, value))
@@ -84,8 +82,8 @@ def _inlined_graph(content: bytes, functions: dict[tuple[str, str], _Function]) 
         domain, operator = (_texts(value, wanted) for wanted in (7, 4))
         function = functions.get(("".join(domain), "".join(operator)))
         nodes = [value] if function is None else _body(value, function)
-        kept += [(1, _BYTES, node) for node in nodes]
-    return _message(kept)
+        kept += [(1, BYTES, node) for node in nodes]
+    return message(kept)
 
 
 def _body(call: bytes, function: _Function) -> list[bytes]:
@@ -107,28 +105,28 @@ def _body(call: bytes, function: _Function) -> list[bytes]:
 def _renamed_node(
     content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]
 ) -> bytes:
-    kept: list[Field] = []
+    kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number in (1, 2, 3):
             value = rename(value.decode()).encode()
         elif number == 5:
             value = _attribute(value, rename, attributes)
         kept.append((number, kind, value))
-    return _message(kept)
+    return message(kept)
 
 
 def _attribute(content: bytes, rename: Callable[[str], str], attributes: dict[str, bytes]) -> bytes:
     """Return an attribute of a node in a body: that of the call where it refers to one."""
     referred = _texts(content, 21)
     if referred and referred[0]:
-        own = [(1, _BYTES, _texts(content, 1)[0].encode())]
-        return _message(own + [one for one in _fields(attributes[referred[0]]) if one[0] != 1])
-    kept: list[Field] = []
+        own = [(1, BYTES, _texts(content, 1)[0].encode())]
+        return message(own + [part for part in _fields(attributes[referred[0]]) if part[0] != 1])
+    kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 6:
             value = _renamed_graph(value, rename, attributes)
         kept.append((number, kind, value))
-    return _message(kept)
+    return message(kept)
 
 
 def _renamed_graph(
@@ -136,71 +134,24 @@ def _renamed_graph(
 ) -> bytes:
     """Return the graph of a Loop or an If in a body."""
     named = {5: 8, 11: 1, 12: 1, 13: 1}
-    kept: list[Field] = []
+    kept: list[_Field] = []
     for number, kind, value in _fields(content):
         if number == 1:
             value = _renamed_node(value, rename, attributes)
         elif number in named:
-            value = _message(
+            value = message(
                 [
-                    (one, how, rename(text.decode()).encode() if one == named[number] else text)
-                    for one, how, text in _fields(value)
+                    (part, how, rename(text.decode()).encode() if part == named[number] else text)
+                    for part, how, text in _fields(value)
                 ]
             )
         kept.append((number, kind, value))
-    return _message(kept)
+    return message(kept)
 
 
-def _fields(content: bytes) -> Iterator[Field]:
-    """Yield the fields of a message."""
-    position = 0
-    while position < len(content):
-        tag, position = _number(content, position)
-        number, kind = tag >> 3, tag & 7
-        begin = position
-        if kind == 0:
-            _, position = _number(content, position)
-        elif kind == _BYTES:
-            length, begin = _number(content, position)
-            position = begin + length
-        elif kind in _FIXED:
-            position += _FIXED[kind]
-        else:
-            raise ValueError("no protobuf message")
-        if position > len(content):
-            raise ValueError("it is cut short")
-        yield number, kind, content[begin:position]
-
-
-def _number(content: bytes, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(content):
-            break
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError("it ends within a number")
-
-
-def _message(fields: list[Field]) -> bytes:
-    parts: list[bytes] = []
-    for number, kind, value in fields:
-        parts.append(_varint(number << 3 | kind))
-        if kind == _BYTES:
-            parts.append(_varint(len(value)))
-        parts.append(value)
-    return b"".join(parts)
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
+def _fields(content: bytes) -> list[_Field]:
+    """Return the fields of a message."""
+    return [(number, kind, content[start:end]) for number, kind, start, end in fields(content)]
 
 
 def _texts(content: bytes, wanted: int) -> list[str]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from ...plugins.errors import NystraError
 from ...plugins.files import regular_file
+from .protobuf import TruncatedError, message_fields, message_strings, text
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _KNOWN_FIELDS = {1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26}
 
 
@@ -46,7 +46,7 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
     with opened_model(path) as data:
-        return _parse(data, len(data))
+        return _parse(data)
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
                 yield data
     except OSError as error:
         raise NystraError(f"cannot read the model {file}: {error.strerror or error}") from error
-    except _TruncatedError as error:
+    except TruncatedError as error:
         raise NystraError(
             f"{file} is a truncated ONNX file: {error}. Copy or export it again."
         ) from error
@@ -75,16 +75,12 @@ def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
         ) from error
 
 
-class _TruncatedError(ValueError):
-    """A length that reaches beyond the end of the file."""
-
-
-def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
+def _parse(data: mmap.mmap) -> OnnxHeader:
     ir_version, producer, has_graph = 0, "", False
     opsets: dict[str, int] = {}
     functions: list[tuple[str, str]] = []
     metadata: dict[str, str] = {}
-    for number, value in message_fields(data, 0, size):
+    for number, value in message_fields(data, 0, len(data), _KNOWN_FIELDS):
         if number not in _KNOWN_FIELDS:
             raise ValueError(f"unknown field {number}")
         if number == 7:
@@ -93,12 +89,12 @@ def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
             ir_version = value
         elif isinstance(value, tuple):
             if number == 2:
-                producer = _text(data, value)
+                producer = text(data, value)
             elif number == 8:
                 domain, version = "", 0
                 for key, item in message_fields(data, *value):
                     if key == 1 and isinstance(item, tuple):
-                        domain = _text(data, item)
+                        domain = text(data, item)
                     elif key == 2 and isinstance(item, int):
                         version = item
                 opsets["" if domain == "ai.onnx" else domain] = version
@@ -111,58 +107,3 @@ def _parse(data: mmap.mmap, size: int) -> OnnxHeader:
     if not has_graph or not opsets:
         raise ValueError("it holds no graph" if not has_graph else "it imports no operators")
     return OnnxHeader(ir_version, producer, opsets, tuple(functions), metadata)
-
-
-def message_fields(
-    data: mmap.mmap, start: int, end: int
-) -> Iterator[tuple[int, int | tuple[int, int]]]:
-    """Yield (field number, number or (start, end) of its bytes) of one message."""
-    position = start
-    while position < end:
-        tag, position = _varint(data, position, end)
-        number, kind = tag >> 3, tag & 7
-        if kind == _VARINT:
-            value, position = _varint(data, position, end)
-            yield number, value
-            continue
-        if kind == _BYTES:
-            length, position = _varint(data, position, end)
-        elif kind in (_FIXED32, _FIXED64):
-            length = 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError("no protobuf message")
-        if position + length > end:
-            if number in _KNOWN_FIELDS:
-                raise _TruncatedError(f"{position + length} bytes expected, {end} found")
-            raise ValueError("no protobuf message")
-        if kind == _BYTES:
-            yield number, (position, position + length)
-        position += length
-
-
-def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= end:
-            raise _TruncatedError("it ends within a number")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise ValueError("no protobuf message")
-
-
-def message_strings(
-    data: mmap.mmap, span: tuple[int, int], wanted: tuple[int, ...] = (1, 2)
-) -> dict[int, str]:
-    """Return the texts in the wanted fields of one message, by field number."""
-    return {
-        number: _text(data, value)
-        for number, value in message_fields(data, *span)
-        if number in wanted and isinstance(value, tuple)
-    }
-
-
-def _text(data: mmap.mmap, span: tuple[int, int]) -> str:
-    return data[span[0] : span[1]].decode("utf-8")

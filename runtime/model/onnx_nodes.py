@@ -10,7 +10,8 @@ import mmap
 import os
 from collections.abc import Iterator
 
-from .onnx_header import message_fields, message_strings, opened_model
+from .onnx_header import opened_model
+from .protobuf import message_fields, message_strings
 
 _GRAPH, _NODE = 7, 1
 _NAME, _OP_TYPE, _DOMAIN = 3, 4, 7
