@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..plugins.errors import NystraError
-from .backends import backend_class, require_arithmetic, require_precision
+from .backends import FASTEST, backend_class, require_arithmetic, require_precision
 from .model.model_facts import ModelFacts, parse_facts
 from .model.model_ports import TensorInfo
 from .model.onnx_header import read_onnx_header
@@ -32,7 +32,8 @@ class Session:
         metadata: The file's ``metadata_props``, as text.
         facts: The same, read (`ModelFacts`).
         library: Path of the operator library in use, or None.
-        library_reason: One sentence: why that library, or why none.
+        library_reason: One sentence: why that library, or why none; and why that backend, where
+            it was the fastest.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class Session:
 
         Args:
             path: An ONNX file, by nystra-export or by another program.
-            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there.
+            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there, or
+                ``fastest``: see `choose_fastest`. ``openvino:GPU`` names a device, too.
             threads: Number of threads, or None for the backend's own choice.
             library: The operator library: ``auto`` takes the one built with nystra if it is
                 there and can serve the model; None or ``none`` runs the operators' ONNX bodies;
@@ -62,6 +64,12 @@ class Session:
         if threads is not None and threads < 1:
             raise NystraError(f"the number of threads is {threads}, expected 1 or more")
         self.path = Path(path)
+        choice = None
+        if backend == FASTEST:
+            from .fastest import choose_fastest
+
+            choice = choose_fastest(self.path, threads, library, precision)
+            backend, precision = choice.backend, choice.precision
         self.threads = threads
         self.precision = precision
         self.backend, kind = backend_class(backend)
@@ -77,6 +85,8 @@ class Session:
         self.metadata = self._backend.metadata
         self.library = self._backend.library
         self.library_reason = self._backend.library_reason
+        if choice is not None:
+            self.library_reason += f"; {choice.reason}"
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
 
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from ...runtime.engines.dry_run import Verdict
     from ...runtime.engines.model import EngineModel
 
-SUMMARY = "Build a TensorRT or TensorRT-RTX engine of a model file."
+_OF_TENSORRT = ("output", "target", "dry-run", "sizes", "seconds", "engine", "trust")
+"""Flags that OpenVINO has no use for."""
+
+SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend",
         default="tensorrt",
-        help="tensorrt, or tensorrt-rtx, which needs no GPU to build (default: tensorrt)",
+        help="tensorrt; tensorrt-rtx, which needs no GPU to build; or openvino, which compiles for "
+        "one size on this machine's CPU (default: tensorrt)",
     )
     parser.add_argument(
         "--target",
@@ -49,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="auto|none|FILE",
         help="the plugin library; none compiles the standard-operator bodies (default: auto)",
+    )
+    parser.add_argument(
+        "--precision", metavar="bf16", help="with openvino: compute in bfloat16 (default: fp32)"
     )
     parser.add_argument(
         "--dry-run",
@@ -80,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.engines.toolkit import check_name
     from ...runtime.engines.transfer import take_engine
 
+    if args.backend.partition(":")[0] == "openvino":
+        return _compile(args)
     check_name(args.backend)
     _check(args)
     model = EngineModel.open(args.model, args.library)
@@ -106,7 +115,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _compile(args: argparse.Namespace) -> int:
+    """Compile with OpenVINO."""
+    from ...runtime.engines.compiling import CompileOptions, compile_network
+    from ...runtime.engines.profile import ShapeFlags
+
+    values = vars(args)
+    given = [flag for flag in _OF_TENSORRT if values[flag.replace("-", "_")]]
+    if given:
+        raise NystraError(f"--{given[0]} is for TensorRT: openvino compiles for this machine alone")
+    _check(args)
+    options = CompileOptions(
+        args.backend,
+        ShapeFlags(args.minShapes, args.optShapes, args.maxShapes),
+        args.tile,
+        args.precision,
+        args.rebuild,
+    )
+    with steps(args) as say:
+        built, reason = compile_network(args.model, options, args.library, say)
+    _print_built(args, built, built.path, reason)
+    return 0
+
+
 def _check(args: argparse.Namespace) -> None:
+    if args.precision and args.backend.partition(":")[0] != "openvino":
+        raise NystraError("--precision is for openvino: TensorRT computes as the file says")
     if args.target and args.backend != "tensorrt-rtx":
         raise NystraError("--target is for --backend tensorrt-rtx: TensorRT builds for its own GPU")
     if args.tile is not None and args.tile < 1:
@@ -171,9 +205,16 @@ def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
     line = None
     if record.backend == "tensorrt":
         line = trtexec_line(model, record.profile, record.version, place)
+    _print_built(args, replace(built, record=record), place, model.library_reason, line)
+
+
+def _print_built(
+    args: argparse.Namespace, built: Built, place: Path, reason: str, line: str | None = None
+) -> None:
+    record = built.record
     if args.json:
         document: dict[str, Any] = {"path": str(place), "fresh": built.fresh, "trtexec": line}
-        print_json({**document, "library_reason": model.library_reason, **asdict(record)})
+        print_json({**document, "library_reason": reason, **asdict(record)})
         return
     if args.quiet:
         return
@@ -182,7 +223,7 @@ def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
     say(f"engine    {place} ({size}, {made})")
     say(f"builder   {record.backend} {record.version}")
     say(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
-    say(f"plugins   {len(record.plugins)}; {model.library_reason}")
+    say(f"plugins   {len(record.plugins)}; {reason}")
     say(f"sha256    {record.sha256}")
     if record.targets:
         say("not run   an engine built ahead of time: no GPU has loaded it yet")

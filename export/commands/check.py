@@ -13,6 +13,7 @@ from .common import (
     add_session_arguments,
     add_truth_arguments,
     check_truth_arguments,
+    open_session,
     parse_size,
     print_json,
     print_table,
@@ -70,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
 
     from ...runtime.checking.baseline import read_baseline
     from ...runtime.checking.gate import FAILED, accept, judge
-    from ...runtime.session import Session
 
     check_truth_arguments(args)
     start = time.perf_counter()
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if baseline is not None and not args.partial and not args.update:
         _check_measured(args, baseline)
     _check_outputs(args)
-    session = Session(args.model, args.backend, args.threads, args.library, args.precision)
+    session = open_session(args)
     measured = _measure(args, session, baseline)
     if baseline is not None and not args.partial and not args.update:
         _check_flicker(args, baseline, measured)

@@ -9,12 +9,15 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...plugins.errors import NystraError
 from ...plugins.ports.port import picture_size
 from ...runtime.backends import backend_names
 from .saying import complain, printable, say
+
+if TYPE_CHECKING:
+    from ...runtime.session import Session
 
 BACKEND_NAMES = backend_names()
 
@@ -90,7 +93,8 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         default="auto",
         metavar="NAME",
-        help=f"{', '.join(BACKEND_NAMES)}, or auto, the first that is installed (default: auto)",
+        help=f"{', '.join(BACKEND_NAMES)}; openvino:GPU names a device; fastest times ort-cpu and "
+        "openvino once on a file; auto is the first that is installed (default: auto)",
     )
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
     parser.add_argument(
@@ -105,6 +109,34 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="bf16",
         help="compute in bfloat16, with --backend openvino (default: as the file says)",
     )
+
+
+def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
+    """Load the model file of a command, whose ``--backend fastest`` says what it chose, and why.
+
+    Args:
+        args: With what `add_session_arguments` adds, and ``model``.
+        side: Of the pictures or tiles to come, where it is known.
+    """
+    from ...runtime.backends import FASTEST
+    from ...runtime.backends._library import EMULATED
+    from ...runtime.session import Session
+
+    backend, precision = args.backend, args.precision
+    if backend == FASTEST:
+        from ...runtime.fastest import choose_fastest
+
+        with steps(args, piped=True) as progress:
+            choice = choose_fastest(
+                args.model, args.threads, args.library, precision, side, progress
+            )
+        backend, precision = choice.backend, choice.precision
+        if not args.quiet:
+            complain(f"note: {choice.reason}")
+    session = Session(args.model, backend, args.threads, args.library, precision)
+    if session.library_reason.endswith(EMULATED) and not args.quiet:
+        complain(f"note: {EMULATED}")
+    return session
 
 
 def add_truth_arguments(parser: argparse.ArgumentParser) -> None:

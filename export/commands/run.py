@@ -17,6 +17,7 @@ from .cluster_flags import add_cluster_arguments, cluster_options, spread_runner
 from .common import (
     add_output_arguments,
     add_session_arguments,
+    open_session,
     parse_bytes,
     print_json,
     print_table,
@@ -127,7 +128,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
-    from ...runtime.session import Session
     from ...runtime.tasks import find_task
 
     prints = args.output == "-" or (args.output is None and args.format is not None)
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
     if cluster is None:
         _check_threads(args.threads)
     begin = time.perf_counter()
-    session = Session(args.model, args.backend, args.threads, args.library, args.precision)
+    session = open_session(args, args.tile or None)
     if not args.quiet:
         _say_how_it_runs(session, verbose=args.verbose)
     task = find_task(session)

@@ -17,6 +17,7 @@ from .common import (
     add_truth_arguments,
     check_truth_arguments,
     hyper_from,
+    open_session,
     print_json,
     print_table,
     steps,
@@ -77,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the file is wrong."""
     from ...runtime.checking.intact import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
-    from ...runtime.session import Session
     from ..torch_file import TORCH_BACKENDS, register_torch
 
     check_truth_arguments(args)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         return _layerwise(args)
     if args.backend in TORCH_BACKENDS:
         register_torch(args.checkpoint, hyper_from(args))
-    session = Session(args.model, args.backend, args.threads, args.library, args.precision)
+    session = open_session(args)
     restorer = None if args.sheet is None else _restorer(args.sheet, session)
     with steps(args) as progress:
         source = _source(args, session.metadata, progress)

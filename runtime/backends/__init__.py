@@ -32,6 +32,9 @@ _BACKENDS = {
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
 
+FASTEST = "fastest"
+"""Not a backend: the one of them that `choose_fastest` timed as the fastest."""
+
 _HANDED: dict[str, type[Backend]] = {}
 
 
@@ -49,6 +52,7 @@ class Backend(Protocol):
             no library.
         arithmetic: Of the class, and only of one that computes in more than the file's own
             precision: what a session may ask for, handed over as ``precision``.
+        on: Of the class, and only of one that has several devices: the class of a device's name.
         inputs: The graph's inputs.
         outputs: The graph's outputs.
         metadata: The file's ``metadata_props``.
@@ -91,7 +95,7 @@ def register_backend(name: str, kind: type[Backend]) -> None:
     Raises:
         NystraError: The name is one of the table.
     """
-    if name in _BACKENDS or name == "auto":
+    if name in _BACKENDS or name in ("auto", FASTEST):
         raise NystraError(f"there is a backend {name!r} already: choose another name")
     _HANDED[name] = kind
 
@@ -99,17 +103,27 @@ def register_backend(name: str, kind: type[Backend]) -> None:
 def find_backend(name: str) -> type[Backend]:
     """Return the class of a backend, whether or not it can run here.
 
+    Args:
+        name: A name of the table; of a backend that has several devices also with one of them,
+            ``openvino:GPU``.
+
     Raises:
         NystraError: The name is not one of nystra's.
     """
     if name in _HANDED:
         return _HANDED[name]
-    if name not in _BACKENDS:
-        known = ", ".join(("auto", *_BACKENDS, *_HANDED))
+    table, colon, place = name.partition(":")
+    if table not in _BACKENDS:
+        known = ", ".join(("auto", FASTEST, *_BACKENDS, *_HANDED))
         raise NystraError(f"unknown backend {name!r}: expected one of {known}")
-    module, attribute = _BACKENDS[name]
+    module, attribute = _BACKENDS[table]
     kind: type[Backend] = getattr(import_module(f".{module}", __name__), attribute)
-    return kind
+    if not colon:
+        return kind
+    if not hasattr(kind, "on"):
+        raise NystraError(f"{table} takes no device: got {name!r}, expected {table!r}")
+    of_device: type[Backend] = kind.on(place)
+    return of_device
 
 
 def backend_class(name: str) -> tuple[str, type[Backend]]:

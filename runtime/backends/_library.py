@@ -10,6 +10,9 @@ from ...plugins.errors import NystraError
 NOT_BUILT = "the operator library is not built here"
 """How the reason begins where a model would be served by a library that is not there."""
 
+EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slow"
+"""How the reason ends where that is asked for."""
+
 
 @dataclass(frozen=True)
 class LibraryChoice:

@@ -19,9 +19,12 @@ from ...plugins.operators.schema import DOMAIN
 _KINDS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}
 """OpenVINO's name of a type -> that of the kernels."""
 
+_NUMBERS: dict[str, type[int] | type[float]] = {"int": int, "float": float}
+"""Kind of an attribute -> the type of its value."""
+
 
 def extensions(threads: int | None, low: str | None = None) -> list[Any]:
-    """Return what makes OpenVINO's ONNX reader take every operator.
+    """Return what makes OpenVINO take every operator, from ONNX and from a compiled network.
 
     Args:
         threads: Of the kernels; None: one a CPU.
@@ -29,53 +32,60 @@ def extensions(threads: int | None, low: str | None = None) -> list[Any]:
     """
     from openvino.frontend.onnx import ConversionExtension
 
+    kind = _operator_class(threads)
     return [
-        ConversionExtension(name, DOMAIN, functools.partial(_convert, name, threads, low))
-        for name in OPERATORS
+        kind,
+        *(
+            ConversionExtension(name, DOMAIN, functools.partial(_convert, name, kind, low))
+            for name in OPERATORS
+        ),
     ]
 
 
-def _convert(operator: str, threads: int | None, low: str | None, node: Any) -> list[Any]:
+def _convert(operator: str, kind: Any, low: str | None, node: Any) -> list[Any]:
     """Return the outputs of the operator that stands for a node of the file."""
     from openvino import opset13 as opset
 
     schema = find_schema(operator)
-    kinds = {"int": int, "float": float}
     attributes = {
-        one.name: kinds[one.kind](node.get_attribute(one.name, one.default))
+        one.name: _NUMBERS[one.kind](node.get_attribute(one.name, one.default))
         for one in schema.attributes
     }
     inputs = [node.get_input(place) for place in range(len(schema.inputs))]
-    kind = inputs[0].get_element_type().get_type_name()
+    high = inputs[0].get_element_type().get_type_name()
     if low is not None:
         inputs = [
             given if name in schema.int32 else opset.convert(given, low).output(0)
             for name, given in zip(schema.inputs, inputs, strict=True)
         ]
-    outputs = _operator_class()(inputs, operator, attributes, threads).outputs()
+    outputs = kind(inputs, operator, attributes).outputs()
     return [
-        made if low is None or name in schema.int32 else opset.convert(made, kind).output(0)
+        made if low is None or name in schema.int32 else opset.convert(made, high).output(0)
         for name, made in zip(schema.outputs, outputs, strict=True)
     ]
 
 
 @functools.cache
-def _operator_class() -> Any:
-    """Return the class of all operators; OpenVINO is imported when it is wanted."""
+def _operator_class(threads: int | None) -> Any:
+    """Return the class of all operators whose kernels take so many threads.
+
+    OpenVINO is imported when it is wanted.
+    """
     from openvino import Op, PartialShape, Type
 
     class NystraOperator(Op):  # type: ignore[misc]
-        """One node: the name of its operator, its attributes, and the threads of its kernel."""
+        """One node: the name of its operator and its attributes.
+
+        OpenVINO makes one without either where it loads a compiled network, and then tells it.
+        """
 
         def __init__(
             self,
             inputs: Any = None,
             operator: str = "",
             attributes: dict[str, int | float] | None = None,
-            threads: int | None = None,
         ) -> None:
             self._operator, self._attributes = operator, attributes or {}
-            self._threads = threads
             super().__init__(self, inputs)
 
         def validate_and_infer_types(self) -> None:
@@ -101,11 +111,17 @@ def _operator_class() -> Any:
 
         def clone_with_new_inputs(self, inputs: Any) -> Any:
             """Return the same node of other inputs."""
-            return NystraOperator(inputs, self._operator, self._attributes, self._threads)
+            return NystraOperator(inputs, self._operator, self._attributes)
 
         def visit_attributes(self, visitor: Any) -> bool:
-            """Show what tells this node from another, so that no two are taken for one."""
-            visitor.on_attributes({"operator": self._operator, **self._attributes})
+            """Show what tells this node from another, or learn it from a compiled network."""
+            shown = {"operator": self._operator}
+            visitor.on_attributes(shown)
+            if shown["operator"] != self._operator:
+                self._operator = shown["operator"]
+                schema = find_schema(self._operator)
+                self._attributes = {one.name: _NUMBERS[one.kind](0) for one in schema.attributes}
+            visitor.on_attributes(self._attributes)
             return True
 
         def has_evaluate(self) -> bool:
@@ -124,7 +140,7 @@ def _operator_class() -> Any:
 
             arrays = [tensor.data for tensor in inputs]
             kinds = [_kind(tensor.get_element_type()) for tensor in inputs]
-            native.run(self._operator, arrays, self._attributes, self._threads, memory, kinds)
+            native.run(self._operator, arrays, self._attributes, threads, memory, kinds)
             return True
 
     return NystraOperator

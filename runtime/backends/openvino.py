@@ -1,7 +1,8 @@
-"""The backend ``openvino``: OpenVINO on the CPU, on the kernels of libnystra_cpu."""
+"""The backend ``openvino``: OpenVINO, on the CPU with the kernels of libnystra_cpu."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,25 +14,32 @@ import numpy.typing as npt
 
 from ...plugins.errors import BackendUnavailableError, NystraError
 from ...plugins.library import CPU_LIBRARY, library_path
+from ..engines import cache
+from ..engines.record import EngineRecord
 from ..model.inlining import inlined_model
 from ..model.onnx_header import OnnxHeader
 from ..model.onnx_tensors import read_inputs, read_outputs
 from ._installed import installed
-from ._library import LibraryChoice, choose_library
+from ._library import EMULATED, LibraryChoice, choose_library
+from ._openvino_networks import record_of, stored
 from ._openvino_operators import extensions
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
-_EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slower"
 _SIZES = 4
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class OpenvinoBackend:
-    """OpenVINO on the CPU; see `Backend` for the attributes.
+    """OpenVINO; see `Backend` for the attributes.
 
-    The network is compiled for each size of its inputs that comes; the last four are kept. It is
-    computed in float32, or in bfloat16 where a session asks for it.
+    The network is compiled for each size of its inputs that comes, or loaded where `nystra build`
+    compiled it for that size; the last four are kept. It is computed in float32, or in bfloat16
+    where a session asks for it.
+
+    Attributes:
+        place: Of the class: OpenVINO's name of the device. ``CPU`` takes our kernels; on others
+            the operators are their ONNX bodies.
     """
 
     device: ClassVar[str] = "cpu"
@@ -40,6 +48,7 @@ class OpenvinoBackend:
     arithmetic: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
     library_name: ClassVar[str] = CPU_LIBRARY
     bodies: ClassVar[bool] = True
+    place: ClassVar[str] = "CPU"
 
     def __init__(
         self,
@@ -67,33 +76,45 @@ class OpenvinoBackend:
         """
         import openvino
 
-        choice = _choose(path, header, library)
+        choice = _choose(path, header, library, self.place)
         self._path = path
         self._core = openvino.Core()
         low = "bf16" if precision == "bf16" else None
         for extension in extensions(threads, low) if choice.path is not None else ():
             self._core.add_extension(extension)
-        bodies = "nystra" in header.opsets and choice.path is None
-        content = inlined_model(path) if bodies else str(path)
-        try:
-            self._model = self._core.read_model(content)
-        except Exception as error:  # OpenVINO's errors have no base of their own
-            raise NystraError(f"OpenVINO cannot load {path}: {_line(error)}") from error
-        self.settings = _settings(low, threads)
+        self._bodies = "nystra" in header.opsets and choice.path is None
+        self.settings = _settings(low, threads if self.place == "CPU" else None)
+        self._how = (low or "f32", "bodies" if self._bodies else "kernels")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()
+        if cache.is_empty():  # else it may not be needed
+            self._model  # noqa: B018
         self.library = choice.path
         self.library_reason = choice.reason
         if low is not None and not self._has_bfloat16():
-            self.library_reason += f"; {_EMULATED}"
+            self.library_reason += f"; {EMULATED}"
         self.inputs = tuple(read_inputs(path))
         self.outputs = tuple(read_outputs(path))
         self.metadata = header.metadata
 
-    @staticmethod
-    def available() -> tuple[bool, str]:
-        """Return whether OpenVINO is installed, and a sentence that says so."""
-        return (True, "OpenVINO is installed") if installed("openvino") else (False, _MISSING)
+    @classmethod
+    def on(cls, place: str) -> type[OpenvinoBackend]:
+        """Return the backend of another device, by OpenVINO's name of it: ``GPU``, ``AUTO``."""
+        return _class_of(place)
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """Return whether OpenVINO is installed and has the device, and a sentence about it."""
+        if not installed("openvino"):
+            return False, _MISSING
+        if cls.place == "CPU":
+            return True, "OpenVINO is installed"
+        import openvino
+
+        there = [*openvino.Core().available_devices, "AUTO"]
+        if cls.place in there or cls.place in {name.partition(".")[0] for name in there}:
+            return True, f"OpenVINO is installed, and has the device {cls.place}"
+        return False, f"OpenVINO has no device {cls.place!r} here: expected {' or '.join(there)}"
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         """Run the model once; safe to call from several threads: every call has its own request.
@@ -116,20 +137,55 @@ class OpenvinoBackend:
             for place, tensor in enumerate(self.outputs)
         }
 
+    def record(self, shapes: Mapping[str, tuple[int, ...]]) -> EngineRecord:
+        """Return the record of the network of these shapes, as `nystra build` keeps it."""
+        return record_of(self._path, shapes, self._core, self.place, self._how)
+
+    def compile(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        """Return the network compiled for the shapes of its inputs.
+
+        Raises:
+            NystraError: The model file cannot be read.
+            RuntimeError: OpenVINO cannot compile it.
+        """
+        model = self._model.clone()
+        model.reshape({name: list(shape) for name, shape in shapes.items()})
+        return self._core.compile_model(model, self.place, self.settings)
+
+    @functools.cached_property
+    def _model(self) -> Any:
+        """The network as OpenVINO reads it."""
+        try:
+            content = inlined_model(self._path) if self._bodies else str(self._path)
+            return self._core.read_model(content)
+        except NystraError:
+            raise
+        except Exception as error:  # OpenVINO's errors have no base of their own
+            raise NystraError(f"OpenVINO cannot load {self._path}: {_line(error)}") from error
+
     def _network(self, shapes: Shapes) -> Any:
-        """Return the network compiled for the shapes of its inputs."""
+        """Return the network of the shapes of its inputs, as kept, stored or compiled now."""
         with self._lock:
             if shapes not in self._compiled:
-                model = self._model.clone()
-                model.reshape({name: list(shape) for name, shape in shapes})
-                self._compiled[shapes] = self._core.compile_model(model, "CPU", self.settings)
+                given = dict(shapes)
+                blob = None if cache.is_empty() else stored(self.record(given))
+                self._compiled[shapes] = (
+                    self.compile(given)
+                    if blob is None
+                    else self._core.import_model(blob, self.place, self.settings)
+                )
                 while len(self._compiled) > _SIZES:
                     self._compiled.popitem(last=False)
             self._compiled.move_to_end(shapes)
             return self._compiled[shapes]
 
     def _has_bfloat16(self) -> bool:
-        return "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        return "BF16" in self._core.get_property(self.place, "OPTIMIZATION_CAPABILITIES")
+
+
+@functools.cache
+def _class_of(place: str) -> type[OpenvinoBackend]:
+    return type("OpenvinoBackend", (OpenvinoBackend,), {"place": place})
 
 
 def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
@@ -141,7 +197,9 @@ def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
     return settings | ({} if threads is None else {"INFERENCE_NUM_THREADS": threads})
 
 
-def _choose(path: Path, header: OnnxHeader, library: str | Path | None) -> LibraryChoice:
+def _choose(
+    path: Path, header: OnnxHeader, library: str | Path | None, place: str
+) -> LibraryChoice:
     """Return whether the operators are needed, and where they come from."""
     if library not in (None, "none", "auto") and not _is_ours(library):
         raise NystraError(
@@ -149,9 +207,11 @@ def _choose(path: Path, header: OnnxHeader, library: str | Path | None) -> Libra
             f"lib{CPU_LIBRARY}; give auto or none"
         )
     needed = "nystra" in header.opsets
-    choice = choose_library(
-        "auto" if library not in (None, "none") else None, needed=needed, name=CPU_LIBRARY
-    )
+    if needed and place != "CPU":
+        choice = LibraryChoice(None, f"the device {place} runs bodies: the kernels are the CPU's")
+    else:
+        wanted = None if library in (None, "none") else "auto"
+        choice = choose_library(wanted, needed=needed, name=CPU_LIBRARY)
     if needed and choice.path is None and not header.functions:
         raise BackendUnavailableError(
             f"{path} has nystra operators without their ONNX bodies, and there are no kernels of "

@@ -35,16 +35,25 @@ _ORPHAN_SECONDS = 3600.0
 """An engine without a record is a leftover after so long; before, its record may be on its way."""
 
 
+def home() -> Path:
+    """Return where everything that nystra keeps for a user is, which may not be there yet."""
+    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path(user, "nystra"))
+
+
+def is_empty() -> bool:
+    """Return whether there is no engine at all; makes no folder."""
+    return not any(home().glob("engines/*.engine.json"))
+
+
 def cache_folder() -> Path:
     """Return the folder of the engines, made if it is not there, open to this user alone.
 
     Raises:
         NystraError: It cannot be made, or others own it or can write to it.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    parent = Path(os.environ.get(CACHE_VARIABLE) or Path(home, "nystra"))
-    make_folder(parent)
-    folder = parent / "engines"
+    folder = home() / "engines"
+    make_folder(folder.parent)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     make_folder(folder)

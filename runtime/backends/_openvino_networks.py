@@ -1,0 +1,67 @@
+"""Networks that `nystra build --backend openvino` compiled: their records, and how one is found."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import NystraError
+from ..engines import cache
+from ..engines.model import EngineModel
+from ..engines.record import EngineRecord
+
+BACKEND = "openvino"
+"""The name of the builder in records."""
+
+
+def record_of(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    core: Any,
+    device: str,
+    how: tuple[str, ...],
+) -> EngineRecord:
+    """Return the record of a network, as yet without a file, whose key says what it depends on.
+
+    The kernels are called by the compiled network and are no part of it.
+
+    Args:
+        path: The model file.
+        shapes: Of all inputs; it is compiled for no other.
+        core: OpenVINO's.
+        device: Its name of the device.
+        how: The precision, and whether operators are kernels or bodies.
+
+    Raises:
+        NystraError: The model file, or one that goes with it, cannot be read.
+    """
+    import openvino
+
+    return EngineRecord(
+        backend=BACKEND,
+        version=openvino.get_version(),
+        model=path.name,
+        hashes=EngineModel(path.absolute(), None, "").hashes(),
+        profile={name: (shape,) * 3 for name, shape in shapes.items()},
+        device={
+            "device": device,
+            "name": str(core.get_property(device, "FULL_DEVICE_NAME")),
+            "capabilities": sorted(core.get_property(device, "OPTIMIZATION_CAPABILITIES")),
+        },
+        flags=list(how),
+    )
+
+
+def stored(record: EngineRecord) -> bytes | None:
+    """Return the network of a record from the cache, or None where there is none.
+
+    One that is not to be trusted is not loaded, and a warning says so.
+    """
+    try:
+        found = cache.find(record.key)
+    except NystraError as error:
+        warnings.warn(f"{error}. The model file is compiled instead", stacklevel=2)
+        return None
+    return None if found is None else found[0].read_bytes()

@@ -1,0 +1,104 @@
+"""``nystra build --backend openvino``: a network compiled for one size, in the cache."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...plugins.errors import ExportError, NystraError
+from ..model.model_facts import parse_facts
+from ..model.onnx_header import read_onnx_header
+from . import cache
+from .build import Built
+from .profile import ShapeFlags, make_profile
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a network is compiled.
+
+    Attributes:
+        backend: ``openvino``, or ``openvino:`` and a device.
+        shapes: The shapes asked for; all three are the same.
+        tile: Side of the one picture, where no shapes are asked for.
+        precision: ``fp32``, ``bf16``, or None: as the file says.
+        rebuild: Compile even where the cache has the network.
+    """
+
+    backend: str
+    shapes: ShapeFlags = field(default_factory=ShapeFlags)
+    tile: int | None = None
+    precision: str | None = None
+    rebuild: bool = False
+
+
+def compile_network(
+    path: Path,
+    options: CompileOptions,
+    library: str | Path = "auto",
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Built, str]:
+    """Compile a network, or find it in the cache.
+
+    Args:
+        path: The model file.
+        options: How.
+        library: ``auto``, or ``none``: the operators' bodies are compiled.
+        say: Is called with what is going on.
+
+    Returns:
+        The network, and a sentence: what its operators are, and why.
+
+    Raises:
+        NystraError: Bad input, or the cache has one that is not to be trusted.
+        BackendUnavailableError: OpenVINO is not installed, or has no such device.
+        ExportError: OpenVINO refused the network.
+    """
+    from ..backends import backend_class, require_arithmetic, require_precision
+
+    name, kind = backend_class(options.backend)
+    header = read_onnx_header(path)
+    require_precision(name, kind, path, header.metadata.get("nystra.precision"))
+    how: dict[str, Any] = {"threads": None, "library": library}
+    if options.precision is not None:
+        require_arithmetic(name, kind, options.precision)
+        how["precision"] = options.precision
+    say("read")
+    network: Any = kind(path, header, **how)
+    shapes = _shapes(network, options)
+    record = network.record(shapes)
+    found = None if options.rebuild else cache.find(record.key)
+    if found is not None:
+        return Built(*found, fresh=False), network.library_reason
+    say("compile")
+    try:
+        content = network.compile(shapes).export_model()
+    except RuntimeError as error:
+        raise ExportError(f"{name} cannot compile {path}: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
+        file = Path(folder, "network")
+        file.write_bytes(content if isinstance(content, bytes) else content.getvalue())
+        if network.record(shapes).key != record.key:
+            raise ExportError(f"{path} or what goes with it changed meanwhile: build again")
+        return Built(cache.store(record, file), record, fresh=True), network.library_reason
+
+
+def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all inputs.
+
+    Raises:
+        NystraError: They are not one size, or see `make_profile`.
+    """
+    facts = parse_facts(network.metadata, network.inputs, network.outputs)
+    profile = make_profile(facts.inputs, options.shapes, options.tile)
+    for name, (least, best, largest) in profile.items():
+        if not least == best == largest:
+            raise NystraError(
+                f"{options.backend} compiles a network for one size, got {least} to {largest} for "
+                f"{name!r}: give --optShapes or --tile alone, and build once for each size"
+            )
+    fixed = {tensor.name: tensor.shape for tensor in network.inputs}
+    return fixed | {name: row[1] for name, row in profile.items()}
