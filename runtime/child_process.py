@@ -22,7 +22,7 @@ _ENVIRONMENT = {
 _PREFIXES = (
     *("NYSTRA_", "ORT_", "TORCH", "PYTORCH_", "TRT_", "TENSORRT_", "CUDA", "CUDNN_", "CUBLAS_"),
     *("NVIDIA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "LC_", "LD_", "DYLD_"),
-    *("MALLOC_", "GLIBC_", "ASAN_", "UBSAN_"),
+    *("MALLOC_", "GLIBC_", "ASAN_", "UBSAN_", "ONEDNN_", "OPENVINO_"),
 )
 """What a numeric library is set up by. Tokens and passwords of the parent stay with it."""
 

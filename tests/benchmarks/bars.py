@@ -13,40 +13,19 @@ in them; ``--cpu-time`` measures the time of one thread instead, for a busy mach
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import networks
 import numpy as np
 import onnxruntime as ort
 import operators
+import table
 import torch
+from table import Bar
 
 from nystra.plugins.library import isa
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A line of the table.
-
-    Attributes:
-        what: Is compared.
-        slow: A configuration.
-        fast: A configuration; ``:1`` behind its name: on one thread.
-        limit: The ratio expected: at least that, or at most that if ``most``.
-        most: See ``limit``.
-    """
-
-    what: str
-    slow: str
-    fast: str
-    limit: float
-    most: bool = False
-
 
 BARS = [
     Bar("`NystraWindowNystrom` w 32 vs its ONNX body", "nystrom-32-body", "nystrom-32", 8),
@@ -119,19 +98,6 @@ def measure(
     return times
 
 
-def line(bar: Bar, times: dict[str, list[float]]) -> str:
-    """Return a row of the Markdown table."""
-    slow, fast = times[bar.slow], times[bar.fast]
-    ratios = [a / b for a, b in zip(slow, fast, strict=True)]
-    ratio = statistics.median(ratios)
-    met = ratio <= bar.limit if bar.most else ratio >= bar.limit
-    return (
-        f"| {bar.what} | {'<' if bar.most else '>='} {bar.limit:g}x | {ratio:.2f}x "
-        f"({min(ratios):.2f} to {max(ratios):.2f}) | {statistics.median(slow):.1f} / "
-        f"{statistics.median(fast):.1f} | {'yes' if met else 'no'} |"
-    )
-
-
 def w8_error(runs: dict[str, Callable[[], object]]) -> str:
     """Return how far our export of the official network is from the plain one."""
     ours, plain = (np.asarray(runs[name]()) for name in ("w8-full", "w8-plain"))
@@ -141,30 +107,20 @@ def w8_error(runs: dict[str, Callable[[], object]]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--models", type=Path, default=Path("build/bars"), metavar="FOLDER")
-    parser.add_argument("--only", nargs="*", default=[""], metavar="NAME")
+    parser = table.parser(__doc__)
     parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread")
     given = parser.parse_args()
     threads = 1 if given.cpu_time else given.threads
     clock = time.thread_time if given.cpu_time else time.perf_counter
-    bars = [b for b in BARS if any(n in b.slow or n in b.fast for n in given.only)]
-    names = dict.fromkeys(name for bar in bars for name in (bar.fast, bar.slow))
-    runs = {name: runner(name, given.models, threads) for name in names}
+    bars = table.chosen(BARS, given.only)
+    runs = {name: runner(name, given.models, threads) for name in table.names(bars)}
     times = measure(runs, given.rounds, clock)
-    print(
-        f"\nonnxruntime {ort.__version__}, torch {torch.__version__}, kernels {isa()}, "
-        f"{threads} threads, {given.rounds} rounds\n"
+    table.print_table(
+        f"onnxruntime {ort.__version__}, torch {torch.__version__}, kernels {isa()}, "
+        f"{threads} threads, {given.rounds} rounds",
+        bars,
+        times,
     )
-    print("| what | bar | median ratio (least to most) | ms, slow / fast | met |")
-    print("| --- | --- | --- | --- | --- |")
-    for bar in bars:
-        print(line(bar, times))
-    print()
     if {"w8-full", "w8-plain"} <= set(runs):
         print(w8_error(runs))
 

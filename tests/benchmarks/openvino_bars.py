@@ -1,115 +1,158 @@
 # ruff: noqa: T201
-"""Print the speed table of docs/openvino.md, all of it from one interleaved run.
+"""Print every figure of docs/openvino.md: speed, peak memory and the error of bfloat16.
 
 Not a test: run it by hand, on a quiet machine with bfloat16, with the library built::
 
     python tests/benchmarks/openvino_bars.py --rounds 5
 
-Networks and method are those of ``bars.py``, which also keeps the files; ``plain`` is what
-``torch.onnx.export`` makes of full attention. With ``--cpu-time`` each runs on one thread and the
-processor time counts, for a busy machine. ``--profile NAME`` prints where the time of one goes.
+The networks are those of ``bars.py``, which keeps the files too; ``plain`` is what
+``torch.onnx.export`` makes of full attention. Each configuration is a process, and all take turns
+within a round. A second table is of float32 on a CPU without AMX, for which oneDNN and our kernels
+are told to leave it alone. ``--profile w8-full@bf16`` prints where the time of one goes instead.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
+import os
 from collections import Counter
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import bars
 import networks
 import numpy as np
 import openvino
+import table
+from table import Bar
 
+from nystra.plugins.errors import NystraError
 from nystra.plugins.library import isa
+from nystra.plugins.ports.port import picture_size
 from nystra.runtime import Session
+from nystra.runtime.timing.bench import bench, session_configuration
+from nystra.runtime.timing.rows import Row
 
-WAYS = {"ort": ("ort-cpu", None), "f32": ("openvino", None), "bf16": ("openvino", "bf16")}
+WAYS = {"ort": "ort-cpu", "f32": "openvino", "bf16": "openvino-bf16"}
 
 BARS = [
-    bars.Bar("official w 8: OpenVINO bf16, plain export", "w8-plain@bf16", "w8-full@bf16", 1.3),
-    bars.Bar("official w 8: onnxruntime fp32, plain export", "w8-plain@ort", "w8-full@bf16", 3.5),
-    bars.Bar("w 32: OpenVINO bf16, plain export", "w32-plain@bf16", "w32-nystra@bf16", 3.3),
-    bars.Bar("w 32: onnxruntime fp32, plain export", "w32-plain@ort", "w32-nystra@bf16", 6.5),
-    bars.Bar("official w 8: ours in float32", "w8-full@f32", "w8-full@bf16", 1),
-    bars.Bar("w 32: ours in float32", "w32-nystra@f32", "w32-nystra@bf16", 1),
-    bars.Bar("official w 8 in float32: ours in onnxruntime", "w8-full@ort", "w8-full@f32", 1),
-    bars.Bar("w 32 in float32: ours in onnxruntime", "w32-nystra@ort", "w32-nystra@f32", 1),
+    Bar("official w 8: OpenVINO bf16, plain export", "w8-plain@bf16", "w8-full@bf16", 1.3),
+    Bar("w 32: OpenVINO bf16, plain export", "w32-plain@bf16", "w32-nystra@bf16", 3.3),
+    Bar("official w 8: onnxruntime fp32, plain export", "w8-plain@ort", "w8-full@bf16", 3.5),
+    Bar("w 32: onnxruntime fp32, plain export", "w32-plain@ort", "w32-nystra@bf16", 6.5),
+    Bar("official w 8: ours in float32", "w8-full@f32", "w8-full@bf16", 1),
+    Bar("w 32: ours in float32", "w32-nystra@f32", "w32-nystra@bf16", 1),
 ]
+
+WITHOUT_AMX = [
+    Bar("official w 8, float32: onnxruntime over OpenVINO", "w8-full@ort", "w8-full@f32", 0.9),
+    Bar("w 32, float32: onnxruntime over OpenVINO", "w32-nystra@ort", "w32-nystra@f32", 0.9),
+]
+
+NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "NYSTRA_CPU_ISA": "avx512"}
+
+LEAST_DECIBELS = 50
+
+
+def file(name: str, folder: Path) -> tuple[Path, str]:
+    """Return the file, which is made where it is missing, and the way of ``<file>@<way>``."""
+    stem, _, way = name.partition("@")
+    return networks.file(stem, folder), WAYS[way]
+
+
+def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[str, Row]:
+    """Time configurations in turns.
+
+    Raises:
+        NystraError: One did not run.
+    """
+    configurations = []
+    for name in names:
+        one = session_configuration(*file(name, folder), threads)
+        request = {**one.request, "library": "auto"}
+        configurations.append(replace(one, backend=name, request=request))
+    size = picture_size(networks.SIDE, networks.SIDE)
+    rows = bench(
+        configurations,
+        [size],
+        seconds=1e9,
+        runs=rounds,
+        progress=lambda what: print(what, flush=True),
+    )
+    failed = [f"{row.backend} {row.reason}" for row in rows if row.reason is not None]
+    if failed:
+        raise NystraError("; ".join(failed))
+    return {row.backend: row for row in rows}
+
+
+def milliseconds(rows: dict[str, Row]) -> dict[str, list[float]]:
+    """Return the times as the table takes them."""
+    return {name: [1e3 * seconds for seconds in row.times] for name, row in rows.items()}
+
+
+def print_memory(rows: dict[str, Row]) -> None:
+    """Print the peak of each process."""
+    print("| configuration | peak memory of the process, MB |\n| --- | --- |")
+    for name, row in rows.items():
+        print(f"| {name} | {row.memory['peak'] / 1e6:.0f} |")
+    print()
 
 
 def session(name: str, folder: Path, threads: int) -> Session:
-    """Open a configuration, ``<file>@<way>``; the file is made where it is missing."""
-    file, _, way = name.partition("@")
-    path = folder / f"{file}.onnx"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        networks.FILES[file](path)
-    backend, precision = WAYS[way]
-    return Session(path, backend, threads, precision=precision)
+    """Open a configuration of OpenVINO in this process."""
+    path, way = file(name, folder)
+    return Session(path, "openvino", threads, precision="bf16" if way != "openvino" else None)
 
 
-def runner(opened: Session) -> Callable[[], object]:
-    """Return a function that runs a session once."""
-    feeds = {opened.inputs[0].name: networks.picture().numpy()}
-    return lambda: next(iter(opened.run(feeds).values()))
+def run(opened: Session) -> np.ndarray:
+    """Return what a session makes of the picture."""
+    return opened.run({opened.inputs[0].name: networks.picture().numpy()})[opened.outputs[0].name]
 
 
-def decibels(runs: dict[str, Callable[[], object]], low: str, exact: str) -> str:
-    """Return how far a configuration is from another."""
-    got, expected = (np.asarray(runs[name]()) for name in (low, exact))
-    error = float(np.mean((got - expected).astype(np.float64) ** 2))
-    return f"{low} against {exact}: {10 * np.log10(np.ptp(expected) ** 2 / error):.1f} dB"
+def print_decibels(low: str, folder: Path, threads: int) -> None:
+    """Print how far bfloat16 is from float32, both ours."""
+    got = run(session(low, folder, threads))
+    exact = run(session(low.replace("@bf16", "@f32"), folder, threads))
+    error = float(np.mean((got - exact).astype(np.float64) ** 2))
+    found = 10 * np.log10(np.ptp(exact) ** 2 / error)
+    met = "yes" if found >= LEAST_DECIBELS else "no"
+    print(f"{low} against float32: {found:.1f} dB, bar {LEAST_DECIBELS} dB: {met}", flush=True)
 
 
 def profile(opened: Session) -> None:
     """Print the milliseconds of each kind of node, in OpenVINO's own words."""
-    run = runner(opened)
-    opened._backend.settings |= {"PERF_COUNT": True}  # type: ignore[attr-defined]
-    run()
-    (network,) = opened._backend._compiled.values()  # type: ignore[attr-defined]
+    backend = opened._backend
+    backend.settings |= {"PERF_COUNT": True}  # type: ignore[attr-defined]
+    run(opened)
+    (network,) = backend._compiled.values()  # type: ignore[attr-defined]
     request = network.create_infer_request()
     request.infer({opened.inputs[0].name: networks.picture().numpy()})
     totals: Counter[str] = Counter()
     for one in request.get_profiling_info():
         totals[f"{one.node_type} {one.exec_type}"] += one.real_time.total_seconds() * 1e3
-    for kind, milliseconds in totals.most_common(16):
-        print(f"{milliseconds:9.1f} ms  {kind}")
+    for kind, took in totals.most_common(16):
+        print(f"{took:9.1f} ms  {kind}")
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--models", type=Path, default=Path("build/bars"), metavar="FOLDER")
-    parser.add_argument("--only", nargs="*", default=[""], metavar="NAME")
-    parser.add_argument("--cpu-time", action="store_true", help="processor time of one thread")
+    parser = table.parser(__doc__)
     parser.add_argument("--profile", metavar="NAME", help="such as w8-full@bf16")
     given = parser.parse_args()
-    threads = 1 if given.cpu_time else given.threads
+    folder, threads = given.models, given.threads
     if given.profile is not None:
-        profile(session(given.profile, given.models, threads))
+        profile(session(given.profile, folder, threads))
         return
-    chosen = [b for b in BARS if any(n in b.slow or n in b.fast for n in given.only)]
-    names = dict.fromkeys(name for bar in chosen for name in (bar.fast, bar.slow))
-    runs = {name: runner(session(name, given.models, threads)) for name in names}
-    clock = time.process_time if given.cpu_time else time.perf_counter
-    times = bars.measure(runs, given.rounds, clock)
-    print(f"\nOpenVINO {openvino.__version__}, kernels {isa()}, {threads} threads\n")
-    print("| against | bar | median ratio (least to most) | ms, slow / fast | met |")
-    print("| --- | --- | --- | --- | --- |")
-    for bar in chosen:
-        print(bars.line(bar, times))
-    print()
-    for low in names:
-        exact = low.replace("@bf16", "@f32")
-        if exact != low and exact in runs:
-            print(decibels(runs, low, exact))
+    where = f"OpenVINO {openvino.__version__}, {threads} threads, {given.rounds} rounds"
+    bars = table.chosen(BARS, given.only)
+    rows = measure(table.names(bars), folder, threads, given.rounds)
+    table.print_table(f"{where}, kernels {isa()}", bars, milliseconds(rows))
+    print_memory(rows)
+    for low in dict.fromkeys(bar.fast for bar in bars):
+        print_decibels(low, folder, threads)
+    os.environ.update(NO_AMX)
+    bars = table.chosen(WITHOUT_AMX, given.only)
+    rows = measure(table.names(bars), folder, threads, given.rounds)
+    table.print_table(f"{where}, without AMX", bars, milliseconds(rows))
+    print_memory(rows)
 
 
 if __name__ == "__main__":
