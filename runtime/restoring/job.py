@@ -13,6 +13,7 @@ from ..pictures.picture import Picture
 from ..progress import progress_bar
 from ..results import picture_result
 from ..session import Session
+from .lanes import most_pixels, side_by_side
 from .line import one_by_one
 from .options import Report, RunOptions
 from .picture_job import Move, PictureJob, read_input
@@ -95,15 +96,18 @@ def _folder(
     """Restore the pictures of a folder, and return what is said of them in their order."""
     count = len(pairs)
     processes = min(job.options.jobs or 1, count)
+    moves = False
     if processes > 1:
         source = in_processes(session, pairs, job.options, processes)
+    elif (most := most_pixels(job, session, pairs)) > 0:
+        source = side_by_side(job, session, pairs, most)
     else:
-        source = one_by_one(job, pairs, move)
+        source, moves = one_by_one(job, pairs, move), True
     made: dict[int, dict[str, Any]] = {}
     with closing(source) as done:
         for index, result in done:
             made[index] = result
-            if processes > 1:
+            if not moves:
                 move(len(made), count)
             if report is not None:
                 report(result, len(made), count)

@@ -6,6 +6,7 @@ of one step after the other: a picture that shares a file with one before it wai
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +31,7 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
 
     Whatever is wrong with one of them, the others go on.
     """
-    waits = [*_shares_files(pairs), True]  # nothing comes after the last one
+    waits = [*shares_files(pairs), True]  # nothing comes after the last one
     written: set[Path] = set()
     meter = job.restorer.meter
     quiet: AbstractContextManager[Any] = nullcontext() if meter is None else meter.quiet
@@ -63,7 +64,18 @@ def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> Result:
         pair: The picture, and where the result goes.
         written: Results of this run so far; this one is added.
     """
-    read = _read(job, pair, written)
+    return _finish(job, _read(job, pair, written), written)
+
+
+def attempt_small(job: PictureJob, pair: Pair, most: int) -> Result | None:
+    """Restore one picture as `attempt` does; None where it has more pixels than ``most``."""
+    read = _read(job, pair, set())
+    if isinstance(read, Read) and math.prod(read.picture.size) > most:
+        return None
+    return _finish(job, read, set())
+
+
+def _finish(job: PictureJob, read: Read | Result, written: set[Path]) -> Result:
     return _write(job, _run(job, read, lambda done, total: None), written)
 
 
@@ -99,7 +111,7 @@ def _tried(here: Path, step: Callable[..., Any], *given: Any) -> Any:
         return failed(error, here)
 
 
-def _shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
+def shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
     """Yield of each pair whether an earlier one writes what it reads or writes."""
     written: set[Path] = set()
     for here, there in pairs:

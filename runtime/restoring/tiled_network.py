@@ -115,6 +115,13 @@ class TiledNetwork:
         low, high = self.output_range
         return (output - np.float32(low)) / np.float32(high - low)
 
+    @property
+    def worst(self) -> MemoryLaw:
+        """The most memory that a run may take, as far as is known without a measurement."""
+        linear_only = self.meter is not None and self.meter.linear_only
+        square = 0.0 if linear_only else max(self.quadratic_bytes, ASSUMED_SQUARE)
+        return MemoryLaw(ASSUMED.linear, square)
+
     def choose_tiles(
         self,
         size: tuple[int, int],
@@ -160,7 +167,8 @@ class TiledNetwork:
         law = self._law(pixels, budget)
         if law is None:
             law = replace(ASSUMED, square=self.quadratic_bytes)
-        budget = tile_budget(size, channels, self._free(max_memory))
+        elif law != self.worst:  # it was measured, which took memory
+            budget = tile_budget(size, channels, self._free(max_memory))
         wanted = DEFAULT_OVERLAP if overlap is None else overlap
         if law.square and overlap is None:
             wanted = 0  # the tile comes first: it may be smaller than the default overlap
@@ -192,10 +200,8 @@ class TiledNetwork:
         """Return how a run's memory grows, measured where the worst case does not fit."""
         if self.meter is None:
             return None
-        square = 0.0 if self.meter.linear_only else max(self.quadratic_bytes, ASSUMED_SQUARE)
-        worst = MemoryLaw(ASSUMED.linear, square)
-        if pixels <= worst.most_pixels(budget):
-            return worst
+        if pixels <= self.worst.most_pixels(budget):
+            return self.worst
         return self.meter.measure(
             self._trial, pixels, budget, multiple=self.size_multiple, minimum=self.size_minimum
         )

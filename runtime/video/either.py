@@ -10,7 +10,6 @@ from ...plugins.errors import NystraError
 from ..restoring.job import run_pictures
 from ..restoring.options import Report, RunOptions
 from ..session import Session
-from .job import run_video
 from .options import VideoOptions, is_video
 
 
@@ -41,6 +40,8 @@ def run_restoration(
     """
     clip = video or VideoOptions()
     if means_video(input, output, clip):
+        from .job import run_video  # pictures do not wait for it
+
         return run_video(session, input, output, options, video=clip, report=report)
     check_no_video(clip)
     return run_pictures(session, input, output, options, report=report)
