@@ -42,6 +42,8 @@ class Column:
         dtypes: The types a row runs in; none: it does not run.
         long: It runs with ``-m full`` only: it takes long to build, or is the same source as
             another column, otherwise set.
+        sparse: Before a release it runs all rows, otherwise every third: what it adds to another
+            column is the same in all.
     """
 
     name: str
@@ -50,10 +52,12 @@ class Column:
     missing: Callable[[], str | None] = lambda: None
     dtypes: Callable[[Case], tuple[str, ...]] = lambda case: case.dtypes
     long: bool = False
+    sparse: bool = False
 
-    @property
-    def marks(self) -> list[pytest.MarkDecorator]:
-        """Marks of its rows."""
+    def marks(self, case: Case) -> list[pytest.MarkDecorator]:
+        """Marks of a row."""
+        if self.sparse and CASES.index(case) % 3:
+            return [pytest.mark.release]
         return [pytest.mark.full] if self.long else []
 
 
@@ -194,6 +198,7 @@ COLUMNS: list[Column] = [
             run,
             dtypes=lambda case, part=part: case.dtypes[part],
             long=bool(half),
+            sparse=bool(half),
         )
         for name, run in (("torch", run_torch), ("body", run_body))
         for half, part in (("", slice(1)), ("-half", slice(1, None)))

@@ -1,8 +1,8 @@
-"""What the references gave for the rows, kept in a file for the next process that asks.
+"""What the references gave for the rows, kept in files for the next process that asks.
 
 Loops of numpy in float64 take half a minute for the whole table, and some ten processes replay
-it: the columns on every build of the kernels. A change of an operator's Python, of the table or of
-numpy begins anew.
+it: the columns on every build of the kernels. So do the plain functions that tell how difficult a
+row is. A change of an operator's Python, of the table, of numpy or of PyTorch begins anew.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ STORE = HERE.parent / "build" / "expected"
 
 @functools.cache
 def _folder() -> Path:
-    digest = hashlib.sha256(np.__version__.encode())
+    digest = hashlib.sha256(f"{np.__version__} {version('torch')}".encode())
     package = Path(operators.__file__).parent
     for file in [*sorted(package.rglob("*.py")), *sorted(HERE.glob("conformance_*.py"))]:
         digest.update(file.name.encode() + file.read_bytes())

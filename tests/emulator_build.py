@@ -35,7 +35,7 @@ FLAGS = [
 ]
 KERNEL_FLAGS: dict[str, list[str]] = {
     "plain": ["-O2"],
-    "asan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "asan": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "race": ["-O1", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"],
 }
 HARNESS_FLAGS = {**KERNEL_FLAGS, "race": ["-O2", "-DNYSTRA_EMULATOR_RACES"]}

@@ -71,11 +71,14 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
 
     Tight limits are for what reads them, in one type for each way to multiply; a large device for
     what may want more of it (`wants_more_shared`). Large searches run
-    in one type, the largest not in the slow builds: small ones reach every branch.
+    in one type, the largest not in the slow builds: small ones reach every branch. Of types that
+    differ in how a number is read and written alone the slow builds run every third row, before a
+    release all.
     """
     tensor = case.operator in TENSOR
     if limits == "simt":  # without tensor cores; float32 has none anyway
-        return ("float16", "bfloat16") if tensor and build != "race" else ()
+        types = ("float16", "bfloat16") if tensor and build != "race" else ()
+        return types if build == "plain" or _thorough(case) else types[:1]
     if limits == "tight":
         types = case.dtypes[: 1 + tensor]
         return () if case.operator == "NystraPatchMatch" else types
@@ -85,8 +88,14 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
         return gpu_types(case) if entries(case) <= FEW else case.dtypes[:1]
     if entries(case) > MANY:
         return ()
-    one_type = (build == "race" and not tensor) or case.operator == "NystraPatchMatch"
-    return case.dtypes[:1] if one_type else case.dtypes
+    if case.operator == "NystraPatchMatch":
+        return case.dtypes[:1]
+    return case.dtypes if tensor or (build == "asan" and _thorough(case)) else case.dtypes[:1]
+
+
+def _thorough(case: Case) -> bool:
+    """Whether the slow builds run a row in all its types."""
+    return bool(os.environ.get("NYSTRA_RELEASE")) or CASES.index(case) % 3 == 0
 
 
 def _inputs(case: Case, dtype: str) -> list[np.ndarray]:

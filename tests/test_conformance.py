@@ -41,7 +41,7 @@ def on_columns(pairs: list[tuple[Case, Column]]) -> pytest.MarkDecorator:
             pytest.param(
                 case,
                 column,
-                marks=column.marks,
+                marks=column.marks(case),
                 id=f"{case.id}-{column.name}",
             )
             for case, column in pairs

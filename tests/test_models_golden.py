@@ -14,6 +14,7 @@ from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
 from nystra.models.swinir.restorer import Restorer
 from shared import golden, shared_path
+from swinir_procedure import official_procedure
 
 OFFICIAL = [
     "classical_x2",
@@ -143,8 +144,6 @@ def test_hyper_parameters_of_every_official_checkpoint(name: str) -> None:
 
 
 def test_official_test_procedure() -> None:
-    from nystra.runtime.checking.official_procedure import official_procedure
-
     case = golden("swinir_evaluation_procedure")
     from golden_loader import compare
 

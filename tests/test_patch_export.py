@@ -117,7 +117,7 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
     [
         pytest.param(2, marks=pytest.mark.full),
         pytest.param(3, marks=pytest.mark.release),
-        pytest.param(4, marks=pytest.mark.full),
+        pytest.param(4, marks=pytest.mark.release),
     ],
 )
 def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:

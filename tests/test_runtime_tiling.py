@@ -8,13 +8,14 @@ import pytest
 
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.checking.official_procedure import official_pad, official_procedure
+from nystra.runtime.checking.official_procedure import official_pad
 from nystra.runtime.restoring.mirror import mirror_to
 from nystra.runtime.restoring.stitching import Stitcher
 from nystra.runtime.restoring.tile_plan import plan_tiles, tile_positions
 from nystra.runtime.restoring.tiling import run_batch, run_tiled
 from runtime_models import save_blur
 from shared import golden
+from swinir_procedure import official_procedure
 
 
 def double(image: np.ndarray) -> np.ndarray:
