@@ -193,13 +193,8 @@ def test_colorization_takes_a_reference_of_any_size(tmp_path: Path) -> None:
     assert read_picture(tmp_path / "o.png").pixels.shape == (9, 7, 3)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("csnln_x4", marks=pytest.mark.release),
-        pytest.param("inpaint_generator", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.release
+@pytest.mark.parametrize("case", ["csnln_x4", "inpaint_generator"])
 def test_golden_weights(tmp_path: Path, case: str) -> None:
     weights = {key: torch.from_numpy(value) for key, value in golden(case).weights().items()}
     save_file(weights, tmp_path / "golden.safetensors")
