@@ -130,7 +130,7 @@ def test_a_seed_decides_the_result(pairs: list[Pair], tmp_path: Path) -> None:
     for number, seed in enumerate((0, 0, 1)):
         recipe = dataclasses.replace(TINY, seed=seed)
         out = tmp_path / f"{number}.safetensors"
-        write_weights(out, train(recipe, pairs, tmp_path / f"{number}.pt"), recipe)
+        write_weights(out, train(recipe, pairs, tmp_path / f"{number}.pt"), recipe, pairs)
         outputs.append(out.read_bytes())
     assert outputs[0] == outputs[1]
     assert outputs[0] != outputs[2]
@@ -194,7 +194,7 @@ def test_a_state_of_another_recipe_is_refused(pairs: list[Pair], tmp_path: Path)
 
 def test_a_training_can_start_from_weights(pairs: list[Pair], tmp_path: Path) -> None:
     seeded = dataclasses.replace(TINY, seed=7)
-    write_weights(tmp_path / "start.safetensors", seeded.network().state_dict(), seeded)
+    write_weights(tmp_path / "start.safetensors", seeded.network().state_dict(), seeded, pairs)
     start = str(tmp_path / "start.safetensors")
     recipe = dataclasses.replace(TINY, start=start, steps=1, rate=1e-30)
     weights = train(recipe, pairs, tmp_path / "state.pt")

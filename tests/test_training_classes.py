@@ -17,11 +17,22 @@ from nystra.models.training.labelled import Labelled, read_labelled
 from nystra.models.training.loop import train
 
 TINY = Classifying(
-    steps=60, batch=8, side=8, patch_size=4, width=8, hidden=16, depth=1, heads=2, rank=2, rate=1e-2
+    steps=60,
+    batch=8,
+    side=8,
+    patch_size=4,
+    width=8,
+    hidden=16,
+    depth=1,
+    heads=2,
+    rank=2,
+    rate=1e-2,
+    classes=2,
 )
 FLAGS = [
     *("--network", "vit", "--steps", "2", "--batch", "4", "--side", "8", "--patch-size", "4"),
     *("--width", "8", "--hidden", "16", "--depth", "1", "--heads", "2", "--threads", "1"),
+    *("--classes", "2"),
 ]
 
 
@@ -85,6 +96,7 @@ def test_the_command_writes_what_loads(
     assert loaded.facts.sides == {"height": 8, "width": 8}
     assert loaded.facts.preprocessing is not None
     assert loaded.facts.preprocessing.mean == (0.4914, 0.4822, 0.4465)
+    assert loaded.facts.preprocessing.labels == ("dark", "light")
     assert all(value.dtype == torch.float16 for value in read_checkpoint(out).state.values())
 
 
@@ -94,6 +106,7 @@ def test_the_command_writes_what_loads(
         (["--data", "nowhere"], r"nowhere/train is not a folder"),
         (["--side", "16"], r"0\.png is 8x8: every picture must be 16x16"),
         (["--attention", "magic"], r"--attention magic is none of full, linformer"),
+        (["--classes", "3"], r"train holds 2 classes, expected those of --classes 3"),
         (["--heads", "3"], r"--width 8 must be a multiple of --heads 3"),
     ],
 )

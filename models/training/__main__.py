@@ -39,11 +39,14 @@ RECIPES: dict[str, type[Recipe]] = {
 _REPORTS = 10  # a training
 
 
-def write_weights(path: Path, weights: Mapping[str, Tensor], recipe: Recipe) -> None:
+def write_weights(
+    path: Path, weights: Mapping[str, Tensor], recipe: Recipe, examples: Sequence[Any]
+) -> None:
     """Write safetensors, the network's arguments as JSON under ``nystra``; bytes reproducible."""
     from safetensors.torch import save
 
-    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **recipe.metadata()}
+    told = recipe.metadata(examples)
+    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **told}
     tensors = {key: weights[key].to(recipe.stored).contiguous() for key in sorted(weights)}
     content = save(tensors, metadata={"nystra": json.dumps(facts, sort_keys=True)})
     write_file(path, lambda file: file.write(content))
@@ -154,7 +157,7 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
                 bar.write(f"step {done}: loss {loss:.4f}, held out {figure}", sys.stderr)
 
         weights = train(recipe, examples, out.with_suffix(".state.pt"), on_step)
-    write_weights(out, weights, recipe)
+    write_weights(out, weights, recipe, examples)
     weights = {key: value.to(recipe.stored) for key, value in weights.items()}
     print(f"{out}: {recipe.figure(weights, held_out)} on held-out pictures")  # noqa: T201
 

@@ -33,6 +33,7 @@ class Classifying(Recipe):
 
     Attributes:
         attention: What it is trained with.
+        classes: Folders of pictures.
         side: Of a picture, in pixels.
         patch_size: Side of a patch, in pixels.
         width: Channels of a token.
@@ -48,6 +49,7 @@ class Classifying(Recipe):
 
     batch: int = setting(128, "pictures a step")
     attention: str = setting("full", f"of {', '.join(_ATTENTIONS)}")
+    classes: int = setting(10, "folders of pictures")
     side: int = setting(32, "side of a picture, in pixels")
     patch_size: int = setting(4, "side of a patch, in pixels")
     width: int = setting(48, "channels of a token")
@@ -58,7 +60,7 @@ class Classifying(Recipe):
     stem: str = setting("patches", "patches, or convolutions before them")
 
     def hyper(self) -> dict[str, Any]:
-        """Return the constructor arguments of the network; classes are those of CIFAR-10."""
+        """Return the constructor arguments of the network."""
         ranks: dict[str, dict[str, Any]] = {
             "linformer": {"linformer_k": self.rank},
             "performer": {"rp_dim": self.rank},
@@ -67,6 +69,7 @@ class Classifying(Recipe):
         return {
             "image_size": [self.side, self.side],
             "patch_size": self.patch_size,
+            "num_classes": self.classes,
             "hidden_size": self.width,
             "intermediate_size": self.hidden,
             "depth": self.depth,
@@ -78,10 +81,14 @@ class Classifying(Recipe):
             **ranks.get(self.attention, {}),
         }
 
-    def metadata(self) -> dict[str, Any]:
-        """Return the constructor arguments, and what a picture is prepared by."""
-        resize = {"sides": [self.side, self.side], "filter": "bilinear", "antialias": True}
-        prepared = {"resize": resize, "mean": list(_MEAN), "std": list(_STD)}
+    def metadata(self, examples: Sequence[Any]) -> dict[str, Any]:
+        """Return the constructor arguments, how a picture is prepared, what classes are called."""
+        prepared = {
+            "resize": {"sides": [self.side, self.side], "filter": "bilinear", "antialias": True},
+            "mean": list(_MEAN),
+            "std": list(_STD),
+            "labels": list(cast(Labelled, examples).names),
+        }
         return {**self.hyper(), "preprocessing": prepared}
 
     def check(self) -> None:
@@ -108,11 +115,20 @@ class Classifying(Recipe):
 
     def training_set(self, data: Path) -> Labelled:
         """Return the pictures below ``train/``."""
-        return read_labelled(data / "train", self.side)
+        return self._read(data / "train")
 
     def held_out(self, data: Path) -> Labelled:
         """Return the pictures below ``test/``."""
-        return read_labelled(data / "test", self.side)
+        return self._read(data / "test")
+
+    def _read(self, folder: Path) -> Labelled:
+        pictures = read_labelled(folder, self.side)
+        if len(pictures.names) != self.classes:
+            raise NystraError(
+                f"{folder} holds {len(pictures.names)} classes, expected those of --classes "
+                f"{self.classes}"
+            )
+        return pictures
 
     def draw(
         self, examples: Sequence[Any], step: int

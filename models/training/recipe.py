@@ -82,8 +82,12 @@ class Recipe(ABC):
     def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
         """Return how good a network of these weights is, in words: ``36.2 dB``."""
 
-    def metadata(self) -> dict[str, Any]:
-        """Return what the file says besides its tensors."""
+    def metadata(self, examples: Sequence[Any]) -> dict[str, Any]:
+        """Return what the file says besides its tensors.
+
+        Args:
+            examples: What `training_set` gave.
+        """
         return self.hyper()
 
     def check(self) -> None:

@@ -22,10 +22,9 @@ from nystra.runtime import Accuracy, Session, classifier_for, measure_accuracy
 AS_TRAINED = "as_trained"
 
 
-def model_file(checkpoint: Path, attention: str, folder: Path) -> tuple[Path, float]:
-    """Return the file with an attention, and its mean relative error against exact attention."""
-    plan = Plan(default=mechanism(attention))
-    target = folder / f"{checkpoint.stem}_{attention}.onnx"
+def model_file(checkpoint: Path, plan: Plan, folder: Path, name: str) -> tuple[Path, float]:
+    """Return the file of a plan, and its mean relative error against exact attention."""
+    target = folder / f"{checkpoint.stem}_{name}.onnx"
     result = export_model(checkpoint, target, ExportOptions(plan, speed=False, overwrite=True))
     return result.model, result.fidelity.mean
 
@@ -48,15 +47,18 @@ def main() -> None:
     trained = None
     with tempfile.TemporaryDirectory() as folder:
         for attention in (AS_TRAINED, *args.attn):
-            file, error = model_file(args.checkpoint, attention, Path(folder))
-            found = accuracy_of(file, args.pictures, args.threads)
-            trained = trained or found
+            plan = Plan(default=mechanism(attention))
+            file, error = model_file(args.checkpoint, plan, Path(folder), attention)
+            judged = accuracy_of(file, args.pictures, args.threads)
+            trained = trained or judged
             print(
-                f"| {attention} | {error:.1%} | {found.top1:.2%} | {found.top5:.2%} | "
-                f"{trained.top1 - found.top1:+.2%} |",
+                f"| {attention} | {error:.1%} | {judged.top1:.2%} | {judged.top5:.2%} | "
+                f"{trained.top1 - judged.top1:+.2%} |",
                 flush=True,
             )
-    print(f"\n{found.pictures} pictures in {len(found.classes)} classes, told by {found.told_by}")
+    print(
+        f"\n{judged.pictures} pictures in {len(judged.classes)} classes, told by {judged.told_by}"
+    )
 
 
 if __name__ == "__main__":

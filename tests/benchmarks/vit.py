@@ -1,78 +1,46 @@
 # ruff: noqa: T201
-"""Vision transformers with each attention: parameters, operations, and time against tokens.
+"""Vision transformers with each attention: parameters, operations, time and memory against tokens.
 
 Not a test: run it by hand::
 
-    python tests/benchmarks/vit.py count            # parameters and GFLOPs
-    python tests/benchmarks/vit.py time             # PyTorch, one thread, interleaved runs
-    python tests/benchmarks/vit.py time --onnx      # the same networks as files in onnxruntime
+    python tests/benchmarks/vit.py count     # parameters and GFLOPs
+    python tests/benchmarks/vit.py time      # one thread, interleaved runs, each engine
+    python tests/benchmarks/vit.py memory    # each run in a process of its own
+    python tests/benchmarks/vit.py plot docs/pictures/vit_tokens.png    # of what `time` measured
 
-Weights are random: nothing here is said of accuracy. ``trained`` attentions are those of networks
-built with them, ``swapped`` ones take the place of exact attention in a network built with that.
-A multiplication with its addition counts as two operations.
+Weights are random: nothing here is said of accuracy (``vit_study.py`` does). Files and figures are
+kept in ``--folder``.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Callable
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from vit_networks import (
+    CIFAR,
+    ENGINES,
+    LARGE,
+    SHAPES,
+    TRAINED,
+    attention_share,
+    call,
+    file,
+    names,
+    operations,
+)
 
-from nystra.export.attention.plan import Plan
-from nystra.export.attention.registry import mechanism
-from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.models.vit.network import ViT
 from nystra.runtime.timing.interleaved import interleaved
+from nystra.runtime.timing.process_memory import PeakMemory
 
-CIFAR: dict[str, Any] = {"image_size": (32, 32), "patch_size": 4}
-"""The study's configuration for CIFAR-10: 64 tokens and the class token, width 48."""
-
-LARGE: dict[str, Any] = {
-    "image_size": (160, 160),
-    "patch_size": 8,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "depth": 6,
-    "num_heads": 8,
-}
-"""400 tokens. The study does not give these numbers; they come near its 3.7 million parameters."""
-
-TRAINED: dict[str, dict[str, Any]] = {
-    "full": {},
-    "linformer k=32": {"attention": "linformer", "linformer_k": 32},
-    "linformer k=64": {"attention": "linformer", "linformer_k": 64},
-    "performer r=32": {"attention": "performer", "rp_dim": 32},
-    "performer r=64": {"attention": "performer", "rp_dim": 64},
-    "nystromformer m=32": {"attention": "nystromformer", "num_landmarks": 32, "start": "exact"},
-    "nystromformer m=64": {"attention": "nystromformer", "num_landmarks": 64, "start": "exact"},
-    "convolutions + linformer k=64": {
-        "attention": "linformer",
-        "linformer_k": 64,
-        "stem": "convolutions",
-    },
-}
-SWAPPED: dict[str, dict[str, Any]] = {
-    "nystromformer": {},
-    "nystra": {},
-    "cluster": {},
-    "performer": {},
-}
-TIMED = ("full", "linformer k=32", "performer r=64", "nystromformer m=32")
-SIDES = (32, 64, 128, 256)
-
-
-def counted(network: nn.Module, size: tuple[int, int]) -> float:
-    """Return the operations of one picture."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        network(torch.zeros(1, 3, *size))
-    return float(counter.get_total_flops())
+Figures = dict[str, dict[str, dict[str, float]]]
+"""Engine -> side of the picture -> attention -> a figure."""
 
 
 def count() -> None:
@@ -82,93 +50,124 @@ def count() -> None:
     for title, shape in (("32 pixels, patch 4", CIFAR), ("160 pixels, patch 8", LARGE)):
         for name, more in TRAINED.items():
             network = ViT(**shape | more).eval()
-            whole = counted(network, shape["image_size"])
-            for site in find_sites(network):
-                idle: Any = _nothing
-                site.module.mechanism = idle
-            rest = counted(network, shape["image_size"])
+            whole = operations(network, shape["image_size"])
             parameters = sum(value.numel() for value in network.parameters())
-            figures = f"{parameters:,} | {whole / 1e9:.4f} | {(whole - rest) / whole:.0%}"
+            share = attention_share(network, shape["image_size"])
+            figures = f"{parameters:,} | {whole / 1e9:.4f} | {share:.0%}"
             print(f"| {title} | {name} | {figures} |", flush=True)
 
 
-def _nothing(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Tensor:
-    return v
+def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, float]:
+    """Return the milliseconds of a picture with each attention."""
+    calls = {name: call(engine, name, shape, folder) for name in names()}
+    timing = interleaved(calls, seconds, maximum=1000)
+    print(f"{engine}, {shape} pixels: {timing.rounds} rounds", file=sys.stderr, flush=True)
+    exact = timing.medians["full"]
+    return {
+        name: 1e3 * (exact if name == "full" else exact / timing.ratios["full", name])
+        for name in calls
+    }
 
 
-def networks(side: int) -> dict[str, nn.Module]:
-    """Return what is timed at a side, by name."""
-    shape = CIFAR | {"image_size": (side, side)}
-    made: dict[str, nn.Module] = {name: ViT(**shape | TRAINED[name]).eval() for name in TIMED}
-    exact = made["full"]
-    for name, parameters in SWAPPED.items():
-        plan = Plan(mechanism(name, **parameters))
-        made[f"{name}, swapped"] = swap(exact, resolve(plan, exact))
-    return made
+def memory(engine: str, shape: str, folder: Path) -> dict[str, float]:
+    """Return by how many MiB the second run of each attention lies above what stood before."""
+    return {name: _in_a_process("peak", engine, shape, name, folder) for name in names()}
 
 
-def in_torch(network: nn.Module, picture: Tensor) -> Callable[[], object]:
-    """Return a call in PyTorch."""
-
-    def call() -> object:
-        with torch.no_grad():
-            return network(picture)
-
-    return call
-
-
-def in_onnxruntime(network: nn.Module, picture: Tensor, folder: Path) -> Callable[[], object]:
-    """Return a call of the traced network in plain onnxruntime."""
-    import onnxruntime as ort
-
-    path = folder / f"{len(list(folder.iterdir()))}.onnx"
-    torch.onnx.export(network, (picture,), path, dynamo=True, verbose=False)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    feed = {session.get_inputs()[0].name: picture.numpy()}
-    return lambda: session.run(None, feed)
+def _in_a_process(what: str, engine: str, shape: str, name: str, folder: Path) -> float:
+    if engine != "PyTorch":
+        file(name, shape, folder)
+    words = [what, "--folder", str(folder), "--engines", engine, "--sides", shape, "--name", name]
+    command = [sys.executable, __file__, *words]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(ended.stdout)
 
 
-def time(seconds: float, sides: list[int], *, onnx: bool) -> None:
-    """Print the time of full attention over that of each other, by tokens."""
-    torch.set_num_threads(1)
-    rows: dict[str, list[str]] = {}
-    for side in sides:
-        picture = torch.rand(1, 3, side, side)
-        with tempfile.TemporaryDirectory() as folder:
-            calls = {
-                name: in_onnxruntime(network, picture, Path(folder))
-                if onnx
-                else in_torch(network, picture)
-                for name, network in networks(side).items()
-            }
-            timing = interleaved(calls, seconds, maximum=1000)
-        for name in calls:
-            if name == "full":
-                cell = f"{timing.medians[name] * 1e3:.1f} ms"
-            else:
-                cell = f"{timing.ratios['full', name]:.2f}"
-            rows.setdefault(name, []).append(cell)
-        print(f"{side}: {timing.rounds} rounds", flush=True)
-    print("| attention | " + " | ".join(str((side // 4) ** 2) for side in sides) + " |")
-    print("| --- |" + " ---: |" * len(sides))
-    for name, cells in rows.items():
+def peak(engine: str, shape: str, name: str, folder: Path) -> float:
+    """Return what the first run takes above an opened network, in MiB."""
+    run = call(engine, name, shape, folder)
+    meter = PeakMemory()
+    run()
+    above = meter.above
+    if above is None:
+        raise SystemExit("this system does not tell the memory of a process")
+    return above / 2**20
+
+
+def tokens(shape: str) -> int:
+    """Return how many patches a picture has."""
+    patch: int = SHAPES[shape]["patch_size"]
+    return (int(shape) // patch) ** 2
+
+
+def table(figures: Mapping[str, Mapping[str, float]], ratios: bool) -> None:
+    """Print one engine: a row for each attention; ratios are exact attention's over the others'."""
+    print("| attention | " + " | ".join(f"{tokens(shape):,}" for shape in figures) + " |")
+    print("| --- |" + " ---: |" * len(figures))
+    for name in names():
+        cells = [
+            f"{of['full'] / of[name]:.2f}"
+            if ratios and name != "full"
+            else (f"{of[name]:.1f} ms" if ratios else f"{of[name]:.1f}")
+            for of in figures.values()
+        ]
         print(f"| {name} | {' | '.join(cells)} |")
 
 
+def plot(figures: Figures, path: Path) -> None:
+    """Draw milliseconds over tokens of the small network, an engine in each part."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    axes: Any = None
+    for place, (engine, sides) in enumerate(figures.items()):
+        axes = figure.add_subplot(1, len(figures), place + 1, sharey=axes)
+        shapes = sorted((shape for shape in sides if SHAPES[shape] is not LARGE), key=int)
+        for name in names():
+            style = "--" if name.endswith("swapped") else "-"
+            times = [sides[shape][name] for shape in shapes]
+            axes.plot([tokens(shape) for shape in shapes], times, style, marker=".", label=name)
+        axes.set(xscale="log", yscale="log", xlabel="tokens", title=engine)
+        axes.grid(visible=True, which="both", alpha=0.25)
+    figure.axes[0].set_ylabel("ms a picture, one thread")
+    figure.legend(
+        *figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8
+    )
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
-    """Read the command line and print a table."""
+    """Read the command line; measure, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("count", "time"))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each size (20)")
-    parser.add_argument("--sides", type=int, nargs="+", default=list(SIDES), help="of the picture")
-    parser.add_argument("--onnx", action="store_true", help="files in onnxruntime")
-    arguments = parser.parse_args()
-    if arguments.what == "count":
+    parser.add_argument("what", choices=("count", "time", "memory", "plot", "peak"))
+    parser.add_argument("out", type=Path, nargs="?", help="plot: the picture to write")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of each size and engine (15)")
+    parser.add_argument("--sides", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--folder", type=Path, default=Path("build/vit"))
+    parser.add_argument("--name", choices=names(), help="peak: the attention")
+    args = parser.parse_args()
+    kept = args.folder / ("time.json" if args.what == "plot" else f"{args.what}.json")
+    if args.what == "count":
         count()
+    elif args.what == "peak":
+        print(peak(args.engines[0], args.sides[0], args.name, args.folder))
+    elif args.what == "plot":
+        plot(json.loads(kept.read_text()), args.out)
     else:
-        time(arguments.seconds, arguments.sides, onnx=arguments.onnx)
+        figures: Figures = {}
+        for engine in args.engines:
+            for shape in args.sides:
+                figure = (
+                    time(engine, shape, args.seconds, args.folder)
+                    if args.what == "time"
+                    else memory(engine, shape, args.folder)
+                )
+                figures.setdefault(engine, {})[shape] = figure
+        kept.write_text(json.dumps(figures, indent=1) + "\n")
+        for engine, sides in figures.items():
+            print(f"\n{engine}\n")
+            table(sides, ratios=args.what == "time")
 
 
 if __name__ == "__main__":
