@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..models.facts import Facts
 from ..plugins.errors import NystraError
-from ..plugins.ports.examples import example_array, own_sizes
+from ..plugins.ports.examples import batch_sizes, example_array, own_sizes
 from ..plugins.ports.port import Port, Size, picture_size
 from ..plugins.ports.preprocessing import Preprocessing
 from ..runtime.classifying.preparing import prepare
@@ -26,7 +26,6 @@ Pixels: TypeAlias = npt.NDArray[np.float32]
 Feeds: TypeAlias = dict[str, Pixels]
 
 _LARGEST_CALIBRATION_SIDE = 256
-_BATCHES = (1, 2, 5)
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
 
@@ -65,8 +64,7 @@ def validation_sizes(facts: Facts) -> list[Size]:
     is square, one is smaller than the window in a direction.
     """
     if facts.sides is not None:
-        free = "batch" not in facts.inputs[0].lengths
-        return [facts.sides | ({"batch": batch} if free else {}) for batch in _BATCHES]
+        return batch_sizes(facts.inputs, facts.sides)
     cell, least = facts.cell, facts.size_minimum
     return [
         picture_size(2 * cell, 2 * cell),

@@ -14,6 +14,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 _FLOATING = ("float16", "float32", "float64")
 _TRACED = {"batch": 2, "frames": 3}
+_BATCHES = (1, 2, 5)
 _OWN_SIZE = {"height": 3, "width": -2}
 
 
@@ -33,6 +34,15 @@ def example_arrays(ports: Sequence[Port], size: Size) -> dict[str, Array]:
 def example_array(port: Port, size: Size) -> Array:
     """Return an array for one input; see `example_arrays`."""
     return _MAKERS.get(port.role, _noise)(port, port.shape(size))
+
+
+def batch_sizes(ports: Sequence[Port], sides: Size) -> list[Size]:
+    """Return the sizes to look at where the sides are fixed: three batches, if that axis is free.
+
+    A batch of 1 alone would show nothing of what pictures beside each other do.
+    """
+    free = "batch" not in ports[0].lengths
+    return [dict(sides) | ({"batch": batch} if free else {}) for batch in _BATCHES]
 
 
 def trace_size(ports: Sequence[Port], size: Size) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...plugins.errors import BackendUnavailableError
-from ...plugins.ports.examples import example_arrays
+from ...plugins.ports.examples import batch_sizes, example_arrays
 from ...plugins.ports.port import Size, picture_size
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes
@@ -99,7 +99,8 @@ def dry_run(
     Args:
         model: The model and its plugin library.
         options: How the engine would be built.
-        sizes: Of the inputs whose output shapes are compared; None: five.
+        sizes: Of the inputs whose output shapes are compared; None: five. A model of one height
+            and width is compared at three batches.
 
     Raises:
         NystraError: Bad input.
@@ -142,7 +143,10 @@ def _onnxruntime_shapes(
         notes.append(f"output shapes are not compared: {error}")
         return []
     own = session.facts.sides
-    wanted = [own] if own is not None else list(sizes or default_sizes(session.facts))
+    if own is None:
+        wanted = list(sizes or default_sizes(session.facts))
+    else:
+        wanted = batch_sizes(session.facts.inputs, own)
     cases = []
     for size in wanted:
         feeds = example_arrays(session.facts.inputs, size)
