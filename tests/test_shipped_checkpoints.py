@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 
 from nystra.models import load
 from nystra.models.pretrained import pretrained_path
+from nystra.models.training.classifying import Classifying
 from nystra.models.training.denoising import with_noise
 from shared import shared_path
 from test_training import rgb
@@ -32,6 +35,7 @@ def test_the_shipped_files_are_small_and_tell_their_arguments(name: str) -> None
     hyper = dict(loaded.checkpoint.hyper)
     assert hyper.pop("architecture") == loaded.facts.architecture
     assert hyper.pop("license") == "Apache-2.0"
+    assert bool(hyper.pop("preprocessing", None)) == (loaded.facts.preprocessing is not None)
     assert hyper.items() <= loaded.hyper.items()
     assert loaded.warnings == ()
     card = path.with_suffix(".md").read_text(encoding="utf-8")
@@ -80,6 +84,19 @@ def test_the_shipped_denoisers_reach_the_figure_of_their_card(name: str) -> None
     card = pretrained_path(name).with_suffix(".md").read_text(encoding="utf-8")
     assert np.mean(figures) == pytest.approx(float(card_figure(card, "Set5")), abs=0.011)
     assert np.mean(figures) > np.mean(before) + 7
+
+
+@pytest.mark.release
+def test_the_shipped_classifier_reaches_the_figure_of_its_card(tmp_path: Path) -> None:
+    """CIFAR-10's 10,000 test pictures: the figure in the card."""
+    bundle = shared_path("data", "cifar10", "cifar10_images_jpg.bundle")
+    subprocess.run(["git", "clone", "-q", str(bundle), str(tmp_path / "cifar10")], check=True)
+    recipe = Classifying()
+    right = recipe.accuracy(
+        load("vit_cifar10_p4").network.state_dict(), recipe.held_out(tmp_path / "cifar10")
+    )
+    card = pretrained_path("vit_cifar10_p4").with_suffix(".md").read_text(encoding="utf-8")
+    assert 100 * right == pytest.approx(float(card_figure(card, "CIFAR-10, test")), abs=0.011)
 
 
 def test_the_metadata_is_sorted_json() -> None:

@@ -22,7 +22,12 @@ COPIED = {
     "CHANGELOG.md": "changelog.md",
     **{
         f"models/pretrained/{name}.md": f"models/{name}.md"
-        for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "uformer_denoise25_w16")
+        for name in (
+            "swinir_x2_w16",
+            "swinir_x2_w32_nobias",
+            "uformer_denoise25_w16",
+            "vit_cifar10_p4",
+        )
     },
 }
 """File of the repository -> the page that it is."""
