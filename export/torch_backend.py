@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 
 class TorchBackend:
@@ -33,7 +35,8 @@ class TorchBackend:
 
         The copies to and from the device are part of the run.
         """
-        with torch.inference_mode():
+        wide = self.dtype == torch.float64
+        with torch.inference_mode(), _Promoting() if wide else contextlib.nullcontext():
             tensors = [
                 torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
                 for array in feeds.values()
@@ -48,3 +51,32 @@ class TorchBackend:
         """Return the first output for the inputs in their order."""
         feeds = {str(place): array for place, array in enumerate(arrays)}
         return self.run(feeds)[self._outputs[0]]
+
+
+class _Promoting(TorchFunctionMode):
+    """Lets float64 meet what a network makes in float32 while it runs: products as well as sums.
+
+    PyTorch promotes the operands of a sum, but refuses those of a product. What it refuses is
+    tried again with every float32 tensor in float64, as a module's own tensors are.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        try:
+            return func(*args, **named)
+        except RuntimeError:
+            wide = tuple(_doubled(value) for value in args)
+            named_wide = {name: _doubled(value) for name, value in named.items()}
+            if all(a is b for a, b in zip(args, wide, strict=True)) and named_wide == named:
+                raise
+            return func(*wide, **named_wide)
+
+
+def _doubled(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.dtype == torch.float32 else value

@@ -47,7 +47,6 @@ SMALL = {
     ),
     "Swin2SR": Small("Swin2SR", _SWIN | {"upsampler": "pixelshuffledirect"}),
     "SwinIR": Small("SwinIR", _SWIN | {"upscale": 2, "upsampler": "pixelshuffledirect"}),
-    "GFPGAN": Small("GFPGAN", {"channel_multiplier": 1, "narrow": 0.125}),
     "RestoreFormer": Small(
         "RestoreFormer", {"n_embed": 32, "embed_dim": 32, "z_channels": 32, "ch": 32}
     ),
@@ -55,7 +54,9 @@ SMALL = {
     "OmniSR": Small("OmniSR", {"num_feat": 16}),
     "SCUNet": Small("SCUNet", {"config": [2] * 7}),
     "FBCNN": Small("FBCNN", {"nb": 2}),
-    "Uformer": Small("Uformer", {"embed_dim": 8, "img_size": 128}),
+    "Uformer": Small(
+        "Uformer", {"embed_dim": 8, "img_size": 128, "depths": [1] * 4 + [2] + [1] * 4}
+    ),
     "RGT": Small("RGT", {"embed_dim": 24, "depth": [2], "num_heads": [2]}),
     "DAT": Small("DAT", {"embed_dim": 24, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),
     "CRAFT": Small("CRAFT", {"embed_dim": 48, "depths": [2], "num_heads": [2]}),
@@ -116,10 +117,21 @@ SMALL = {
     "FDAT": Small("FDAT", {"embed_dim": 24, "num_groups": 1, "depth_per_group": 2, "num_heads": 2}),
     "AuraSR": Small(
         "AuraSR",
-        {"dim": 8, "image_size": 64, "input_image_size": 16, "resnet_block_groups": 4},
+        {
+            "dim": 8,
+            "image_size": 64,
+            "input_image_size": 16,
+            "style_network": {"dim_in": 16, "dim_out": 64, "depth": 2},
+        },
     ),
 }
 """spandrel's name -> the small network; one variant of each."""
+
+LARGE = {
+    "GFPGAN": "spandrel builds it at its published size only (512x512, 350 MB), and it draws "
+    "random numbers in every run",
+}
+"""spandrel's name of what has no small network -> why it is not tried."""
 
 
 def build(name: str, **changes: Any) -> nn.Module:

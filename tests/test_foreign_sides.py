@@ -108,6 +108,16 @@ def test_a_network_of_one_picture_that_writes_into_it() -> None:
     assert torch.equal(trial.network(image), 2 * image)
 
 
+class Noisy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn_like(x)
+
+
+def test_a_network_that_draws_random_numbers_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"a\.pth: .* random numbers .* differ by \d"):
+        tried(wrapped(Noisy()), [3], 3, 0, square=False, source="a.pth")
+
+
 class OneSize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.zeros(1, 3, 24, 24)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-import torch
-from safetensors.torch import save_file
 
-from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
+from network_exports import (
+    assert_is_the_network,
+    assert_two_exports_are_equal,
+    exported,
+    save_generated,
+)
 from nystra.export.cli import main
-from nystra.models import load
 from nystra.models.hat.network import HAT
 from nystra.runtime import Session
 
@@ -37,23 +37,8 @@ SIZE = (1, 3, 24, 40)
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    network = HAT(**HYPER)
-    for name, parameter in network.named_parameters():
-        if "norm" not in name:
-            fan = parameter[0].numel() if parameter.dim() > 1 else 25
-            torch.nn.init.normal_(parameter, std=0.7 * fan**-0.5)
     path = tmp_path_factory.mktemp("hat") / "hat.safetensors"
-    save_file(network.state_dict(), path, {"nystra": json.dumps({"conv_scale": 0.5})})
-    return path
-
-
-def exported(checkpoint: Path, folder: Path, attention: str, **more: Any) -> ExportResult:
-    parameters = {"landmarks": (2, 2)} if attention.startswith("nystr") else {}
-    plan = Plan(default=mechanism(attention, **parameters))
-    return export_model(
-        checkpoint, folder / "m.onnx", ExportOptions(plan=plan, speed=False, **more)
-    )
+    return save_generated(HAT(**HYPER), path, 0.7, conv_scale=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +58,7 @@ def test_every_attention_is_one_node(model: Path) -> None:
 def test_the_file_is_the_network_at_every_size(
     shape: tuple[int, ...], library: str, model: Path, checkpoint: Path
 ) -> None:
-    image = np.random.default_rng(0).random(shape, dtype=np.float32)
-    with torch.no_grad():
-        expected = load(checkpoint).network(torch.from_numpy(image)).numpy()
-    got = Session(model, library=library)(image)
-    np.testing.assert_allclose(got, expected, atol=2e-5, rtol=0)
+    assert_is_the_network(model, checkpoint, shape, library)
 
 
 def test_the_facts_of_the_file(model: Path) -> None:
@@ -118,8 +99,4 @@ def test_mechanisms_windows_and_precisions(
 
 @release
 def test_two_exports_are_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
-    models = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        models.append(exported(checkpoint, tmp_path / name, "full", static=SIZE).model)
-    assert models[0].read_bytes() == models[1].read_bytes()
+    assert_two_exports_are_equal(checkpoint, tmp_path, SIZE)

@@ -38,7 +38,7 @@ class ForeignNetwork(nn.Module):
         # Some networks write into what they are given: they get a copy.
         given = (image,) if mask is None else (image, mask)
         padded = [self.sides.pad(one.clone()) for one in given]
-        with traceable(self.network):
+        with traceable(self.network, self.call):
             output = self.call(self.network, *padded)
         if self.sides.multiple == 1:
             return output

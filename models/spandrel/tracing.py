@@ -1,14 +1,15 @@
 """Functions of foreign networks that a tracer cannot follow, and what stands in for them.
 
 Networks with windows mostly hold a function that puts windows together to a map, and divides
-floating-point numbers to find the batch: a tracer takes that for a constant. While such a network
-runs, a function here that computes the same stands in its place.
+floating-point numbers to find the batch: a tracer takes that for a constant. torchvision looks at
+the values of the deviations that it divides by. While such a network runs, a function here that
+computes the same stands in its place.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,20 +43,27 @@ def inverse_order(index: Tensor) -> Tensor:
     return torch.zeros_like(index).scatter(-1, index, place)
 
 
-_STANDINS = {
+def normalised(image: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    """Return an image (B, C, H, W) less a mean and over a deviation, one of each a channel."""
+    shape = (-1, 1, 1)
+    return (image - image.new_tensor(mean).view(shape)) / image.new_tensor(deviation).view(shape)
+
+
+_STANDINS: dict[str, Callable[..., Tensor]] = {
     "window_reverse": merge_windows,
     "windows2img": merge_stripes,
     "index_reverse": inverse_order,
+    "tv_normalize": normalised,
 }
 """Name of a function in the module of a foreign network -> what computes the same."""
 
 
 @contextmanager
-def traceable(network: nn.Module) -> Iterator[None]:
-    """Put the stand-ins into the modules a network is written in, while it is traced."""
+def traceable(network: nn.Module, call: Callable[..., Tensor]) -> Iterator[None]:
+    """Put the stand-ins into the modules a network and its call are written in, while traced."""
     kept: list[tuple[Any, str, Any]] = []
     if torch.compiler.is_exporting():
-        written_in = {type(part).__module__ for part in network.modules()}
+        written_in = {call.__module__, *(type(part).__module__ for part in network.modules())}
         for name in sorted(written_in):
             module = sys.modules.get(name)
             if module is None or not name.startswith("spandrel"):

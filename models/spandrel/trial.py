@@ -57,7 +57,7 @@ def tried(
         source: Name of the file, for messages.
 
     Raises:
-        UnsupportedModelError: It fails at every size, or gives no picture.
+        UnsupportedModelError: It fails at every size, gives no picture, or never the same one.
     """
     sides = network.sides
     least = 1 if minimum <= sides.multiple else minimum
@@ -69,6 +69,7 @@ def tried(
         sizes = _sizes(max(minimum, multiple), square=square)
         faults = [_fault(candidate, channels, outputs, *size) for size in sizes]
         if not any(faults):
+            _refuse_random(candidate, channels, sizes[0], source)
             text = f"it needs sides that are multiples of {multiple}, which spandrel does not say"
             warnings: tuple[str, ...] = ()
             if multiple != sides.multiple:
@@ -90,6 +91,21 @@ def tried(
         text = f"it takes {side}x{side} only: {first}"
         return Trial(network, least, (side, side), single, (text,))
     raise UnsupportedModelError(f"{source}: the network {first}")
+
+
+def _refuse_random(
+    network: ForeignNetwork, channels: Sequence[int], size: tuple[int, int], source: str
+) -> None:
+    """Raise where two runs of one picture differ: no file could be compared with such a network."""
+    inputs = _inputs(channels, 1, *size)
+    with torch.no_grad():
+        first, second = network(*inputs), network(*inputs)
+    if not torch.allclose(first, second, rtol=1e-5, atol=1e-5):
+        most = float((first - second).abs().max())
+        raise UnsupportedModelError(
+            f"{source}: the network draws random numbers in every run: two runs of one picture "
+            f"differ by {most:.0e}, so that no file could be compared with it"
+        )
 
 
 def _least(
@@ -124,8 +140,7 @@ def _fault(
     batch: int = 1,
 ) -> str:
     """Return what is wrong at a size, "" where nothing is."""
-    random = torch.Generator().manual_seed(0)
-    inputs = [torch.rand(batch, count, height, width, generator=random) for count in channels]
+    inputs = _inputs(channels, batch, height, width)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -139,3 +154,8 @@ def _fault(
     if tuple(output.shape) != expected:
         return f"gives the shape {tuple(output.shape)} at {height}x{width}, expected {expected}"
     return ""
+
+
+def _inputs(channels: Sequence[int], batch: int, height: int, width: int) -> list[Tensor]:
+    random = torch.Generator().manual_seed(0)
+    return [torch.rand(batch, count, height, width, generator=random) for count in channels]

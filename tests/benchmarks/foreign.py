@@ -34,6 +34,11 @@ BEGIN, END = "<!-- table: tests/benchmarks/foreign.py -->\n", "<!-- end of the t
 MEMORY = 8 << 30
 MOST = 200  # characters of a reason
 AGREES = 1e-4  # of outputs in 0..1
+ONE_SIZE = {
+    "IPT": "it cuts the picture into as many patches as its sides say",
+    "RGT": "it chooses its number of recursions by the sides",
+    "RetinexFormer": "from 3000 pixels on it computes another way, chosen by the sides",
+}  # why a network has no file for any size, where the tracer's words do not tell
 SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -216,14 +221,15 @@ def table() -> None:
 
 def texts() -> dict[Path, str]:
     """Return what the page and README say of the results so far."""
-    from foreign_networks import SMALL
+    from foreign_networks import LARGE, SMALL
 
     results = read()
     found = [one for one in results.values() if "nodes" in one]
     dynamic = sum(one["static"] is None for one in found)
     agreeing = sum(_agrees(one) for one in found)
+    listed = len(SMALL) + len(LARGE)
     counts = (
-        f"{len(SMALL)} architectures, {len(results)} of them tried: {dynamic} export for any "
+        f"{listed} architectures, {len(results)} of them tried: {dynamic} export for any "
         f"size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not; "
         f"{agreeing} agree with spandrel.\n"
     )
@@ -231,12 +237,14 @@ def texts() -> dict[Path, str]:
     if missing:
         counts += f"Not tried yet: {', '.join(missing)}.\n"
     head = "| architecture | read by | exports | linear attention | against spandrel |\n"
-    rows = "".join(_row(name, results[name]) for name in sorted(results, key=str.lower))
+    texts = {name: _row(name, result) for name, result in results.items()}
+    texts |= {name: f"| {name} | - | not tried: {why} | - | - |\n" for name, why in LARGE.items()}
+    rows = "".join(texts[name] for name in sorted(texts, key=str.lower))
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     page = f"{before}{BEGIN}{counts}\n{head}| --- | --- | --- | --- | --- |\n{rows}{END}"
     readme, places = re.subn(
         r"\d+ of \d+ export and agree",
-        f"{agreeing} of {len(SMALL)} export and agree",
+        f"{agreeing} of {listed} export and agree",
         README.read_text(encoding="utf-8"),
     )
     if places != 1:
@@ -250,7 +258,8 @@ def _row(name: str, found: dict[str, Any]) -> str:
     if "nodes" not in found:
         cells = (reader, f"no: {found['failed']}", "-", "-")
     else:
-        size = "any size" if found["static"] is None else f"one size: {found.get('dynamic', '')}"
+        why = ONE_SIZE.get(name, found.get("dynamic", ""))
+        size = "any size" if found["static"] is None else f"one size: {why}"
         linear = found.get("linear", "as trained: no site")
         cells = (reader, size, linear, _agreement(found))
     return f"| {' | '.join((name, *(cell.replace('|', '/') for cell in cells)))} |\n"
