@@ -11,6 +11,7 @@ from torch import nn
 from .architecture import Request
 from .checkpoint import Checkpoint, read_checkpoint
 from .facts import Facts
+from .licence import licence_warnings
 from .pretrained import checkpoint_path
 from .registry import find_architecture
 
@@ -27,7 +28,7 @@ class LoadedModel:
         facts: What it promises.
         hyper: What it was built with.
         checkpoint: The file it came from.
-        warnings: What was dropped or assumed, one sentence each.
+        warnings: What was dropped, assumed or is forbidden, one sentence each.
         retargeted: The window was changed from the trained one.
     """
 
@@ -68,7 +69,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
     )
     built = row.architecture().load(checkpoint.state, request)
     built.network.eval().requires_grad_(requires_grad=False)
-    warnings = checkpoint.notes + built.warnings
+    warnings = checkpoint.notes + licence_warnings(request.license) + built.warnings
     return LoadedModel(
         built.network, built.facts, built.hyper, checkpoint, warnings, built.retargeted
     )

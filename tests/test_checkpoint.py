@@ -194,3 +194,11 @@ def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
     assert loaded.facts.window == (16, 16)
     with pytest.raises(NystraError, match="no file and no shipped checkpoint is named 'swinir_x9'"):
         load("swinir_x9")
+
+
+def test_a_licence_that_forbids_commercial_use_is_shown(tmp_path: Path) -> None:
+    """Of every network, in every command that loads one."""
+    said = {"nystra": '{"license": "CC-BY-NC-4.0"}'}
+    save_file(state_of(), tmp_path / "a.safetensors", said)
+    warnings = load(tmp_path / "a.safetensors").warnings
+    assert "the licence of the weights, CC-BY-NC-4.0, forbids commercial use" in warnings

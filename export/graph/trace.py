@@ -24,7 +24,6 @@ from ...plugins.ports.examples import trace_size
 from ...plugins.ports.port import AXES, SIDES, Port, picture_size
 from .expansion import Template, expand, free_weights
 from .nodes import translation_table
-from .remainders import remainder_translation
 from .repeats import Call, call_translation, repeats_as_calls
 from .weights import squeeze_weights
 
@@ -113,7 +112,7 @@ def _raw(
         input_names=inputs,
         output_names=outputs,
         opset_version=opset,
-        custom_translation_table=translation_table() | call_translation() | remainder_translation(),
+        custom_translation_table=translation_table() | call_translation() | missing_translations(),
         optimize=False,
         verbose=False,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 from ...plugins.errors import CheckpointError, NystraError
@@ -15,9 +14,6 @@ from .library import MORE, Reading, find_reading, read, recognises
 from .network import ForeignNetwork
 from .sides import Sides, own_sides
 from .trial import Trial, tried
-
-_NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic", re.IGNORECASE)
-"""What a licence says that forbids commercial use."""
 
 
 def load(state: State, request: Request) -> Built:
@@ -51,7 +47,7 @@ def load(state: State, request: Request) -> Built:
     )
     facts = _facts(reading, descriptor, request, trial)
     hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
-    warnings = (*_licence(reading, request), *trial.warnings)
+    warnings = (*_licence(reading), *trial.warnings)
     return Built(trial.network, facts, hyper, warnings)
 
 
@@ -87,17 +83,15 @@ def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) ->
     )
 
 
-def _licence(reading: Reading, request: Request) -> list[str]:
-    """Return what the licences of weights and code forbid, one sentence each."""
-    texts = []
-    if _NO_COMMERCE.search(request.license):
-        texts.append(f"the licence of the weights, {request.license}, forbids commercial use")
-    if reading.restricted:
-        texts.append(
-            f"the code of {reading.name} is of {MORE}, whose licences restrict its use, most of "
-            "them to what is not commercial: read that of the architecture"
-        )
-    return texts
+def _licence(reading: Reading) -> tuple[str, ...]:
+    """Return what the licence of the code forbids."""
+    if not reading.restricted:
+        return ()
+    text = (
+        f"the code of {reading.name} is of {MORE}, whose licences restrict its use, most of "
+        "them to what is not commercial: read that of the architecture"
+    )
+    return (text,)
 
 
 ARCHITECTURE = Architecture(load, PrecisionPolicy(), recognises)

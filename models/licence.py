@@ -1,0 +1,14 @@
+"""What a licence of weights says of their use."""
+
+from __future__ import annotations
+
+import re
+
+_NO_COMMERCE = re.compile(r"\bnc\b|non-?\s?commercial|research[ -]only|academic", re.IGNORECASE)
+
+
+def licence_warnings(license: str) -> tuple[str, ...]:
+    """Return the sentence that a load and an export show where commercial use is forbidden."""
+    if not _NO_COMMERCE.search(license):
+        return ()
+    return (f"the licence of the weights, {license}, forbids commercial use",)
