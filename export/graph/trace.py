@@ -25,6 +25,7 @@ from ...plugins.ports.port import AXES, SIDES, Port, picture_size
 from .expansion import Template, expand, free_weights
 from .nodes import translation_table
 from .repeats import Call, call_translation, repeats_as_calls
+from .translations import missing_translations
 from .weights import squeeze_weights
 
 
