@@ -37,6 +37,7 @@ AGREES = 1e-4  # of outputs in 0..1
 ONE_SIZE = {
     "IPT": "it cuts the picture into as many patches as its sides say",
     "RGT": "it chooses its number of recursions by the sides",
+    "RestoreFormer": "sides up to 32, one cell after its strides, go another way through PyTorch",
     "RetinexFormer": "from 3000 pixels on it computes another way, chosen by the sides",
 }  # why a network has no file for any size, where the tracer's words do not tell
 SEEN = 0.01  # the share of pixels that clipping must leave for a comparison to see anything
