@@ -96,8 +96,7 @@ class OverlapBlock(WindowSite):
     ) -> None:
         """Build the block; ``hidden`` channels are inside its MLP."""
         super().__init__(geometry)
-        table = position_bias_table(geometry) if position_bias else None
-        self.register_parameter("relative_position_bias_table", table)
+        self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         rows = published_rows(geometry.window, geometry.key_window)
         self.register_buffer("bias_rows", rows, persistent=False)
         self.norm1 = nn.LayerNorm(dim)

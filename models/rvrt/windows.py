@@ -52,8 +52,7 @@ class WindowAttention(WindowSite):
     def __init__(self, dim: int, geometry: WindowGeometry, *, position_bias: bool = True) -> None:
         """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
-        table = position_bias_table(geometry) if position_bias else None
-        self.register_parameter("relative_position_bias_table", table)
+        self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         self.qkv_self = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
 

@@ -31,8 +31,7 @@ class WindowAttention(WindowSite):
     ) -> None:
         """Build the projections and, with ``position_bias``, the table of position biases."""
         super().__init__(geometry)
-        table = position_bias_table(geometry) if position_bias else None
-        self.register_parameter("relative_position_bias_table", table)
+        self.relative_position_bias_table = position_bias_table(geometry) if position_bias else None
         self.qkv = _Projections(dim, qkv_bias)
         self.proj = nn.Linear(dim, dim)
 
