@@ -32,7 +32,7 @@ def record_of(
         shapes: Of all inputs; it is compiled for no other.
         core: OpenVINO's.
         device: Its name of the device.
-        how: The precision, and whether operators are kernels or bodies.
+        how: The precision, whether operators are kernels or bodies, and what was rewritten.
 
     Raises:
         NystraError: The model file, or one that goes with it, cannot be read.

@@ -23,6 +23,7 @@ from ._installed import installed
 from ._library import EMULATED, LibraryChoice, choose_library
 from ._openvino_networks import record_of, stored
 from ._openvino_operators import extensions
+from ._openvino_rows import sum_rows
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
 _SIZES = 4
@@ -84,7 +85,7 @@ class OpenvinoBackend:
             self._core.add_extension(extension)
         self._bodies = "nystra" in header.opsets and choice.path is None
         self.settings = _settings(low, threads if self.place == "CPU" else None)
-        self._how = (low or "f32", "bodies" if self._bodies else "kernels")
+        self._how = (low or "f32", "bodies" if self._bodies else "kernels", "rows")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()
         if cache.is_empty():  # else it may not be needed
@@ -150,6 +151,7 @@ class OpenvinoBackend:
         """
         model = self._model.clone()
         model.reshape({name: list(shape) for name, shape in shapes.items()})
+        sum_rows(model)
         return self._core.compile_model(model, self.place, self.settings)
 
     @functools.cached_property
