@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backends",
         metavar="LIST",
         help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
-        f"--checkpoint), {', '.join(BACKEND_NAMES[1:])} (default: those of this machine's CPU)",
+        f"--checkpoint), openvino-bf16, {', '.join(BACKEND_NAMES[1:])} (default: ort-cpu, "
+        "ort-cpu-library, and torch-cpu with --checkpoint)",
     )
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="what PyTorch runs, with the file's plan"

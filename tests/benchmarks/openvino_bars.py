@@ -8,12 +8,16 @@ Not a test: run it by hand, on a quiet machine with bfloat16, with the library b
 The networks are those of ``bars.py``, which keeps the files too; ``plain`` is what
 ``torch.onnx.export`` makes of full attention. Each configuration is a process, and all take turns
 within a round. A second table is of float32 on a CPU without AMX, for which oneDNN and our kernels
-are told to leave it alone. ``--profile w8-full@bf16`` prints where the time of one goes instead.
+are told to leave it alone. ``--profile w8-full@bf16`` prints where the time of one goes instead,
+``--opening w8-full@bf16`` the processor time until it is ready, with and without `nystra build`.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+import time
+from argparse import Namespace
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +32,7 @@ from nystra.plugins.errors import NystraError
 from nystra.plugins.library import isa
 from nystra.plugins.ports.port import picture_size
 from nystra.runtime import Session
+from nystra.runtime.engines.compiling import CompileOptions, compile_network
 from nystra.runtime.timing.bench import bench, session_configuration
 from nystra.runtime.timing.rows import Row
 
@@ -88,6 +93,16 @@ def milliseconds(rows: dict[str, Row]) -> dict[str, list[float]]:
     return {name: [1e3 * seconds for seconds in row.times] for name, row in rows.items()}
 
 
+def print_bars(title: str, bars: list[Bar], given: Namespace) -> None:
+    """Measure one network after the other, since all together may need more than 24 GB; print."""
+    rows: dict[str, Row] = {}
+    for network in ("w8-", "w32-"):
+        names = [name for name in table.names(bars) if name.startswith(network)]
+        rows |= measure(names, given.models, given.threads, given.rounds) if names else {}
+    table.print_table(title, bars, milliseconds(rows))
+    print_memory(rows)
+
+
 def print_memory(rows: dict[str, Row]) -> None:
     """Print the peak of each process."""
     print("| configuration | peak memory of the process, MB |\n| --- | --- |")
@@ -132,27 +147,48 @@ def profile(opened: Session) -> None:
         print(f"{took:9.1f} ms  {kind}")
 
 
+def opening(name: str, folder: Path, threads: int) -> None:
+    """Print the seconds of the processor until a session is ready to run."""
+    path, way = file(name, folder)
+    shapes = {"input": (1, 3, networks.SIDE, networks.SIDE)}
+
+    def seconds() -> float:
+        start = time.process_time()
+        session(name, folder, threads)._backend._network(tuple(shapes.items()))  # type: ignore[attr-defined]
+        return time.process_time() - start
+
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["NYSTRA_CACHE_DIR"] = cache
+        seconds()  # what is imported and loaded once
+        compiled = seconds()
+        options = CompileOptions(
+            "openvino", tile=networks.SIDE, precision="bf16" if way == "openvino-bf16" else None
+        )
+        built, _ = compile_network(path, options)
+        size = built.path.stat().st_size / 1e6
+        print(f"{name}: {compiled:.2f} s compiled, {seconds():.2f} s stored ({size:.0f} MB)")
+
+
 def main() -> None:
     """Measure and print."""
     parser = table.parser(__doc__)
     parser.add_argument("--profile", metavar="NAME", help="such as w8-full@bf16")
+    parser.add_argument("--opening", metavar="NAME", help="such as w8-full@bf16")
     given = parser.parse_args()
     folder, threads = given.models, given.threads
     if given.profile is not None:
         profile(session(given.profile, folder, threads))
         return
+    if given.opening is not None:
+        opening(given.opening, folder, threads)
+        return
     where = f"OpenVINO {openvino.__version__}, {threads} threads, {given.rounds} rounds"
     bars = table.chosen(BARS, given.only)
-    rows = measure(table.names(bars), folder, threads, given.rounds)
-    table.print_table(f"{where}, kernels {isa()}", bars, milliseconds(rows))
-    print_memory(rows)
+    print_bars(f"{where}, kernels {isa()}", bars, given)
     for low in dict.fromkeys(bar.fast for bar in bars):
         print_decibels(low, folder, threads)
     os.environ.update(NO_AMX)
-    bars = table.chosen(WITHOUT_AMX, given.only)
-    rows = measure(table.names(bars), folder, threads, given.rounds)
-    table.print_table(f"{where}, without AMX", bars, milliseconds(rows))
-    print_memory(rows)
+    print_bars(f"{where}, without AMX", table.chosen(WITHOUT_AMX, given.only), given)
 
 
 if __name__ == "__main__":
