@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 text = Path(__file__).parent.parent.joinpath("README.md").read_text(encoding="utf-8")
-found = re.search(rf"^## {re.escape(sys.argv[1])}$.*?^```bash\n(.*?)^```", text, re.M | re.S)
-if found is None:
+block = re.search(rf"^## {re.escape(sys.argv[1])}$.*?^```bash\n(.*?)^```", text, re.M | re.S)
+if block is None:
     sys.exit(f"README.md has no bash block under '## {sys.argv[1]}'")
-sys.stdout.write(found[1])
+sys.stdout.write(block[1])

@@ -103,9 +103,9 @@ def kernel_library() -> Path | str:
 
 
 def _kernel_missing(flag: str | None) -> str | None:
-    found = kernel_library()
-    if isinstance(found, str):
-        return found
+    library = kernel_library()
+    if isinstance(library, str):
+        return library
     cpu = Path("/proc/cpuinfo")
     flags = cpu.read_text().split() if cpu.is_file() else []
     return None if flag is None or flag in flags else f"this CPU has no {flag}"
@@ -130,7 +130,9 @@ def run_kernel(isa: str, case: Case, dtype: str) -> Outcome:
     if f"{row}.error" in outcomes:
         return RuntimeError(str(outcomes[f"{row}.error"]))
     results = [outcomes[f"{row}.{place}"] for place in range(len(case.output_shapes()))]
-    return _outputs([one.view(bfloat16) if one.dtype == np.uint16 else one for one in results])
+    return _outputs(
+        [output.view(bfloat16) if output.dtype == np.uint16 else output for output in results]
+    )
 
 
 def _through_c(case: Case, dtype: str) -> list[np.ndarray]:

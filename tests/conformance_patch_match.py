@@ -63,7 +63,7 @@ class PatchMatchCase(Case):
         """``full``: values of all kinds at every pixel; ``rows``: of a row and of a column;
         ``few``: two keys are left; ``empty``: none is left in the last image; ``image``: one value
         an image, 0 for the keys of the first and the queries of the last."""
-        one = np.ones((1, 1, 1, 1))
+        everywhere = np.ones((1, 1, 1, 1))
         if self.masks == "full":
             kinds = np.array([1.0, 0.5, 2.0, 1.0, 0.0, -0.0, -1.0, np.nan])
             return [kinds[rng.integers(0, 8, (size[0], 1, *size[2:]))] for size in (query, key)]
@@ -78,12 +78,12 @@ class PatchMatchCase(Case):
         if self.masks == "few":
             few = np.zeros((1, 1, *key[2:]))
             few[0, 0, 0, -1] = few[0, 0, -1, 0] = 1
-            return [one, few]
+            return [everywhere, few]
         if self.masks == "empty":
             mask = np.ones((key[0], 1, *key[2:]))
             mask[-1] = 0
-            return [one, mask]
-        return [one, one]
+            return [everywhere, mask]
+        return [everywhere, everywhere]
 
     def _start(self, rng: np.random.Generator, key: tuple[int, ...]) -> np.ndarray:
         """``full``: of every entry, some of them no key's; ``row``: one for all pixels of an

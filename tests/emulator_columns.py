@@ -139,7 +139,10 @@ def _orders(
         library.emulator_seed(seed)
         results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])
         first = first or results
-        if any(one.tobytes() != other.tobytes() for one, other in zip(first, results, strict=True)):
+        if any(
+            former.tobytes() != other.tobytes()
+            for former, other in zip(first, results, strict=True)
+        ):
             raise emulator_build.EmulatorError(
                 f"{case.operator}: order {seed} of the threads gives another result"
             )

@@ -111,7 +111,9 @@ def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[
 
 def _bias_rows(given: dict[str, Any]) -> int:
     """Rows of the bias table: one an offset of query and key."""
-    rows, cols = (2 * (given[f"window_{one}"] + given.get(f"margin_{one}", 0)) - 1 for one in "hw")
+    rows, cols = (
+        2 * (given[f"window_{axis}"] + given.get(f"margin_{axis}", 0)) - 1 for axis in "hw"
+    )
     return int(rows * cols)
 
 

@@ -168,10 +168,10 @@ def child(arguments: list[str], **environment: str) -> subprocess.CompletedProce
 
 def outcome(case: Case, dtype: str) -> Outputs | Exception:
     """The outputs of a row, or what was wrong with it."""
-    found, row = outcomes(), f"{CASES.index(case)}.{dtype}"
-    if f"{row}.error" in found:
-        return RuntimeError(str(found[f"{row}.error"]))
-    results = [found[f"{row}.{place}"] for place in range(len(case.output_shapes()))]
+    written, row = outcomes(), f"{CASES.index(case)}.{dtype}"
+    if f"{row}.error" in written:
+        return RuntimeError(str(written[f"{row}.error"]))
+    results = [written[f"{row}.{place}"] for place in range(len(case.output_shapes()))]
     if dtype == "bfloat16":
         import ml_dtypes
 

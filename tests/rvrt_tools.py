@@ -45,9 +45,9 @@ def save_small(path: Path, **hyper: Any) -> Path:
 def filled(module: nn.Module, case: Any) -> nn.Module:
     """A module with the weights of a golden case."""
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}
-    found = module.load_state_dict(weights, strict=False)
-    assert not found.unexpected_keys
-    assert set(found.missing_keys) <= {"spynet.mean", "spynet.std", "mean", "std"}
+    loaded = module.load_state_dict(weights, strict=False)
+    assert not loaded.unexpected_keys
+    assert set(loaded.missing_keys) <= {"spynet.mean", "spynet.std", "mean", "std"}
     return module.eval()
 
 

@@ -158,14 +158,14 @@ def operator_model(
             kind = TensorProto.INT32 if name in schema.int32 else TYPES[dtype]  # noqa: B023
             return helper.make_tensor_value_info(of, kind, shape)
 
-        for names, given, found in (
+        for names, given, values in (
             (schema.inputs, node.inputs, inputs),
             (schema.outputs, node.outputs, outputs),
         ):
             for name, shape in zip(names, given, strict=True):
                 of = f"{name}_{place}"
                 own = [f"{size}{place}" if isinstance(size, str) else size for size in shape]
-                found.append(value(name, (shapes or {}).get(of, tuple(own)), of))
+                values.append(value(name, (shapes or {}).get(of, tuple(own)), of))
         nodes.append(
             helper.make_node(
                 operator,

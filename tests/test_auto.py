@@ -57,7 +57,9 @@ def costs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     fast = {"nystra": 1.0, "nystromformer landmarks=2x4": 0.5}
     for site in find_sites(loaded.network):
         for call in calls.of[site.path]:
-            table.seconds[call] = {str(one): fast.get(str(one), 4.0) for one in candidates(site)}
+            table.seconds[call] = {
+                str(mechanism): fast.get(str(mechanism), 4.0) for mechanism in candidates(site)
+            }
     table.rest[loaded.checkpoint.sha256] = 2.0
     path = tmp_path_factory.mktemp("costs") / "costs.json"
     table.write(path)
@@ -144,11 +146,11 @@ def test_what_was_measured_is_not_measured_again(
     calls = []
     replaced = Replay.replaced
 
-    def counted(self: Replay, path: str, one: Mechanism) -> torch.Tensor:
+    def counted(self: Replay, path: str, mechanism: Mechanism) -> torch.Tensor:
         calls.append(path)
         if len(calls) == 7:
             raise KeyboardInterrupt
-        return replaced(self, path, one)
+        return replaced(self, path, mechanism)
 
     monkeypatch.setattr(Replay, "replaced", counted)
     output, planner = tmp_path / "m.onnx", AutoPlanner(costs)
@@ -261,7 +263,9 @@ def test_a_large_network_has_part_of_the_candidates(
     assert list(dict.fromkeys(efforts)) == fewer
     (site, *_) = find_sites(loaded.network)
     every = candidates(site)
-    assert {str(one) for one in candidates(site, coarse=True)} < {str(one) for one in every}
+    assert {str(mechanism) for mechanism in candidates(site, coarse=True)} < {
+        str(mechanism) for mechanism in every
+    }
     logits = replace(loaded.facts, outputs=(Port("output", "logits"),))
     with pytest.raises(NystraError, match=r"auto is for pictures and frames: .* relative_error"):
         AutoPlanner().pictures(replace(loaded, facts=logits), None)

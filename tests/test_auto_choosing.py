@@ -45,7 +45,7 @@ def test_the_choice_keeps_the_budget_and_is_nearly_the_fastest(seed: int) -> Non
 def test_no_budget_is_exact_and_a_large_one_is_the_fastest() -> None:
     options = random_options(1)
     assert set(names(fastest(options, 0.0)).values()) == {"full"}
-    least = {path: min(row, key=lambda one: one.seconds) for path, row in options.items()}
+    least = {path: min(row, key=lambda option: option.seconds) for path, row in options.items()}
     assert fastest(options, 1.0) == least
 
 
@@ -56,13 +56,13 @@ def searched(
 
     def verify(choice: Choice) -> Verified:
         total = factor * sum(
-            next(one.change for one in options[path] if one.name == name)
+            next(option.change for option in options[path] if option.name == name)
             for path, name in names(choice).items()
         )
         return Verified(total, 0.9 * total)
 
     def shares(choice: Choice) -> dict[str, float]:
-        return {path: factor * one.change for path, one in choice.items() if one.change}
+        return {path: factor * option.change for path, option in choice.items() if option.change}
 
     search = Search(options, budget, verify, shares)
     return search, search.run(starts)

@@ -22,10 +22,10 @@ def test_a_replay_is_the_network_with_one_site_replaced() -> None:
     for base in (neutral(network), dict.fromkeys(neutral(network), other)):
         replay = Replay(network, base, feeds)
         for site in find_sites(network):
-            for one in (other, mechanism("full"), mechanism("nystromformer", landmarks=(2, 2))):
-                plan = base | {site.path: one}
+            for planned in (other, mechanism("full"), mechanism("nystromformer", landmarks=(2, 2))):
+                plan = base | {site.path: planned}
                 expected = TorchBackend(swap(network, plan, "operator"))(feeds["input"])
-                assert np.array_equal(replay.replaced(site.path, one).numpy(), expected)
+                assert np.array_equal(replay.replaced(site.path, planned).numpy(), expected)
 
 
 def test_a_replay_of_modules_that_run_twice() -> None:
@@ -41,8 +41,8 @@ def test_a_replay_of_modules_that_run_twice() -> None:
     torch.manual_seed(1)
     network = Twice().eval().requires_grad_(requires_grad=False)
     feeds = {"input": np.random.default_rng(0).random((1, 3, 8, 8), dtype=np.float32)}
-    one, base = mechanism("nystra", landmarks=(2, 2)), neutral(network)
+    planned, base = mechanism("nystra", landmarks=(2, 2)), neutral(network)
     replay = Replay(network, base, feeds)
     for path in base:
-        expected = TorchBackend(swap(network, base | {path: one}, "operator"))(feeds["input"])
-        assert np.array_equal(replay.replaced(path, one).numpy(), expected)
+        expected = TorchBackend(swap(network, base | {path: planned}, "operator"))(feeds["input"])
+        assert np.array_equal(replay.replaced(path, planned).numpy(), expected)

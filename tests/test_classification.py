@@ -49,9 +49,9 @@ def test_a_table_of_one_picture(
     assert len(lines) == 3
     assert run(model, folder / "green.png", "--json") == 0
     (result,) = json.loads(capsys.readouterr().out)["pictures"]
-    assert [one["label"] for one in result["classes"]] == ["green", "red", "blue"]
-    assert sum(one["probability"] for one in result["classes"]) == pytest.approx(1)
-    shares = np.exp([one["logit"] for one in result["classes"]])
+    assert [entry["label"] for entry in result["classes"]] == ["green", "red", "blue"]
+    assert sum(entry["probability"] for entry in result["classes"]) == pytest.approx(1)
+    shares = np.exp([entry["logit"] for entry in result["classes"]])
     assert result["classes"][2]["probability"] == pytest.approx(shares[2] / shares.sum())
 
 
@@ -69,7 +69,7 @@ def test_a_folder_with_a_bad_picture(
     assert [row["input"] for row in rows if row["error"]] == [str(folder / "bad.png")]
     assert run(model, folder, "--format", "json", "--top", 1) == 2
     document = json.loads(capsys.readouterr().out)
-    statuses = {Path(one["input"]).stem: one["status"] for one in document["pictures"]}
+    statuses = {Path(entry["input"]).stem: entry["status"] for entry in document["pictures"]}
     assert statuses == {"bad": "failed"} | dict.fromkeys(COLOURS, "done")
 
 
@@ -180,7 +180,7 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_equal_logits_rank_by_class() -> None:
     classes = ranked(np.array([1.0, 3.0, 3.0]), (), 2)
-    assert [one["class"] for one in classes] == [1, 2]
+    assert [entry["class"] for entry in classes] == [1, 2]
     assert classes[0]["label"] is None
     assert len(ranked(np.array([1.0, 2.0]), (), 5)) == 2
 

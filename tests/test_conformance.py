@@ -122,7 +122,9 @@ def test_rows_are_unique() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [one for one in GOOD if not isinstance(one, PatchMatchCase)], ids=lambda case: case.id
+    "case",
+    [case for case in GOOD if not isinstance(case, PatchMatchCase)],
+    ids=lambda case: case.id,
 )
 def test_negative_control(case: Case) -> None:
     """One entry that is off by 1 % of the largest value, or is missing, fails."""

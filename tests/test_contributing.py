@@ -22,8 +22,8 @@ import toy_transform
 from toy_tree import NYSTRA, Toy, planted, run_in, table
 
 TOYS = [
-    one.TOY
-    for one in (
+    module.TOY
+    for module in (
         toy_operator,
         toy_network,
         toy_mechanism,
@@ -77,10 +77,10 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     assert {"ort-cpu", "twin"} <= report["against_torch"]["backends"].keys()
     assert set(report["against_torch"]["allowed_for"]) == {"twice what toy does"}
     model = onnx.load(str(tmp_path / "toy.onnx"))
-    weights = [onnx.numpy_helper.to_array(one) for one in model.graph.initializer]
-    steps = [one * 64 for one in weights if one.dtype == np.float32 and one.ndim > 1]
+    weights = [onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer]
+    steps = [weight * 64 for weight in weights if weight.dtype == np.float32 and weight.ndim > 1]
     assert steps
-    assert all((one == np.round(one)).all() for one in steps)
+    assert all((weight == np.round(weight)).all() for weight in steps)
     assert float((tmp_path / "mean.txt").read_text())
     usage = run_in(tree, NYSTRA, "export", "--help").stdout
     assert "toy: every token gets a share of the mean" in " ".join(usage.split())

@@ -44,7 +44,7 @@ class Runner:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (self.steps,) = (one["runs"]["steps"] for one in loaded(ROOT / "action.yml"))
+        (self.steps,) = (document["runs"]["steps"] for document in loaded(ROOT / "action.yml"))
         self.comments = folder / "comments"
         self.comments.touch()
         programs = folder / "bin"
@@ -176,10 +176,12 @@ def test_the_files_name_each_other() -> None:
     (prometheus,) = loaded(DEPLOY / "prometheus.yaml")
     (scrape,) = prometheus["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["nystra:8000"]}]
-    (source,) = (one["datasources"][0] for one in loaded(DEPLOY / "grafana" / "datasource.yaml"))
+    (source,) = (
+        document["datasources"][0] for document in loaded(DEPLOY / "grafana" / "datasource.yaml")
+    )
     dashboard = json.loads((DEPLOY / "grafana" / "nystra.json").read_text())
     assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {source["uid"]}
-    kinds = {one["kind"]: one for one in loaded(DEPLOY / "kubernetes.yaml")}
+    kinds = {document["kind"]: document for document in loaded(DEPLOY / "kubernetes.yaml")}
     pod = kinds["Deployment"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True

@@ -82,14 +82,14 @@ def test_a_right_kernel_is_right(outcomes) -> None:  # type: ignore[no-untyped-d
 
 
 def test_a_missing_barrier_is_noticed(outcomes) -> None:  # type: ignore[no-untyped-def]
-    build, found = outcomes
-    right = found["none"][0][2]
+    build, results = outcomes
+    right = results["none"][0][2]
     if build == "race":  # in every order; the order says which of the two threads is first
         for fault in ("barrier", "warp", "two blocks"):
-            assert all("race: " in error for _, error, _ in found[fault]), found[fault]
+            assert all("race: " in error for _, error, _ in results[fault]), results[fault]
     else:
-        assert any(out != right for _, _, out in found["barrier"])
-        assert any(out != right for _, _, out in found["warp"])
+        assert any(out != right for _, _, out in results["barrier"])
+        assert any(out != right for _, _, out in results["warp"])
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,8 @@ def test_rtx_gets_the_name_it_looks_for(tmp_path: Path, monkeypatch: pytest.Monk
     sys.modules.pop("tensorrt_rtx_libs", None)
     links = tmp_path / "links"
     links.mkdir()
-    found = loader_links(RTX, links)
-    assert found["LD_LIBRARY_PATH"].split(":")[0] == str(links)
+    environment = loader_links(RTX, links)
+    assert environment["LD_LIBRARY_PATH"].split(":")[0] == str(links)
     assert (links / "libtensorrt_rtx.so").resolve() == package / "libtensorrt_rtx.so.1"
     assert loader_links(TENSORRT, links) == {}
 

@@ -117,8 +117,8 @@ def test_the_figures_are_those_of_the_benchmark(
     asked: list[int] = []
     monkeypatch.setattr(speed, "bench", rows)
     slow = compare_speed(path, path, (256, 256), library=False, pace=1.0)
-    found = compare_speed(path, path, (256, 256), library=False, pace=1e-9)
-    assert (slow, asked) == (found, [2, 20])
-    assert found == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
-    text = speed_text(found)
+    measured = compare_speed(path, path, (256, 256), library=False, pace=1e-9)
+    assert (slow, asked) == (measured, [2, 20])
+    assert measured == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
+    text = speed_text(measured)
     assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text

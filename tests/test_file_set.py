@@ -123,10 +123,10 @@ def test_a_kill_leaves_what_the_last_file_tells_and_the_next_run_cleans(
     write(tmp_path, "old")
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(step), *NAMES]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    found = contents(tmp_path)
+    texts = contents(tmp_path)
     for place, name in enumerate(NAMES):
-        assert found[name] == f"{name} {'new' if place < step else 'old'}"
-    assert len(found) > len(NAMES), "the killed process left nothing to clean"
+        assert texts[name] == f"{name} {'new' if place < step else 'old'}"
+    assert len(texts) > len(NAMES), "the killed process left nothing to clean"
     remove_leftovers.cache_clear()
     with atomic_path(tmp_path / "other.txt") as temporary:
         temporary.write_text("other")

@@ -186,7 +186,7 @@ def test_keys_beyond_the_map_score_by_bias_alone(small: HAT) -> None:
 def test_every_mechanism_serves_every_site(small: HAT, name: str) -> None:
     plan = Plan(mechanism(name), sites={OVERLAP: mechanism(name)})
     resolved = resolve(plan, small)
-    assert {one.name for one in resolved.values()} == {name}
+    assert {mechanism.name for mechanism in resolved.values()} == {name}
     picture = torch.rand(1, 3, 16, 16)
     exact, got = small(picture), swap(small, resolved)(picture)
     assert (got - exact).abs().max() < (1e-6 if name == "full" else 0.05)
@@ -196,7 +196,7 @@ def test_every_mechanism_serves_every_site(small: HAT, name: str) -> None:
 
 def test_overlaps_stay_exact_where_no_plan_names_them(small: HAT) -> None:
     resolved = resolve(Plan(mechanism("cluster")), small)
-    assert [one.name for one in resolved.values()] == ["cluster", "cluster", "full"]
+    assert [mechanism.name for mechanism in resolved.values()] == ["cluster", "cluster", "full"]
     assert resolved[OVERLAP].reason == (
         "cluster is standard operators where keys stand over their windows, and exact attention "
         "one node that is faster; a plan that names the site gets it"

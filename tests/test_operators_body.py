@@ -65,7 +65,7 @@ def test_tensor_names_are_unique_over_all_bodies() -> None:
         names = [*function.input, *outputs, *given]
         assert len(set(names)) == len(names)
         assert not seen & set(names)
-        assert all(one.startswith(f"{name}_") for one in names)
+        assert all(tensor.startswith(f"{name}_") for tensor in names)
         seen |= set(names)
 
 

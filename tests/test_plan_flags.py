@@ -100,7 +100,7 @@ def test_one_flag_is_one_parameter() -> None:
 def test_ranges_are_the_operators(name: str, key: str, operator: str, attribute: str) -> None:
     kind = EVERY[name, key]
     assert isinstance(kind, Number)
-    limits = next(one for one in find_schema(operator).attributes if one.name == attribute)
+    limits = next(known for known in find_schema(operator).attributes if known.name == attribute)
     assert (kind.minimum, kind.maximum) == (limits.minimum, limits.maximum)
     outside = math.nextafter(limits.maximum, math.inf)
     beyond = type(kind.default)(limits.maximum + 1 if limits.kind == "int" else outside)

@@ -146,9 +146,9 @@ def test_validate_and_check_read_the_recorded_tolerances(
 
 def test_a_wrong_weight_fails(fp16: ExportResult, tmp_path: Path) -> None:
     model = onnx.load(str(fp16.model))
-    one = next(t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT16)
-    values = np.frombuffer(one.raw_data, np.float16) * np.float16(1.25)
-    one.raw_data = values.tobytes()
+    weight = next(t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT16)
+    values = np.frombuffer(weight.raw_data, np.float16) * np.float16(1.25)
+    weight.raw_data = values.tobytes()
     wrong = tmp_path / "wrong.onnx"
     onnx.save(model, str(wrong))
     assert main(["validate", str(wrong), "--references", str(_beside(fp16)), "-q"]) == 1

@@ -75,7 +75,7 @@ def test_flows_and_places_of_rvrt_stay_exact() -> None:
     policy = policy_for("rvrt", "fp16")
     with torch.device("meta"):
         network = RVRT(**SMALL)
-    layers = [path for path, one in network.named_modules() if isinstance(one, nn.Conv2d)]
+    layers = [path for path, module in network.named_modules() if isinstance(module, nn.Conv2d)]
     exact = {path for path in layers if policy.exact(path)}
     assert exact == {path for path in layers if "spynet" in path or "conv_offset" in path}
     assert len(exact) == 6 * 5 + 4 * 6

@@ -136,7 +136,7 @@ def slow_aggregate(
     r, out = side // 2, torch.zeros(value.shape[0], height, width, dtype=value.dtype)
     for y in range(height):
         for x in range(width):
-            weights, found = [], []
+            weights, taken = [], []
             for a in range(max(0, y - r), min(height, y + r + 1)):
                 for b in range(max(0, x - r), min(width, x + r + 1)):
                     here = score[:, a, b].softmax(0) if votes else score[:, a, b].exp()
@@ -146,10 +146,10 @@ def slow_aggregate(
                         v, u = min(max(v, 0), rows - 1), min(max(u, 0), columns - 1)
                         if mask is None or mask[v, u] > 0:
                             weights.append(here[j])
-                            found.append(value[:, v, u])
+                            taken.append(value[:, v, u])
             if weights:
                 w = torch.stack(weights)
-                out[:, y, x] = (torch.stack(found, 1) * w).sum(1) / w.sum()
+                out[:, y, x] = (torch.stack(taken, 1) * w).sum(1) / w.sum()
     return out
 
 

@@ -34,9 +34,9 @@ def address(model: Path) -> Iterator[str]:
     serve = pytest.importorskip("ray.serve", reason="no Ray Serve: pip install 'nystra[ray-serve]'")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"  # 5 s are few on a busy machine
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     ray.init(
         num_cpus=2,
         include_dashboard=False,

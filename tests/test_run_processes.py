@@ -56,7 +56,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
 
 def told(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     times = ("seconds", "model_seconds")
-    return [{key: value for key, value in one.items() if key not in times} for one in results]
+    return [{key: value for key, value in result.items() if key not in times} for result in results]
 
 
 def test_processes_do_what_one_does(
@@ -73,9 +73,9 @@ def test_processes_do_what_one_does(
     seen: list[tuple[int, int]] = []
     both = RunOptions(format="png", overwrite=True, quiet=True, jobs=2)
     shared = run_pictures(session, folder, out, both, report=lambda _, *now: seen.append(now))
-    poison = next(one for one in shared if "poison" in one["input"])
+    poison = next(result for result in shared if "poison" in result["input"])
     assert "was ended by SIGKILL" in poison["error"]
-    assert told([one for one in shared if one is not poison]) == told(alone)
+    assert told([result for result in shared if result is not poison]) == told(alone)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
     assert seen == [(done, 8) for done in range(1, 9)]
     assert 2 <= len(children) <= 3  # another for the one that died, if there was more to do

@@ -255,8 +255,8 @@ def test_restorer_says_what_is_wrong(filler: Path) -> None:
         restorer(picture())
     with pytest.raises(NystraError, match=r"takes no reference: leave .* \(reference=\) out"):
         restorer(picture(), mask=mask, reference=picture())
-    for wrong, found in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(), "12x8x1")):
-        message = f"the mask is {found} pixels, its picture 12x8: expected the same size"
+    for wrong, size in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(), "12x8x1")):
+        message = f"the mask is {size} pixels, its picture 12x8: expected the same size"
         with pytest.raises(NystraError, match=message):
             restorer(picture(), mask=wrong)
 

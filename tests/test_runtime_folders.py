@@ -115,7 +115,7 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
     assert statuses(results)["c.jpg"] == "done"
     run_pictures(model, folder / "a.png", f"{out}{os.sep}", RunOptions(suffix="_large"), threads=1)
     assert (out / "a_large.png").exists()
-    one = (folder / "a.png", tmp_path / "o.png")
+    pair = (folder / "a.png", tmp_path / "o.png")
     for options, message in (
         (RunOptions(format="gif"), "format is 'gif', expected one of png, jpg"),
         (RunOptions(format="tif"), r"o\.png and --format tif contradict"),
@@ -124,8 +124,8 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
         (RunOptions(quality=200), "quality is 200, expected 1 to 100"),
     ):
         with pytest.raises(NystraError, match=message):
-            run_pictures(model, *one, options, threads=1)
-    assert not one[1].exists()
+            run_pictures(model, *pair, options, threads=1)
+    assert not pair[1].exists()
 
 
 def test_two_pictures_of_one_output(model: Path, tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def double(image: np.ndarray) -> np.ndarray:
 
 def cases() -> list[ReferenceCase]:
     random = np.random.default_rng(0)
-    found = []
+    kept = []
     for height, width in ((16, 16), (5, 9), (8, 24)):
         stored = random.integers(0, 256, (1, 3, height, width), dtype=np.uint8)
         output = double(stored.astype(np.float32) / np.float32(255))
-        found.append(ReferenceCase({"input": stored}, {"output": output}))
-    return found
+        kept.append(ReferenceCase({"input": stored}, {"output": output}))
+    return kept
 
 
 def test_references_round_trip_and_reproduce(tmp_path: Path) -> None:

@@ -75,13 +75,13 @@ def test_it_answers_what_run_writes(service: Service, folder: Path, tmp_path: Pa
 
 
 def test_what_is_served_is_said(service: Service) -> None:
-    one, two = service.ask("/v1/models").json["models"]
-    assert (one["name"], one["route"], one["scale"]) == ("twice", RESTORE, 2)
-    assert (two["name"], two["parts"], two["tile"]) == ("thrice", ["image"], 16)
-    assert two["license"] == "CC0-1.0"
+    model, other = service.ask("/v1/models").json["models"]
+    assert (model["name"], model["route"], model["scale"]) == ("twice", RESTORE, 2)
+    assert (other["name"], other["parts"], other["tile"]) == ("thrice", ["image"], 16)
+    assert other["license"] == "CC0-1.0"
     assert service.ask("/healthz").json == service.ask("/readyz").json == {"status": "ok"}
     described = service.ask("/openapi.json").json["paths"][RESTORE]["post"]
-    names = {one["name"] for one in described["parameters"]}
+    names = {parameter["name"] for parameter in described["parameters"]}
     assert names == {"model", "format", "quality", "tile", "overlap"}
     assert set(described["requestBody"]["content"]) == {"multipart/form-data", "image/*"}
     assert {"200", "413", "429"} <= set(described["responses"])

@@ -22,9 +22,9 @@ SHIPPED = sorted(file.stem for file in pretrained_path().parent.glob("*.safetens
 
 
 def card_figure(card: str, row: str) -> str:
-    found = re.search(rf"^\| {re.escape(row)} \| ([\d.,]+)", card, re.MULTILINE)
-    assert found, f"no row {row!r} in the model card"
-    return found[1]
+    match = re.search(rf"^\| {re.escape(row)} \| ([\d.,]+)", card, re.MULTILINE)
+    assert match, f"no row {row!r} in the model card"
+    return match[1]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -79,8 +79,8 @@ def test_the_shipped_denoisers_reach_the_figure_of_their_card(name: str) -> None
     for number, file in enumerate(sorted(shared_path("data", "set5", "HR").glob("*.png"))):
         truth = rgb(file).astype(np.float32)
         noisy = with_noise(truth, 25.0, (number,))
-        for found, pixels in ((figures, restore(name, noisy)), (before, noisy)):
-            found.append(10 * np.log10(255**2 / np.mean((pixels - truth) ** 2)))
+        for decibels, pixels in ((figures, restore(name, noisy)), (before, noisy)):
+            decibels.append(10 * np.log10(255**2 / np.mean((pixels - truth) ** 2)))
     card = pretrained_path(name).with_suffix(".md").read_text(encoding="utf-8")
     assert np.mean(figures) == pytest.approx(float(card_figure(card, "Set5")), abs=0.011)
     assert np.mean(figures) > np.mean(before) + 7

@@ -296,11 +296,11 @@ def test_nobody_at_the_address(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").touch()
     given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    with socket.socket() as one, socket.socket() as queued:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    with socket.socket() as probe, socket.socket() as queued:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
         if listens:  # and never answers: whoever comes behind the first one waits
-            one.listen(0)
+            probe.listen(0)
             queued.connect(("127.0.0.1", port))
         begin = time.monotonic()
         assert main([*given, "--ray", f"127.0.0.1:{port}"]) == 3

@@ -45,8 +45,8 @@ def _outcomes() -> tuple[str, dict[tuple[int, str], Outputs | str]]:
         done = _host("--enqueue", name, name)
         if done.returncode:
             return done.stdout + done.stderr, {}
-        found = {key: read_row(folder, of, CASES[key[0]], key[1]) for key, of in rows.items()}
-        return done.stdout, found
+        results = {key: read_row(folder, of, CASES[key[0]], key[1]) for key, of in rows.items()}
+        return done.stdout, results
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,11 +59,11 @@ def device() -> None:
 
 @pytest.mark.parametrize("row", range(len(CASES)), ids=[case.id for case in CASES])
 def test_row(row: int) -> None:
-    words, found = _outcomes()
-    assert found, words
+    words, results = _outcomes()
+    assert results, words
     case = CASES[row]
     for dtype in gpu_types(case):
-        got = found[row, dtype]
+        got = results[row, dtype]
         if case.refused_by:
             assert isinstance(got, str), f"{case.id} was taken"
             assert case.operator in got

@@ -45,9 +45,9 @@ def test_swinir_for_three_architectures() -> None:
     assert again.fresh
     assert again.path.read_bytes() == data
     assert again.record == built.record
-    found = build_engine(model, BuildOptions("tensorrt-rtx", targets=TARGETS, tile=64))
-    assert not found.fresh
-    assert found.record == built.record
+    cached = build_engine(model, BuildOptions("tensorrt-rtx", targets=TARGETS, tile=64))
+    assert not cached.fresh
+    assert cached.record == built.record
     assert (
         EngineRecord.read(built.path.with_name(f"{built.record.key}.engine.json")) == built.record
     )

@@ -149,8 +149,8 @@ def test_classes_are_those_of_nystra_run(
         data = Path(result["input"]).read_bytes()
         got = ask("http", server["http"], "colours", data, "probabilities")
         expected = [0.0] * len(COLOURS)
-        for one in result["classes"]:
-            expected[one["class"]] = one["probability"]
+        for entry in result["classes"]:
+            expected[entry["class"]] = entry["probability"]
         np.testing.assert_array_equal(got, np.float32(expected))
         (best,) = ask("grpc", server["grpc"], "colours", data, "probabilities", classes=1)
         _, place, label = best.decode().split(":")

@@ -68,8 +68,8 @@ def sound(path: Path) -> list[tuple[int, bytes]]:
     import av
 
     with av.open(str(path)) as container:
-        packets = [one for one in container.demux(audio=0) if one.size]
-        return [(round(one.pts * one.time_base * 1000), bytes(one)) for one in packets]
+        packets = [packet for packet in container.demux(audio=0) if packet.size]
+        return [(round(packet.pts * packet.time_base * 1000), bytes(packet)) for packet in packets]
 
 
 def test_a_variable_frame_rate_stays(tmp_path: Path, model: Path) -> None:
@@ -158,7 +158,8 @@ def test_a_network_of_frames_runs_on_a_file(tmp_path: Path) -> None:
     source = save_video(tmp_path / "in.mp4", STEADY[:7])
     assert run(model, source, tmp_path / "out.mp4", "--crf", "1") == 0
     before, after = (
-        [planes(one)[0] for one in look(tmp_path / name).frames] for name in ("in.mp4", "out.mp4")
+        [planes(frame)[0] for frame in look(tmp_path / name).frames]
+        for name in ("in.mp4", "out.mp4")
     )
     for index in range(1, 6):
         mean = np.mean([before[index + step] for step in (-1, 0, 1)], 0)

@@ -55,8 +55,10 @@ def test_a_network_of_frames(tmp_path: Path, frames: tuple[Path, Path]) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 8), threads=1)
     how = VideoOptions(time_overlap=4)
     report = validate_clip(session, *frames, crop_border=0, channel="rgb", options=how)
-    assert [one.name for one in report.pictures] == [f"f{index + 1}.png" for index in range(11)]
-    quality = [one.psnr for one in report.pictures]
+    assert [picture.name for picture in report.pictures] == [
+        f"f{index + 1}.png" for index in range(11)
+    ]
+    quality = [picture.psnr for picture in report.pictures]
     assert [index for index in range(11) if quality[index] < 40] == [4, 9]
     assert report.flicker is not None
     truth = [read_picture(frames[1] / f"f{index + 1}.png").pixels for index in range(11)]
@@ -81,7 +83,9 @@ def test_frame_by_frame_it_is_the_quality_of_pictures(
     assert main(["validate", str(model), *given, "--video", "--json"]) == 0
     video = json.loads(capsys.readouterr().out)["quality"]
     assert video["psnr"] == pytest.approx(plain["psnr"])
-    assert [one["name"] for one in video["pictures"]] == [f"f{i + 1}.png" for i in range(11)]
+    assert [picture["name"] for picture in video["pictures"]] == [
+        f"f{i + 1}.png" for i in range(11)
+    ]
     assert video["flicker"] > 1
     own = [read_picture(folder / "f1.png").pixels for folder in frames]
     expected = psnr(own[0].repeat(2, 0).repeat(2, 1), own[1], crop_border=2, channel="y")
@@ -105,7 +109,9 @@ def gate(model: Path, given: list[str], high: Path, capsys: pytest.CaptureFixtur
     brighter = read_picture(high / "f8.png").pixels + np.float32(2 / 255)
     write_picture(high / "f8.png", Picture(brighter), overwrite=True)
     assert main([*check, *given, "--video", "--json"]) == 1
-    items = {one["item"]: one["state"] for one in json.loads(capsys.readouterr().out)["items"]}
+    items = {
+        entry["item"]: entry["state"] for entry in json.loads(capsys.readouterr().out)["items"]
+    }
     assert items["quality_flicker"] == "failed"
 
 

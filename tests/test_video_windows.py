@@ -79,7 +79,9 @@ def test_weights_add_up_to_one(length: int) -> None:
                 for index, weight in list(zip(window.indices, window.weights, strict=True))[:count]:
                     total[index] += weight
             np.testing.assert_allclose(total, 1, atol=1e-6)
-            assert [one.start for one in windows] == sorted({one.start for one in windows})
+            assert [window.start for window in windows] == sorted(
+                {window.start for window in windows}
+            )
 
 
 def test_a_short_video_is_mirrored_and_a_wrong_overlap_refused() -> None:

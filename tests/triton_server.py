@@ -28,9 +28,9 @@ def server_files() -> Path:
     ``NYSTRA_PYTRITON`` names: ``pip install --no-deps --target FOLDER nvidia-pytriton 'numpy<2'``.
     """
     folder = os.environ.get("NYSTRA_PYTRITON")
-    found = importlib.util.find_spec("pytriton")
-    if folder is None and found is not None and found.origin is not None:
-        folder = str(Path(found.origin).parent.parent)
+    spec = importlib.util.find_spec("pytriton")
+    if folder is None and spec is not None and spec.origin is not None:
+        folder = str(Path(spec.origin).parent.parent)
     place = Path(folder or "/nonexistent", "pytriton", "tritonserver")
     if not (place / "bin" / "tritonserver").is_file():
         pytest.skip("no Triton server: nvidia-pytriton is not here, see tests/triton_server.py")
@@ -109,9 +109,9 @@ def _library_folder() -> dict[str, str]:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 

@@ -116,8 +116,8 @@ def look(path: Path) -> Any:
 
 def planes(frame: Any, kind: Any = np.uint8) -> list[np.ndarray]:
     """Return the planes of a decoded frame."""
-    lines = [np.frombuffer(one, kind).reshape(one.height, -1) for one in frame.planes]
-    return [whole[:, : one.width] for whole, one in zip(lines, frame.planes, strict=True)]
+    lines = [np.frombuffer(plane, kind).reshape(plane.height, -1) for plane in frame.planes]
+    return [whole[:, : plane.width] for whole, plane in zip(lines, frame.planes, strict=True)]
 
 
 def save_frames(folder: Path, count: int, size: tuple[int, int] = (24, 32)) -> Path:

@@ -28,15 +28,15 @@ def rewritten(text: str, source: str, homes: Mapping[str, str], titles: Mapping[
     """
     here = posixpath.dirname(homes[source])
 
-    def link(found: re.Match[str]) -> str:
-        file, anchor = target(source, found[1]), found[2] or ""
+    def link(match: re.Match[str]) -> str:
+        file, anchor = target(source, match[1]), match[2] or ""
         there = homes.get(file + anchor, homes.get(file))
-        return found[0] if there is None else posixpath.relpath(there, here or ".") + anchor
+        return match[0] if there is None else posixpath.relpath(there, here or ".") + anchor
 
-    def span(found: re.Match[str]) -> str:
-        there = homes.get(found[1])
+    def span(match: re.Match[str]) -> str:
+        there = homes.get(match[1])
         if there not in titles or there == homes[source]:
-            return found[0]
+            return match[0]
         return f"[{titles[there]}]({posixpath.relpath(there, here or '.')})"
 
     return "\n".join(
@@ -48,7 +48,7 @@ def targets(text: str, source: str) -> Iterator[str]:
     """Yield the files of the repository that a page links to."""
     for line, code in _lines(text):
         if not code:
-            yield from (target(source, found[1]) for found in _LINK.finditer(line))
+            yield from (target(source, match[1]) for match in _LINK.finditer(line))
 
 
 def target(source: str, link: str) -> str:

@@ -59,37 +59,39 @@ def table(name: str, folder: Path, sets: list[PictureSet]) -> None:
     model = load(name)
     print(f"\n### {name}\n", flush=True)
     heads = ["plan", "sites", "attention, ms", "network", "chosen on", "held out"]
-    heads += [f"{one.name} PSNR | {one.name} against full" for one in sets]
+    heads += [f"{test_set.name} PSNR | {test_set.name} against full" for test_set in sets]
     line = f"| {' | '.join(heads)} |"
     print(f"{line}\n|{' --- |' * (line.count('|') - 1)}", flush=True)
-    full = [_quality(model, neutral(model.network), one) for one in sets]
+    full = [_quality(model, neutral(model.network), test_set) for test_set in sets]
     outcomes = {budget: choose(name, folder, budget) for budget in BUDGETS}
     first = outcomes[BUDGETS[0]]
     exact = Verified(0.0, 0.0)
     row(model, "as trained", first, first.trained, exact, list(zip(sets, full, strict=True)), full)
     for text, (choice, verified) in first.uniform.items():
         wanted = sets if text in UNIFORM else []
-        run = [(one, _quality(model, mechanisms(first, choice), one)) for one in wanted]
+        run = [
+            (test_set, _quality(model, mechanisms(first, choice), test_set)) for test_set in wanted
+        ]
         row(model, f"{text} everywhere", first, choice, verified, run, full)
     for budget, outcome in outcomes.items():
-        run = [(one, _quality(model, outcome.plan, one)) for one in sets]
+        run = [(test_set, _quality(model, outcome.plan, test_set)) for test_set in sets]
         text = f"**auto, {budget:g} dB**"
         row(model, text, outcome, outcome.choice, outcome.verified, run, full)
 
 
 def choose(name: str, folder: Path, budget: float) -> Outcome:
     """Return what the planner finds."""
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     costs = folder / f"{Path(name).stem}.costs.json"
-    planner = AutoPlanner(costs, report=found.append)
+    planner = AutoPlanner(costs, report=outcomes.append)
     options = ExportOptions(planner, min_psnr=budget, overwrite=True)
     make_plan(prepare(checkpoint_path(name), options, lambda _: None), folder, lambda _: None)
-    return found[0]
+    return outcomes[0]
 
 
 def mechanisms(outcome: Outcome, choice: Choice) -> dict[str, Mechanism]:
     """Return a choice as what is computed at each site."""
-    return {path: outcome.mechanisms[one.name] for path, one in choice.items()}
+    return {path: outcome.mechanisms[option.name] for path, option in choice.items()}
 
 
 def row(
@@ -103,8 +105,8 @@ def row(
 ) -> None:
     """Print a row of the table."""
     counts: dict[str, int] = {}
-    for one in choice.values():
-        counts[one.name] = counts.get(one.name, 0) + 1
+    for option in choice.values():
+        counts[option.name] = counts.get(option.name, 0) + 1
     rest = outcome.rest or 0.0
     network = (seconds(outcome.trained) + rest) / (seconds(choice) + rest)
     cells = [

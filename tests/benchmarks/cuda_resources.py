@@ -142,7 +142,7 @@ def main() -> int:
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc")
     if nvcc is None:
         sys.exit("no nvcc: set CUDACXX to one, or put it on PATH")
-    architectures = [int(one) for one in arguments.architectures.split(",")]
+    architectures = [int(number) for number in arguments.architectures.split(",")]
     wanted = arguments.sources.split(",") if arguments.sources else []
     sources = [path for path in sorted(KERNELS.glob("*.cu")) if not wanted or path.stem in wanted]
     uses: list[Use] = []

@@ -121,7 +121,7 @@ def main() -> None:
             lost = 0.0
             if truth is not None:
                 lost = psnr(eight_bit(own), truth) - psnr(eight_bit(whole), truth)
-            against = [psnr(eight_bit(one), eight_bit(whole)) for one in (own, shared)]
+            against = [psnr(eight_bit(output), eight_bit(whole)) for output in (own, shared)]
             rows[side].append((lost, float(np.abs(own - whole).max()), *against))
     print(
         "| tile | pictures | PSNR lost, dB | largest difference | tiles against the whole, dB | "

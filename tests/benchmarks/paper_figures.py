@@ -108,15 +108,15 @@ def sharp_query(model: LoadedModel, picture: Pixels) -> Query:
     The head is that of a site with whole windows, not shifted, whose tokens attend to the fewest
     keys (exp of the entropy, median); in it, one in twenty tokens is sharper than the one taken.
     """
-    sites = [one for one in seen(model, picture) if not one.site.geometry.shifted]
-    largest = max(one.site.geometry.tokens for one in sites)
-    found: list[tuple[float, Seen, int, Tensor]] = []
+    sites = [place for place in seen(model, picture) if not place.site.geometry.shifted]
+    largest = max(place.site.geometry.tokens for place in sites)
+    candidates: list[tuple[float, Seen, int, Tensor]] = []
     with torch.inference_mode():
-        for one in (one for one in sites if one.site.geometry.tokens == largest):
-            for head in range(one.site.geometry.heads):
-                keys = torch.special.entr(one.matrices(EXACT, head)).sum(-1).exp()
-                found.append((float(keys.median()), one, head, keys))
-    _, best, head, keys = min(found, key=lambda entry: entry[0])
+        for place in (place for place in sites if place.site.geometry.tokens == largest):
+            for head in range(place.site.geometry.heads):
+                keys = torch.special.entr(place.matrices(EXACT, head)).sum(-1).exp()
+                candidates.append((float(keys.median()), place, head, keys))
+    _, best, head, keys = min(candidates, key=lambda entry: entry[0])
     order = keys.flatten().argsort()
     window, token = divmod(int(order[int(SHARE * len(order))]), largest)
     return Query(best, head, window, token)

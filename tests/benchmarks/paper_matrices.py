@@ -85,10 +85,10 @@ def matrices(
     h, d = geometry.heads, geometry.head_dim
     queries, keys, _ = qkv.split((h * d, h * d, h * geometry.value_dim), -1)
     own = torch.cat([part[..., head * d : (head + 1) * d] for part in (queries, keys)], -1)
-    one = replace(geometry, heads=1, value_dim=geometry.tokens)
+    single = replace(geometry, heads=1, value_dim=geometry.tokens)
     units = F.one_hot(_places(qkv.shape[1:3], geometry), geometry.tokens)[None].to(qkv)
-    out = compute(torch.cat((own, units), -1), table, one)
-    return partition(torch.cat((own, out), -1), one)[2][0, :, 0]
+    out = compute(torch.cat((own, units), -1), table, single)
+    return partition(torch.cat((own, out), -1), single)[2][0, :, 0]
 
 
 def _places(sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
@@ -115,7 +115,7 @@ def pictures(folder: Path, side: int) -> list[Pixels]:
 def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
     """Return what each site of a network with full attention is given."""
     network = planned(model, EXACT)
-    found: list[Seen] = []
+    places: list[Seen] = []
     for site in find_sites(network):
         compute: Any = site.module.mechanism
 
@@ -126,20 +126,20 @@ def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
             place: Any = site,
             compute: Any = compute,
         ) -> Tensor:
-            found.append(Seen(place.path, place.module, qkv.clone()))
+            places.append(Seen(place.path, place.module, qkv.clone()))
             out: Tensor = compute(qkv, table, geometry)
             return out
 
         site.module.mechanism = record
     TorchBackend(network)(picture)
-    return found
+    return places
 
 
 def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[tuple[Seen, int]]:
     for picture in inputs:
-        for one in seen(model, picture):
-            for head in range(one.site.geometry.heads):
-                yield one, head
+        for place in seen(model, picture):
+            for head in range(place.site.geometry.heads):
+                yield place, head
 
 
 def error_rows(
@@ -154,17 +154,17 @@ def error_rows(
     sums: dict[str, list[dict[str, float]]] = {}
     about: dict[str, Row] = {}
     with torch.inference_mode():
-        for one, head in _each(model, inputs):
-            geometry = one.site.geometry
-            exact = one.matrices(EXACT, head)
+        for place, head in _each(model, inputs):
+            geometry = place.site.geometry
+            exact = place.matrices(EXACT, head)
             figures = {
                 "square": _mean_square(exact),
                 "uniform": _mean_square(exact - 1 / geometry.tokens),
             }
             for plan in plans:
-                figures[label(plan)] = _mean_square(one.matrices(plan, head) - exact)
-            sums.setdefault(one.path, []).append(figures)
-            about[one.path] = {"model": name, "site": one.path, "tokens": geometry.tokens}
+                figures[label(plan)] = _mean_square(place.matrices(plan, head) - exact)
+            sums.setdefault(place.path, []).append(figures)
+            about[place.path] = {"model": name, "site": place.path, "tokens": geometry.tokens}
     return [about[path] | _means(figures) for path, figures in sums.items()]
 
 
@@ -192,11 +192,11 @@ def spectrum(
     """
     values = []
     with torch.inference_mode():
-        for one, head in _each(model, inputs):
-            made = one.matrices(EXACT, head, bias=bias)
+        for place, head in _each(model, inputs):
+            made = place.matrices(EXACT, head, bias=bias)
             for matrix in made[:: -(-len(made) // most)]:
-                found = torch.linalg.svdvals(matrix)[:SPECTRUM]
-                values.append((found / found[0]).double().numpy())
+                singular = torch.linalg.svdvals(matrix)[:SPECTRUM]
+                values.append((singular / singular[0]).double().numpy())
     least = min(map(len, values))
-    mean: npt.NDArray[np.float64] = np.mean([one[:least] for one in values], 0)
+    mean: npt.NDArray[np.float64] = np.mean([spectrum[:least] for spectrum in values], 0)
     return mean

@@ -57,12 +57,12 @@ def features(side: int, pictures: tuple[Path, ...]) -> Maps:
 
 def search(query: np.ndarray, key: np.ndarray) -> torch.Tensor:
     """Return the scores (1, 3, H, W) that the operator finds."""
-    one, none = torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), -1, dtype=torch.int32)
+    everywhere, none = torch.ones(1, 1, 1, 1), torch.full((1, 1, 1, 1), -1, dtype=torch.int32)
     score: torch.Tensor = kernel_search(
         torch.from_numpy(query),
         torch.from_numpy(key),
-        one,
-        one,
+        everywhere,
+        everywhere,
         none,
         patch_size=PATCH,
         iterations=ITERATIONS,
@@ -125,10 +125,10 @@ def compare(
             times.append((fast, slow * side / (rows.stop - rows.start)))
         fast, slow = (statistics.median(column) for column in zip(*times, strict=True))
         ratio = statistics.median(b / a for a, b in times)
-        found = search(query, key)[:, :, rows].mean()
+        score = search(query, key)[:, :, rows].mean()
         best = exhaustive(query, key, rows).mean()
         bar = f"{BARS[side]:6.0f}" if side in BARS else "     -"
-        print(f"{side:4} {fast:12.3f} {slow:14.1f} {ratio:8.1f} {bar}   {found:.4f} {best:.4f}")
+        print(f"{side:4} {fast:12.3f} {slow:14.1f} {ratio:8.1f} {bar}   {score:.4f} {best:.4f}")
 
 
 def growth(

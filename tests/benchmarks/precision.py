@@ -91,11 +91,11 @@ def stressed(path: Path) -> Path:
 
 def lowest(get: Callable[[Any], Any], feeds: list[Any], wanted: list[Any]) -> float:
     """Return the lowest PSNR, peak 1, dB."""
-    found = []
+    decibels = []
     for feed, expected in zip(feeds, wanted, strict=True):
         error = np.mean((np.asarray(get(feed), np.float64) - expected) ** 2)
-        found.append(-10.0 * np.log10(max(float(error), 1e-30)))
-    return float(np.min(found))
+        decibels.append(-10.0 * np.log10(max(float(error), 1e-30)))
+    return float(np.min(decibels))
 
 
 def session_of(model: onnx.ModelProto, folder: Path) -> Callable[[Any], Any]:
@@ -118,7 +118,7 @@ def autocast(network: torch.nn.Module, kind: torch.dtype) -> Callable[[Any], Any
 
     def get(feed: Any) -> Any:
         with torch.inference_mode(), torch.autocast("cpu", kind):
-            return network(*[torch.from_numpy(one) for one in feed.values()]).float().numpy()
+            return network(*[torch.from_numpy(array) for array in feed.values()]).float().numpy()
 
     return get
 

@@ -127,12 +127,12 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
-    found = json.loads(done.stdout.splitlines()[-1])
+    usage = json.loads(done.stdout.splitlines()[-1])
     print(
         f"{arguments.height}x{arguments.width}, {arguments.attn}, "
-        f"{arguments.threads} threads: peak {found['peak'] / 1e9:.2f} GB of the whole process, "
-        f"{(found['peak'] - found['before']) / 1e9:.2f} GB above it before the run, "
-        f"{found['seconds']:.1f} s, outside the holes the picture changes by {found['outside']:.0e}"
+        f"{arguments.threads} threads: peak {usage['peak'] / 1e9:.2f} GB of the whole process, "
+        f"{(usage['peak'] - usage['before']) / 1e9:.2f} GB above it before the run, "
+        f"{usage['seconds']:.1f} s, outside the holes the picture changes by {usage['outside']:.0e}"
     )
 
 

@@ -75,10 +75,12 @@ class Recipe:
         )
 
 
-def _precise(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, one: PatchGeometry) -> Tensor:
+def _precise(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, geometry: PatchGeometry
+) -> Tensor:
     """Return exact attention in float32: the scores are too large for bfloat16."""
     with torch.autocast("cpu", enabled=False):
-        return exact_patches(q.float(), k.float(), v.float(), mask, one)
+        return exact_patches(q.float(), k.float(), v.float(), mask, geometry)
 
 
 def generator(recipe: Recipe) -> InpaintingGenerator:
@@ -180,13 +182,13 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = recipe.rate_at(self.done)
         drawn = draw_crops(self.pictures, recipe.side, recipe.batch, recipe.seed, self.done)
-        weights = torch.from_numpy(np.stack([discount(one, _DISCOUNT) for one in drawn[1]]))
+        weights = torch.from_numpy(np.stack([discount(mask, _DISCOUNT) for mask in drawn[1]]))
         truth, mask = (torch.from_numpy(array) for array in drawn)
         weights = weights / weights.sum() + _KNOWN * (1 - mask) / (1 - mask).sum()
         truth = truth.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", torch.bfloat16):
             self.network.stages(truth * (1 - mask), mask)
-        coarse, refined = (one.float() for one in self.unclamped)
+        coarse, refined = (output.float() for output in self.unclamped)
         losses = [
             ((tensor - truth).abs().mean(1, keepdim=True) * weights).sum()
             for tensor in (coarse, refined)

@@ -182,8 +182,8 @@ def measure(method: str, side: int, threads: int) -> dict[str, float]:
         command = [sys.executable, __file__, "--work", method, "--sides", str(side)]
         command += ["--threads", str(threads), "--model", str(model)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def main() -> None:
@@ -208,8 +208,8 @@ def main() -> None:
             if computed > arguments.limit:
                 cells.append(f"{computed:.2f} *")
             else:
-                found = measure(method, side, arguments.threads)
-                cells.append(f"{found['bytes'] / GB:.3f} ({found['seconds']:.1f} s)")
+                measured = measure(method, side, arguments.threads)
+                cells.append(f"{measured['bytes'] / GB:.3f} ({measured['seconds']:.1f} s)")
         print(method.ljust(20) + "".join(cell.rjust(22) for cell in cells), flush=True)
 
 

@@ -102,7 +102,7 @@ def main() -> None:
     gap = np.ones((8, SIDE * ZOOM, 3))
     columns = []
     for name in rows[0]:
-        parts = [part for one in rows for part in (one[name], gap)]
+        parts = [part for cells in rows for part in (cells[name], gap)]
         columns.append((name, np.concatenate(parts[:-1])))
     comparison_sheet([columns], options.out)
     with Image.open(options.out) as sheet:

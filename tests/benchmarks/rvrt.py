@@ -80,8 +80,8 @@ def grid_attention(
         for tap in range(9):
             shift = torch.tensor([tap // 3 - 1, tap % 3 - 1]).view(2, 1, 1)
             flow = (moved[:, :, slot, :, tap] + shift).flip(3).flatten(0, 2)
-            found = grid_warp(maps, flow).unflatten(0, (batch, clip, groups)).flatten(2, 3)
-            keys, sampled = found.chunk(2, 2)
+            warped = grid_warp(maps, flow).unflatten(0, (batch, clip, groups)).flatten(2, 3)
+            keys, sampled = warped.chunk(2, 2)
             logits.append((query * keys.unflatten(2, (heads, -1))).sum(3))
             values.append(sampled.unflatten(2, (heads, -1)))
     weights = torch.stack(logits, -1).softmax(-1)

@@ -126,7 +126,7 @@ def slow_clients(service: Service, body: bytes, over: threading.Event) -> list[t
             while not over.wait(1.0) and stream.recv(16):
                 pass
 
-    threads = [threading.Thread(target=one, daemon=True) for one in (send, read)]
+    threads = [threading.Thread(target=work, daemon=True) for work in (send, read)]
     for thread in threads:
         thread.start()
     return threads
