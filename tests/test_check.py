@@ -15,7 +15,7 @@ import pytest
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime.checking.baseline import ITEMS, Accepted, Baseline, read_baseline
-from nystra.runtime.checking.gate import Measured, Verdict, judge
+from nystra.runtime.checking.gate import Measured, Verdict, verdicts_on
 from nystra.runtime.checking.report import github_annotations, junit, markdown
 from nystra.runtime.model.onnx_nodes import count_nodes
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
@@ -344,7 +344,7 @@ def test_reports_escape_what_they_hold() -> None:
 def test_limits(name: str, accepted: float, tolerance: float, just: float, beyond: float) -> None:
     baseline = Baseline("m", {name: Accepted(accepted, tolerance)})
     for value, state in ((just, "passed"), (beyond, "failed"), (float("nan"), "failed")):
-        assert judge(Measured({name: value}), baseline)[0].state == state
+        assert verdicts_on(Measured({name: value}), baseline)[0].state == state
 
 
 def test_every_item_has_a_rule() -> None:

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     import time
 
     from ...runtime.checking.baseline import read_baseline
-    from ...runtime.checking.gate import FAILED, accept, judge
+    from ...runtime.checking.gate import FAILED, accept, verdicts_on
 
     check_truth_arguments(args)
     start = time.perf_counter()
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         _check_flicker(args, baseline, measured)
     if args.update or baseline is None:
         baseline = accept(measured, args.model.name, baseline)
-    verdicts = judge(measured, baseline)
+    verdicts = verdicts_on(measured, baseline)
     passed = all(verdict.state != FAILED for verdict in verdicts)
     if args.update and passed:
         baseline.write(args.baseline)

@@ -206,7 +206,7 @@ def add_speed(
     measured.speed = {"against": Path(other).name, "size": list(taken.values())}
 
 
-def judge(measured: Measured, baseline: Baseline) -> list[Verdict]:
+def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
     """Hold a file and its figures against a baseline: in the order of `ITEMS`, then `FILE`.
 
     The difference from the references is judged size by size, as ``nystra validate`` does: each
