@@ -39,9 +39,11 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-    made = Cluster(initialize_head=True, head_node_args=node)
-    for _ in range(2):
-        made.add_node(**node)
+    fewer = {"no_monitor": True, "include_log_monitor": False}  # processes, and none is asked for
+    made = Cluster()
+    for more in (fewer, {}, {}):
+        made.add_node(wait=False, **node, **more)  # it would wait for 30 s, which may be few
+    made.wait_for_nodes(timeout=180)
     yield made
     made.shutdown()
 

@@ -40,7 +40,8 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         ) from error
     quiet = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
     if options.address == LOCAL:
-        cpus = max((options.workers or 1) * options.threads, os.cpu_count() or 1)
+        workers = options.workers or max((os.cpu_count() or 1) // options.threads, 1)
+        cpus = workers * options.threads  # Ray starts a process for each before one is asked for
         here = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
         ray.init(**here, **quiet)
     else:

@@ -58,7 +58,9 @@ def _start(
         notes.append(
             "The server needs nystra in the Python of its python backend, of the version that "
             f"wrote this folder:\n\n```dockerfile\nFROM nvcr.io/nvidia/tritonserver:<xx.yy>-py3\n"
-            f'COPY nystra-*.whl /tmp/\nRUN pip install "$(ls /tmp/nystra-*.whl)[{extra}]"\n```\n\n'
+            "COPY nystra-*.whl /tmp/\n"
+            f"RUN pip install \"$(ls /tmp/nystra-*.whl)[{extra}]\" 'numpy<2'\n```\n\n"
+            'With numpy 2 the backend of Triton 2.51 dies over the first request ("not healthy"). '
             f"Built as `{image}`:"
         )
     if record is not None:
