@@ -178,6 +178,17 @@ def test_openvino_takes_no_operators(model: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "r" / "operator").exists()
 
 
+@pytest.mark.parametrize("backend", ["python", "onnxruntime"])
+def test_a_model_whose_library_is_not_there(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = save_operator(tmp_path / "bare.onnx", body=False)
+    given = ["deploy", "triton", str(bare), "-o", str(tmp_path / "r"), "--backend", backend]
+    assert main([*given, "--library", "none"]) == 3
+    assert "needs the operator library" in capsys.readouterr().err
+    assert not (tmp_path / "r" / "bare").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,6 +1,5 @@
 """The page of the service in a headless browser: a picture goes up, before and after show."""
 
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed")
 pytest.importorskip("selenium", reason="selenium is not installed")
 import uvicorn
-from selenium import webdriver
 
 from classifier_models import save_classifier
+from headless import chromium
 from runtime_models import nystra_metadata, save_upscaler
 from serving_tools import Service, png
 
@@ -24,17 +23,8 @@ SHOT = Path(__file__).parent.parent / "build" / "page.png"
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    binary = shutil.which("chromium") or shutil.which("chromium-browser")
-    driver = shutil.which("chromedriver")
-    if binary is None or driver is None:
-        pytest.skip("no chromium and chromedriver here")
-    options = webdriver.ChromeOptions()
-    options.binary_location = binary
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"):
-        options.add_argument(flag)
-    made = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield made
-    made.quit()
+    with chromium() as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""The site as a browser sees it over HTTP: its search finds pages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headless import chromium
+from shared import ROOT
+
+pytestmark = pytest.mark.full
+
+SHOT = ROOT / "build" / "site.png"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Files of a folder; nothing is said of who asks for them."""
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_the_search_box(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="no mkdocs-material: pip install 'nystra[docs]'")
+    pytest.importorskip("selenium", reason="selenium is not installed")
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    subprocess.run(build, cwd=ROOT, env=quiet, check=True)
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server,
+        chromium() as browser,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        browser.get(address)
+        box = browser.find_element("css selector", "input.md-search__input")
+        box.click()
+        box.send_keys("pseudoinverse")
+        links = WebDriverWait(browser, 60).until(
+            lambda one: one.find_elements("css selector", "a.md-search-result__link")
+        )
+        SHOT.parent.mkdir(exist_ok=True)
+        browser.save_screenshot(str(SHOT))
+        assert len(links) > 1
+        assert all(link.get_attribute("href").startswith(address) for link in links)
+        links[0].click()
+        WebDriverWait(browser, 60).until(lambda one: "pseudoinverse" in one.page_source.lower())
+        server.shutdown()
