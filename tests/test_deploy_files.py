@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -190,18 +191,60 @@ def test_the_files_name_each_other() -> None:
     assert probed == {"/healthz", "/readyz"}
 
 
+INSTRUCTIONS = {
+    *("FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE"),
+    *("HEALTHCHECK", "ENTRYPOINT", "CMD"),
+}
+
+
+def instructions(name: str) -> dict[str, str]:
+    """Return what the last stage of a Dockerfile says, by instruction: of several the last."""
+    text = (DEPLOY / f"{name}.Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    pairs = [line.split(maxsplit=1) for line in lines]
+    assert {word for word, _ in pairs} <= INSTRUCTIONS
+    last = max(place for place, (word, _) in enumerate(pairs) if word == "FROM")
+    return dict(pairs[last:])
+
+
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_the_commands_of_the_images(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (DEPLOY / f"{name}.Dockerfile").read_text()
-    assert re.search(r"^USER \d+:\d+$", text, re.M)
-    (line,) = re.findall(r"^CMD (\[.*\])$", text, re.M)
-    command = json.loads(line)
-    if importlib.util.find_spec("nystra.runtime.serving") is None:
-        pytest.skip("nystra serve is not there yet")
+    said = instructions(name)
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", said["USER"])  # not root, known without a name
+    assert json.loads(said["ENTRYPOINT"]) == ["nystra"]
+    command = json.loads(said["CMD"])
     assert main([command[0], "--help"]) == 0
     usage = capsys.readouterr().out
     for flag in command:
         assert not flag.startswith("--") or flag in usage
+
+
+@pytest.mark.full
+def test_an_image_serves_and_its_health_check_sees_it(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="the extra nystra[serve] is not installed")
+    model = save_upscaler(tmp_path / "model.onnx", metadata=nystra_metadata())
+    said = instructions("cpu")
+    given = [str(model) if "/models/" in one else one for one in json.loads(said["CMD"])]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    check = json.loads(said["HEALTHCHECK"].partition("CMD ")[2])
+    assert check[0] == "python"
+    asked = [sys.executable, *(one.replace(said["EXPOSE"], str(port)) for one in check[1:])]
+    command = [sys.executable, "-m", "nystra.export.cli", *given, "--port", str(port), "-q"]
+
+    def healthy() -> bool:
+        return subprocess.run(asked, stderr=subprocess.DEVNULL).returncode == 0
+
+    with subprocess.Popen([*command, "--threads", "1"]) as service:
+        end = time.monotonic() + 120
+        while not healthy():
+            assert service.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        service.terminate()
+    assert service.returncode == 0
+    assert not healthy()
 
 
 @pytest.mark.full
