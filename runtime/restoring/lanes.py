@@ -28,6 +28,9 @@ _MOST_BYTES = 64 << 10
 _LEAST = 8
 """Pictures a core that make up for opening the model a second time."""
 
+_SHARE = 4
+"""A run takes at most a fourth of its part of the memory, so that nothing has to be measured."""
+
 
 def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int:
     """Return up to how many pixels a picture may be restored beside others; 0: none is to be.
@@ -37,13 +40,14 @@ def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int
         session: The model as it was opened.
         pairs: Pictures and their outputs.
     """
-    lanes = _lanes(session)
-    if session.backend != "ort-cpu" or lanes < 3 or len(pairs) < _LEAST * (lanes - 1):
+    cores = _cores(session)
+    if session.backend != "ort-cpu" or cores < 2 or len(pairs) < _LEAST * cores:
         return 0
     if any(shares_files(pairs)) or not all(_is_small(here) for here, _ in pairs):
         return 0
-    memory = min(available_memory(), job.options.max_memory or available_memory())
-    return min(job.restorer.worst.most_pixels(memory // (4 * lanes)), _MOST_PIXELS)
+    free = available_memory()
+    part = min(free, job.options.max_memory or free) // (cores + 1)
+    return min(job.restorer.worst.most_pixels(part // _SHARE), _MOST_PIXELS)
 
 
 def side_by_side(
@@ -61,7 +65,7 @@ def side_by_side(
     single = Session(session.path, session.backend, 1, library, session.precision)
     alone = replace(job, restorer=restorer_for(single))
     large = []
-    lanes = ThreadPoolExecutor(_lanes(session), "nystra-picture")
+    lanes = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
     try:
         places = {
             lanes.submit(attempt_small, alone, pair, most): place
@@ -80,12 +84,12 @@ def side_by_side(
         yield large[index], result
 
 
-def _lanes(session: Session) -> int:
-    """Return how many pictures are under way: one a core, and one whose files are waited for."""
+def _cores(session: Session) -> int:
+    """Return how many threads a session may use."""
     if session.threads is not None:
-        return session.threads + 1
+        return session.threads
     ours = getattr(os, "sched_getaffinity", None)
-    return (os.cpu_count() or 1 if ours is None else len(ours(0))) + 1
+    return os.cpu_count() or 1 if ours is None else len(ours(0))
 
 
 def _is_small(path: Path) -> bool:
