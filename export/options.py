@@ -59,11 +59,13 @@ class ExportOptions:
         opset: 18, 19 or 20.
         static: The only shape of the first input, or None for any batch, height and width.
         functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
-        precision: ``fp32``, ``fp16`` or ``bf16``; inputs and outputs stay float32.
+        precision: ``fp32``, ``fp16``, ``bf16`` or ``int8``; inputs and outputs stay float32.
         target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
-        calibrate: Folder of pictures to judge the plan on; None takes the shipped ones.
+        calibrate: Folder of pictures to judge the plan on, and to measure the ranges of int8 on;
+            None takes the shipped ones, which int8 does not do with.
         min_psnr: Decibels against full attention, and against the trained window where that was
-            changed, below which the validation fails; None warns only.
+            changed, below which the validation fails; None warns only. In int8 layers return to
+            float32 to keep it against the float32 file; None is then what `measures` has.
         overwrite: Replace files of another export, or that are not of an export.
         keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
         speed: Time the file against the full-attention file.

@@ -85,18 +85,22 @@ def validation_feeds(facts: Facts) -> list[Feeds]:
     ]
 
 
-def calibration_feeds(facts: Facts, folder: Path | None) -> dict[str, Feeds]:
+def calibration_feeds(
+    facts: Facts, folder: Path | None, side: int | None = None
+) -> dict[str, Feeds]:
     """Return what a plan is judged on: name of a picture to inputs as ``validation_feeds`` gives.
 
     Args:
         facts: Of the network.
         folder: The user's pictures (the middle 256x256 of each), or None for the shipped ones;
             where the facts say how a picture is prepared, the whole of each is.
+        side: Of what is cut out of a picture; None takes these.
 
     Raises:
         NystraError: The folder is missing or holds no pictures.
     """
-    side = sample_side(facts) if folder is None else _LARGEST_CALIBRATION_SIDE
+    if side is None:
+        side = sample_side(facts) if folder is None else _LARGEST_CALIBRATION_SIDE
     samples = {}
     for path in calibration_pictures(folder):
         pixels = read_picture(path).pixels

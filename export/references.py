@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ def record_references(
     progress: Progress = lambda _: None,
     output: Port = PICTURE,
     architecture: str = "",
+    exact: Collection[str] = (),
 ) -> References:
     """Run the planned network at the validation sizes and keep inputs, outputs and tolerances.
 
@@ -71,6 +72,7 @@ def record_references(
         progress: Is called with the name of each step.
         output: What the network gives.
         architecture: Of the network; a yardstick asks what of it stays exact.
+        exact: Modules that the transform left as they are besides.
 
     Raises:
         UnsupportedModelError: Rounding to the precision alone does too much to the outputs.
@@ -85,7 +87,7 @@ def record_references(
     single, double = TorchBackend(plain), TorchBackend(plain, torch.float64)
     rounded = None
     if transform.yardstick is not None:
-        rounded = TorchBackend(transform.yardstick(plain, architecture))
+        rounded = TorchBackend(transform.yardstick(plain, architecture, exact))
     lowered = {}
     if transform is UNCHANGED and not searching:
         lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
@@ -146,7 +148,7 @@ class _Lowered:
         if transform.yardstick is None:
             return
         try:
-            self.network = TorchBackend(transform.yardstick(plain, architecture))
+            self.network = TorchBackend(transform.yardstick(plain, architecture, ()))
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
 

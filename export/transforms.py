@@ -7,7 +7,7 @@ stands in `runtime.checking.measures`, under its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -15,11 +15,35 @@ from typing import Any, Protocol
 import onnx
 from torch import nn
 
-from ..plugins.errors import NystraError
+from ..models.registry import row_named
+from ..plugins.errors import NystraError, UnsupportedModelError
+from ..plugins.ports.port import Port
+from ..runtime.checking.measures import measure_for
+from ..models.architecture import PrecisionPolicy
+from .graph.int8.quantising import quantise_model
 from .graph.precision.lowering import TENSORRT, lower_model
 from .graph.precision.policy import policy_for
 from .pictures import Feeds
-from .yardstick import rounded_network
+from .yardstick import quantised_network, rounded_network
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a transform may go by.
+
+    Attributes:
+        architecture: Of the network.
+        feeds: Its inputs at each validation size.
+        pictures: Its inputs for each calibration picture.
+        output: What it gives.
+        least: What the user asks to be kept (``--min-psnr``), or None.
+    """
+
+    architecture: str
+    feeds: Sequence[Feeds]
+    pictures: Sequence[Feeds]
+    output: Port
+    least: float | None = None
 
 
 class Outcome(Protocol):
@@ -27,10 +51,16 @@ class Outcome(Protocol):
 
     Attributes:
         twin: A float32 model that departs where the transformed one does; it is judged too.
+        exact: Modules that the transform, by what it measured, left as they are: the yardstick
+            does too.
     """
 
     @property
     def twin(self) -> onnx.ModelProto:
+        """See the class."""
+
+    @property
+    def exact(self) -> tuple[str, ...]:
         """See the class."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -46,20 +76,22 @@ class Transform:
 
     Attributes:
         name: What ``--precision`` takes; the row of its tolerance.
-        apply: (model, architecture, inputs to measure on) -> outcome; the model, traced and tidied
-            and without bodies, is changed in place. None leaves the graph as it is.
-        yardstick: (the plain network, architecture) -> a copy that rounds as the transform does,
-            by other code.
+        apply: (model, what to go by) -> outcome; the model, traced and tidied and without bodies,
+            is changed in place. None leaves the graph as it is.
+        yardstick: (the plain network, architecture, modules left as they are) -> a copy that
+            rounds as the transform does, by other code.
         allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
             is known not to be safe, before anything long is begun.
         target: The only program that takes the file, or None.
+        calibrated: It measures the user's own pictures, which have to be given.
     """
 
     name: str
-    apply: Callable[[onnx.ModelProto, str, Sequence[Feeds]], Outcome] | None = None
-    yardstick: Callable[[nn.Module, str], nn.Module] | None = None
+    apply: Callable[[onnx.ModelProto, Given], Outcome] | None = None
+    yardstick: Callable[[nn.Module, str, Collection[str]], nn.Module] | None = None
     allow: Callable[[str], object] = lambda _: None
     target: str | None = None
+    calibrated: bool = False
 
     @property
     def label(self) -> str:
@@ -68,13 +100,15 @@ class Transform:
 
 
 def _lower(
-    precision: str, target: str | None, model: onnx.ModelProto, name: str, feeds: Sequence[Feeds]
+    precision: str, target: str | None, model: onnx.ModelProto, given: Given
 ) -> Outcome:
-    policy = policy_for(name, precision)
-    return lower_model(model, precision, policy, feeds, tensorrt=target is not None)
+    policy = policy_for(given.architecture, precision)
+    return lower_model(model, precision, policy, given.feeds, tensorrt=target is not None)
 
 
-def _rounded(precision: str, label: str, network: nn.Module, name: str) -> nn.Module:
+def _rounded(
+    precision: str, label: str, network: nn.Module, name: str, _: Collection[str]
+) -> nn.Module:
     return rounded_network(network, label, policy_for(name, precision))
 
 
@@ -89,8 +123,35 @@ def _precision(name: str, target: str | None = None) -> Transform:
     )
 
 
+def _int8_policy(name: str) -> PrecisionPolicy:
+    """Return what an architecture keeps in float32; every export measures the rest.
+
+    Raises:
+        UnsupportedModelError: The architecture says that int8 does not do.
+    """
+    policy = row_named(name).architecture().precision or PrecisionPolicy()
+    if "int8" in policy.refused:
+        raise UnsupportedModelError(
+            f"{name} in int8 is refused: {policy.refused['int8']}. Use --precision fp32"
+        )
+    return policy
+
+
+def _quantise(model: onnx.ModelProto, given: Given) -> Outcome:
+    measure = measure_for(given.output)
+    budget = measure.tolerances["int8"].budget
+    least = budget if given.least is None else given.least
+    policy = _int8_policy(given.architecture)
+    return quantise_model(model, policy, given.pictures, measure, least)
+
+
+def _quantised(network: nn.Module, name: str, exact: Collection[str]) -> nn.Module:
+    return quantised_network(network, _int8_policy(name), exact)
+
+
 UNCHANGED = Transform("fp32")
-_ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT))
+_INT8 = Transform("int8", _quantise, _quantised, _int8_policy, calibrated=True)
+_ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT), _INT8)
 
 TRANSFORMS = {row.label: row for row in _ROWS}
 """By what ``nystra.precision`` says."""

@@ -8,6 +8,10 @@ nothing of the file or of the pass that wrote it, so neither can widen its own t
 keeps float32's exponent: it never overflows and never loses small numbers, so overflow is never
 excused.
 
+For int8 a layer's weight is rounded to 127 steps of the largest of an output channel, its input to
+127 steps of the largest of that very map: no calibration, so that a range that is badly chosen is
+not excused either. Layers that the export returned to float32 stay exact here too.
+
 ``torch.autocast("cpu")`` would be the other choice, and was measured not to do: it computes the
 products inside attention, pseudoinverse and kernel sums included, in the low type, and leaves
 normalisation and the residual stream in it. That error is many times what a good file makes, and a
@@ -17,6 +21,7 @@ tolerance of twice it would let wrong files pass.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -73,3 +78,35 @@ def rounded_network(
             table = module.relative_position_bias_table
             table.data = round_digits(table.data, digits)
     return twin
+
+
+def quantised_network(
+    network: nn.Module, policy: PrecisionPolicy, exact: Collection[str] = ()
+) -> nn.Module:
+    """Return a copy of a plain float32 network whose layers hold 8 bits.
+
+    Args:
+        network: Left as it is.
+        policy: Of the architecture.
+        exact: Modules that stay float32 besides.
+    """
+    twin = copy.deepcopy(network)
+
+    def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(_in_steps(argument, argument.abs().max()) for argument in arguments)
+
+    for path, module in twin.named_modules():
+        if not isinstance(module, (nn.Conv2d, nn.Linear)):
+            continue
+        if policy.exact(path) is None and path not in exact:
+            weight = module.weight.data
+            others = tuple(range(1, weight.dim()))
+            module.weight.data = _in_steps(weight, weight.abs().amax(others, keepdim=True))
+            module.register_forward_pre_hook(before)
+    return twin
+
+
+def _in_steps(values: Tensor, largest: Tensor) -> Tensor:
+    """Return values rounded to 127 steps of the largest, ties to even."""
+    step = (largest / 127.0).clamp_min(torch.finfo(values.dtype).tiny)
+    return torch.round(values / step) * step

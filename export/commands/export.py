@@ -49,8 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         default="fp32",
-        metavar="fp32|fp16|bf16",
-        help="of weights and maps; sums, norms and the residual stream stay fp32 (default: fp32)",
+        metavar="fp32|fp16|bf16|int8",
+        help="of weights and maps; sums, norms and the residual stream stay fp32 (default: fp32); "
+        "int8, which needs --calibrate, for CPUs without AMX",
     )
     parser.add_argument(
         "--target",
@@ -70,14 +71,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inline", action="store_true", help="plain ONNX without the nystra domain"
     )
     parser.add_argument(
-        "--calibrate", type=Path, metavar="FOLDER", help="your pictures to judge the plan on"
+        "--calibrate",
+        type=Path,
+        metavar="FOLDER",
+        help="your pictures to judge the plan on, and to measure the ranges of int8 on",
     )
     parser.add_argument(
         "--min-psnr",
         type=float,
         metavar="DB",
         help="fail below this PSNR against full attention, or against the trained window; with "
-        "--attn auto what the plan has to keep",
+        "--attn auto what the plan has to keep; with int8 what layers return to float for too",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace the files of another export"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -199,6 +200,7 @@ def _references(
         progress,
         facts.outputs[0],
         facts.architecture,
+        json.loads(metadata.get("nystra.exact_layers", "[]")),
     )
     stated = metadata | metadata_of(facts, {})
     return replace(references, meta=references.meta | {RECORDED_METADATA: stated})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -18,7 +19,7 @@ from ..graph.preprocessing import prepend
 from ..graph.tidy import tidy
 from ..graph.trace import trace
 from ..quadratic import quadratic_bytes
-from ..transforms import UNCHANGED, Outcome
+from ..transforms import UNCHANGED, Given, Outcome
 from .planning import Planned
 from .preparing import Prepared
 
@@ -50,7 +51,8 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
     """
     model, outcome = _graph(prepared, planned.resolved, progress)
     label = prepared.transform.label
-    _describe(model, prepared, planned, planned.resolved, label)
+    exact = () if outcome is None else outcome.exact
+    _describe(model, prepared, planned, planned.resolved, label, exact)
     if outcome is not None:
         _describe(outcome.twin, prepared, planned, planned.resolved, UNCHANGED.label)
     full = None
@@ -79,7 +81,14 @@ def _graph(
     outcome = None
     if transform.apply is not None:
         progress(transform.name)
-        outcome = transform.apply(model, facts.architecture, prepared.traced_feeds)
+        given = Given(
+            facts.architecture,
+            prepared.traced_feeds,
+            prepared.traced_pictures,
+            facts.outputs[0],
+            options.min_psnr,
+        )
+        outcome = transform.apply(model, given)
     for graph in [model] if outcome is None else [model, outcome.twin]:
         if options.with_preprocessing and facts.preprocessing is not None:
             prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
@@ -97,6 +106,7 @@ def _describe(
     planned: Planned,
     sites: Mapping[str, Mechanism],
     precision: str,
+    exact: Sequence[str] = (),
 ) -> None:
     """Write the metadata of a graph whose sites compute so, in place."""
     loaded = prepared.loaded
@@ -106,6 +116,8 @@ def _describe(
         "source_sha256": loaded.checkpoint.sha256,
         "precision": precision,
     }
+    if exact:
+        entries["exact_layers"] = json.dumps(exact)
     quadratic = quadratic_bytes(loaded.network, loaded.facts, sites)
     if quadratic > 0:
         entries["quadratic_bytes"] = f"{quadratic:.6g}"

@@ -63,6 +63,7 @@ def judge_all(
         progress,
         output,
         facts.architecture,
+        () if built.outcome is None else built.outcome.exact,
     )
     with tempfile.TemporaryDirectory() as folder:
         trial = _saved(Path(folder, "model.onnx"), built.model)

@@ -16,7 +16,7 @@ from ...plugins.ports.port import size_text
 from ...runtime.checking.measures import measure_for
 from ..attention.plan import Plan
 from ..options import OPSETS, ExportOptions
-from ..pictures import Feeds, Pictures, calibration_feeds, validation_feeds
+from ..pictures import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
 from ..transforms import Transform, find_transform
 from ..with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
@@ -53,6 +53,12 @@ class Prepared:
         return [prepared_feeds(feeds, preprocessing) for feeds in self.feeds]
 
     @property
+    def traced_pictures(self) -> list[Feeds]:
+        """What `traced` takes for each calibration picture: the middle, as large as is enough."""
+        facts = self.traced.facts
+        return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
+
+    @property
     def samples(self) -> dict[str, Feeds]:
         """Inputs that the plan is judged on, by name of the picture."""
         return self.pictures.samples
@@ -67,6 +73,11 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     if options.opset not in OPSETS:
         raise NystraError(f"opset {options.opset} is none of {', '.join(map(str, OPSETS))}")
     transform = find_transform(options.precision, options.target)
+    if transform.calibrated and options.calibrate is None:
+        raise NystraError(
+            f"--precision {transform.name} measures how large the maps become on your pictures: "
+            "give --calibrate FOLDER, some ten pictures like those that the file will run on"
+        )
     progress("load")
     asked = options.plan if isinstance(options.plan, Plan) else Plan()
     loaded = load_for(checkpoint, asked, options.hyper)

@@ -70,5 +70,8 @@ _PLACES = "samples lie where it says, to fractions of a pixel"
 
 ARCHITECTURE = Architecture(
     load,
-    PrecisionPolicy(modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES}),
+    PrecisionPolicy(
+        modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES},
+        refused={"int8": "its calibration would need films, and --calibrate takes pictures"},
+    ),
 )

@@ -45,7 +45,7 @@ class OpenvinoBackend:
 
     device: ClassVar[str] = "cpu"
     engine: ClassVar[str | None] = None
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
     arithmetic: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
     library_name: ClassVar[str] = CPU_LIBRARY
     bodies: ClassVar[bool] = True

@@ -15,7 +15,7 @@ class OrtCpuBackend(OnnxRuntimeBackend):
     """onnxruntime on the CPU, which has no bfloat16 arithmetic; see `Backend`."""
 
     device: ClassVar[str] = "cpu"
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
 
     @staticmethod
     def available() -> tuple[bool, str]:

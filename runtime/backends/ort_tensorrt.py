@@ -28,7 +28,7 @@ class OrtTensorrtBackend(OrtCudaBackend):
     TensorRT does not.
     """
 
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
     name: ClassVar[str] = "ort-tensorrt"
     provider: ClassVar[str] = "TensorrtExecutionProvider"
     needs: ClassVar[str] = (

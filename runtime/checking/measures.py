@@ -36,11 +36,13 @@ class Tolerance:
         factor: What else is allowed: so many times the error of the yardstick, which is the plain
             network in float32 and with the transform's rounding, each against float64.
         coarsest: The headline figure that the yardstick itself must reach; None: any will do.
+        budget: The headline against float32 that the transform leaves layers alone to keep.
     """
 
     least: float = ROUNDING
     factor: float = 2.0
     coarsest: float | None = None
+    budget: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -220,6 +222,7 @@ _PICTURE = Measure(
         "fp32": Tolerance(),
         "fp16": Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits
         "bf16": Tolerance(coarsest=40.0),
+        "int8": Tolerance(coarsest=40.0, budget=50.0),
     },
 )
 _LOGITS = Measure(
@@ -233,6 +236,7 @@ _LOGITS = Measure(
         "fp32": Tolerance(),
         "fp16": Tolerance(coarsest=0.02),
         "bf16": Tolerance(coarsest=0.1),
+        "int8": Tolerance(coarsest=0.1, budget=0.05),
     },
 )
 

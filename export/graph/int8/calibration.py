@@ -1,0 +1,112 @@
+"""How large the maps before the layers of a graph become, measured on pictures.
+
+A range that holds the largest value of all wastes steps on values that hardly occur; so the range
+is the one of the least mean squared error over values drawn from every map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .layers import Layer
+from .probing import session_of
+
+DRAWN = 1 << 14
+"""Values drawn from a map for each picture."""
+
+SHARES = np.geomspace(1.0, 0.1, 40)
+"""Ranges that are tried, as shares of the largest value."""
+
+_DRAW, _PLAIN = "nystra.draw", "nystra.plain"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured.
+
+    Attributes:
+        ranges: Map -> the largest absolute value that 8 bits are to hold of it.
+        sizes: Output of a layer -> its elements, the mean over the pictures.
+    """
+
+    ranges: Mapping[str, float]
+    sizes: Mapping[str, float]
+
+    def products(self, layer: Layer) -> float:
+        """Return the multiplications of a layer for one picture."""
+        return self.sizes[layer.output] * layer.products
+
+
+def calibrate(
+    model: onnx.ModelProto, layers: Sequence[Layer], feeds: Sequence[Mapping[str, Any]]
+) -> Calibration:
+    """Run a float32 model on pictures and choose a range for the input of every layer.
+
+    Args:
+        model: Without bodies; left as it is.
+        layers: Of its graph.
+        feeds: The inputs of each run, by name.
+    """
+    sources = list(dict.fromkeys(layer.source for layer in layers))
+    outputs = [layer.output for layer in layers]
+    probe = onnx.ModelProto.FromString(model.SerializeToString())
+    _watch(probe.graph, sources, outputs)
+    drawn: dict[str, list[npt.NDArray[np.float32]]] = {name: [] for name in sources}
+    largest = dict.fromkeys(sources, 0.0)
+    sizes = dict.fromkeys(outputs, 0.0)
+    with session_of(probe) as session:
+        for feed in feeds:
+            got = session.run(feed)
+            for name in sources:
+                drawn[name].append(got[f"{name}.drawn"])
+                largest[name] = max(largest[name], float(got[f"{name}.largest"]))
+            for name in outputs:
+                sizes[name] += float(got[f"{name}.size"]) / len(feeds)
+    ranges = {
+        name: least_error(np.concatenate(values), largest[name]) for name, values in drawn.items()
+    }
+    return Calibration(ranges, sizes)
+
+
+def least_error(values: npt.NDArray[np.float32], largest: float) -> float:
+    """Return the range, up to the largest value, that loses least of the values in 8 bits."""
+    if not largest > 0.0:
+        return 1.0  # nothing but zeros, which any range holds
+    errors = []
+    for limit in largest * SHARES:
+        step = limit / 127.0
+        held = np.clip(np.round(values / step), -127, 127) * step
+        errors.append(float(np.mean((values - held) ** 2)))
+    return float(largest * SHARES[int(np.argmin(errors))])
+
+
+def _watch(graph: onnx.GraphProto, sources: Iterable[str], outputs: Iterable[str]) -> None:
+    """Add outputs to a graph: of each map values drawn at random places and the largest one."""
+    places = np.random.default_rng(0).integers(0, 1 << 62, DRAWN)
+    graph.initializer.append(numpy_helper.from_array(places, _DRAW))
+    graph.initializer.append(numpy_helper.from_array(np.array([-1]), _PLAIN))
+
+    def add(kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        graph.node.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def show(name: str, element: int, shape: list[int]) -> None:
+        graph.output.append(helper.make_tensor_value_info(name, element, shape))
+
+    for name in sources:
+        size = add("Size", [name], f"{name}.count")
+        place = add("Mod", [_DRAW, size], f"{name}.places")
+        plain = add("Reshape", [name, _PLAIN], f"{name}.plain")
+        show(add("Gather", [plain, place], f"{name}.drawn"), TensorProto.FLOAT, [DRAWN])
+        absolute = add("Abs", [plain], f"{name}.abs")
+        biggest = add("ReduceMax", [absolute], f"{name}.largest", keepdims=0)
+        show(biggest, TensorProto.FLOAT, [])
+    for name in outputs:
+        show(add("Size", [name], f"{name}.size"), TensorProto.INT64, [])

@@ -1,0 +1,106 @@
+"""The layers of a graph that may compute in 8-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+KINDS = ("Conv", "Gemm", "MatMul")
+"""Operators that programs compute in integers where input and weight are of 8 bits."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A product with a weight.
+
+    Attributes:
+        path: Of its module in the network, or the name of its weight where that tells none.
+        node: Its name, the only one so in the graph.
+        kind: Of `KINDS`.
+        source: The map it takes.
+        output: The map it gives.
+        weight: Name of its weight.
+        values: The weight.
+        axis: Of the output channels in the weight.
+    """
+
+    path: str
+    node: str
+    kind: str
+    source: str
+    output: str
+    weight: str
+    values: npt.NDArray[np.float32]
+    axis: int
+
+    @property
+    def products(self) -> int:
+        """Multiplications for one output channel at one place."""
+        return self.values.size // self.values.shape[self.axis]
+
+    def rounded(self) -> npt.NDArray[np.float32]:
+        """Return the weight as 8 bits hold it: 127 steps to the largest of an output channel."""
+        others = tuple(axis for axis in range(self.values.ndim) if axis != self.axis)
+        largest = np.abs(self.values).max(axis=others, keepdims=True)
+        step = np.maximum(largest / 127.0, np.finfo(np.float32).tiny)
+        return np.asarray(np.round(self.values / step) * step, np.float32)
+
+
+def find_layers(graph: onnx.GraphProto) -> list[Layer]:
+    """Return the layers of a traced graph in its order.
+
+    A weight that several nodes read, or that is not a float32 constant, makes no layer, nor does a
+    product of two maps: that is attention.
+    """
+    stored = {
+        tensor.name: tensor
+        for tensor in graph.initializer
+        if tensor.data_type == TensorProto.FLOAT
+    }
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    layers = []
+    for node in graph.node:
+        if node.domain != "" or node.op_type not in KINDS or node.input[0] in stored:
+            continue
+        weight = stored.get(node.input[1])
+        if weight is None or len(readers[weight.name]) > 1:
+            continue
+        if len(weight.dims) < 2 or (node.op_type == "MatMul" and len(weight.dims) != 2):
+            continue
+        layers.append(
+            Layer(
+                _path(node, readers.get(node.output[0], []), stored.keys()),
+                node.name,
+                node.op_type,
+                node.input[0],
+                node.output[0],
+                weight.name,
+                numpy_helper.to_array(weight),
+                _channels(node),
+            )
+        )
+    return layers
+
+
+def _channels(node: onnx.NodeProto) -> int:
+    """Return the axis of the output channels in the weight of a node."""
+    if node.op_type == "Gemm":
+        attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+        return 0 if attributes.get("transB", 0) else 1
+    return 0 if node.op_type == "Conv" else 1
+
+
+def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collection[str]) -> str:
+    """Return the module of a layer, which the name of its weight or its bias tells."""
+    own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
+    added = [name for reader in readers if reader.op_type == "Add" for name in reader.input]
+    told = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]
+    return told[0].rpartition(".")[0] if told else node.name

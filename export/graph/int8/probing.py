@@ -1,0 +1,28 @@
+"""Running a float32 graph to see what stands between its inputs and outputs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from ....runtime.session import Session
+from ..bodies import attach_bodies
+from ..precision.types import opset_of
+
+
+@contextmanager
+def session_of(model: onnx.ModelProto) -> Iterator[Session]:
+    """Give a session of a model without bodies, which is left as it is."""
+    whole = onnx.ModelProto.FromString(model.SerializeToString())
+    attach_bodies(whole, opset_of(whole))
+    whole.metadata_props.add(key="nystra.version", value="0")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "probe.onnx")
+        path.write_bytes(whole.SerializeToString())
+        yield Session(path)

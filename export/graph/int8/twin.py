@@ -1,0 +1,79 @@
+"""A float32 model that rounds where an int8 model does.
+
+It says by itself what the integers have to give: scales and rounded weights are computed here, not
+read from the quantised file. With a switch for every layer it is also what the budget is kept by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ..precision.cast import replace_nodes
+from .layers import Layer
+
+SWITCHES = "nystra.exact"
+"""An input of a model with switches: a truth value a layer, true where it stays float32."""
+
+
+def rounded_twin(
+    model: onnx.ModelProto,
+    layers: Sequence[Layer],
+    ranges: Mapping[str, float],
+    *,
+    switches: bool = False,
+) -> onnx.ModelProto:
+    """Return a copy of a float32 model whose layers round weight and input to 8 bits.
+
+    Args:
+        model: Without bodies; left as it is.
+        layers: Those that round.
+        ranges: Map before a layer -> the largest absolute value of it that is held.
+        switches: The copy takes the input `SWITCHES`.
+    """
+    twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
+    graph, places = twin.graph, {layer.node: place for place, layer in enumerate(layers)}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    graph.initializer.append(numpy_helper.from_array(np.float32(-127), "nystra.least"))
+    graph.initializer.append(numpy_helper.from_array(np.float32(127), "nystra.most"))
+    if switches:
+        graph.input.append(
+            helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(layers)])
+        )
+    written: list[onnx.NodeProto] = []
+
+    def add(kind: str, inputs: list[str], output: str) -> str:
+        written.append(helper.make_node(kind, inputs, [output]))
+        return output
+
+    def constant(values: np.ndarray, name: str) -> str:
+        graph.initializer.append(numpy_helper.from_array(values, name))
+        return name
+
+    for node in graph.node:
+        place = places.get(node.name)
+        if place is not None:
+            layer = layers[place]
+            step = constant(np.float32(ranges[layer.source] / 127.0), f"{node.name}.step")
+            scaled = add("Div", [layer.source, step], f"{node.name}.scaled")
+            whole = add("Round", [scaled], f"{node.name}.whole")
+            held = add("Clip", [whole, "nystra.least", "nystra.most"], f"{node.name}.held")
+            source = add("Mul", [held, step], f"{node.name}.rounded")
+            if switches:
+                weight = constant(layer.rounded(), f"{node.name}.weight")
+                index = constant(np.array(place), f"{node.name}.place")
+                exact = add("Gather", [SWITCHES, index], f"{node.name}.exact")
+                source = add("Where", [exact, layer.source, source], f"{node.name}.source")
+                weight = add("Where", [exact, layer.weight, weight], f"{node.name}.chosen")
+                node.input[1] = weight
+            else:
+                stored[layer.weight].CopyFrom(
+                    numpy_helper.from_array(layer.rounded(), layer.weight)
+                )
+            node.input[0] = source
+        written.append(node)
+    replace_nodes(graph, written)
+    return twin
