@@ -61,6 +61,8 @@ def record_references(
     difference, so that a file whose search finds other matches still fails; the yardstick's
     largest difference then allows nothing.
 
+    A transform may allow single pixels more (`Tolerance.by_mean`): then too the mean counts.
+
     An fp32 file without a search also gets tolerances for backends that compute it in a low
     precision, by the yardstick of that one.
 
@@ -112,6 +114,8 @@ def record_references(
             change = float(np.mean(np.abs(expected - reseeded(*arrays))))
             _refuse_turned(mean, change, transform.name)
             mean_limits.append(max(SHARE_OF_A_SEED * change, mean))
+        elif allowed.by_mean:
+            mean_limits.append(mean)
         elif near_ties and rounded is None:
             mean_limits.append(allowed.factor * _turned_by_rounding(single, case, expected))
         stored = {name: np.round(array * 255.0).astype(np.uint8) for name, array in case.items()}

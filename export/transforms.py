@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import onnx
 from torch import nn
 
+from ..models.architecture import PrecisionPolicy
 from ..models.registry import row_named
 from ..plugins.errors import NystraError, UnsupportedModelError
 from ..plugins.ports.port import Port
 from ..runtime.checking.measures import measure_for
-from ..models.architecture import PrecisionPolicy
 from .graph.int8.quantising import quantise_model
 from .graph.precision.lowering import TENSORRT, lower_model
 from .graph.precision.policy import policy_for
@@ -99,9 +99,7 @@ class Transform:
         return self.name if self.target is None else f"{self.name}-{self.target}"
 
 
-def _lower(
-    precision: str, target: str | None, model: onnx.ModelProto, given: Given
-) -> Outcome:
+def _lower(precision: str, target: str | None, model: onnx.ModelProto, given: Given) -> Outcome:
     policy = policy_for(given.architecture, precision)
     return lower_model(model, precision, policy, given.feeds, tensorrt=target is not None)
 

@@ -6,15 +6,16 @@ APPLY = '''"""Weights in steps of 1/64: what becomes of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ...pictures import Feeds
+if TYPE_CHECKING:
+    from ...transforms import Given
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Stepped:
 
     twin: onnx.ModelProto
     weights: int
+    exact: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -35,8 +37,7 @@ class Stepped:
 
 def stepped(
     model: onnx.ModelProto,
-    architecture: str,
-    feeds: Sequence[Feeds],
+    given: Given,
     *,
     rounds: Callable[[Any], Any] = np.round,
 ) -> Stepped:
@@ -53,7 +54,7 @@ def stepped(
 
 YARDSTICK = '''
 
-def stepped_network(network: nn.Module, architecture: str) -> nn.Module:
+def stepped_network(network: nn.Module, architecture: str, exact: Collection[str]) -> nn.Module:
     """Return a copy of a network with its weights in steps of 1/64."""
     twin = copy.deepcopy(network)
     for weight in twin.parameters():
@@ -85,6 +86,6 @@ TOY = Toy(
             (row, f'{row}        "toy": Tolerance(coarsest={coarsest}),\n')
             for row, coarsest in ((_FP16, 20.0), (_FP16_LOGITS, None))
         ),
-        "runtime/backends/ort_cpu.py": (('"fp16"})', '"fp16", "toy"})'),),
+        "runtime/backends/ort_cpu.py": (('"int8"})', '"int8", "toy"})'),),
     },
 )

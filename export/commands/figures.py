@@ -62,7 +62,7 @@ def _agreement(judgement: Judgement) -> str:
     if turned:
         worst = max(turned, key=lambda size: size["mean_abs"])
         text += (
-            f", near-ties: mean difference {worst['mean_abs']:.1e} "
+            f", single pixels beyond: mean difference {worst['mean_abs']:.1e} "
             f"(allowed {worst['mean_tolerance']:.1e})"
         )
     return f"{text} in {', '.join(judgement.reports)}"

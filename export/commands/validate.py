@@ -200,10 +200,24 @@ def _references(
         progress,
         facts.outputs[0],
         facts.architecture,
-        json.loads(metadata.get("nystra.exact_layers", "[]")),
+        _exact_layers(args.model, metadata.get("nystra.exact_layers", "[]")),
     )
     stated = metadata | metadata_of(facts, {})
     return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
+
+
+def _exact_layers(model: Path, stated: str) -> list[str]:
+    """Return the modules that a file's transform left in float32."""
+    try:
+        layers = json.loads(stated)
+    except ValueError:
+        layers = None
+    if not isinstance(layers, list) or not all(isinstance(path, str) for path in layers):
+        raise NystraError(
+            f"{model} says nystra.exact_layers {stated[:80]!r}, expected a JSON list of modules: "
+            "export it again"
+        )
+    return layers
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:

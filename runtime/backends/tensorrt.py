@@ -121,7 +121,9 @@ class TensorrtBackend:
 
     device: ClassVar[str] = "cuda"
     engine: ClassVar[str] = toolkit.TENSORRT
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8", "bf16", "bf16-tensorrt"})
+    precisions: ClassVar[frozenset[str]] = frozenset(
+        {"fp32", "fp16", "int8", "bf16", "bf16-tensorrt"}
+    )
     library_name: ClassVar[str] = LIBRARY
     bodies: ClassVar[bool] = False  # an engine is what it was built from
 

@@ -85,7 +85,9 @@ def keep_budget(
         if measure.misses(figure, least):
             costs = np.array([calibration.products(layer) for layer in layers])
             harms = [trial.alone(place) for place in range(len(layers))]
-            order = np.argsort([-error / cost for (error, _), cost in zip(harms, costs, strict=True)])
+            order = np.argsort(
+                [-error / cost for (error, _), cost in zip(harms, costs, strict=True)]
+            )
             for place in order:
                 exact[place] = True
                 share = float(costs[place] / costs.sum())

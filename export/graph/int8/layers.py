@@ -58,9 +58,7 @@ def find_layers(graph: onnx.GraphProto) -> list[Layer]:
     product of two maps: that is attention.
     """
     stored = {
-        tensor.name: tensor
-        for tensor in graph.initializer
-        if tensor.data_type == TensorProto.FLOAT
+        tensor.name: tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT
     }
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:

@@ -25,9 +25,7 @@ _OPTIONS = {
 }
 
 
-def quantise(
-    model: onnx.ModelProto, layers: Sequence[Layer], ranges: Mapping[str, float]
-) -> None:
+def quantise(model: onnx.ModelProto, layers: Sequence[Layer], ranges: Mapping[str, float]) -> None:
     """Let layers of a float32 model compute in 8-bit integers, in place.
 
     Args:
@@ -79,9 +77,7 @@ def _own_inputs(graph: onnx.GraphProto, layers: Sequence[Layer]) -> dict[str, La
         if layer is not None:
             entry = f"{node.name}.input"
             graph.node.append(helper.make_node("Identity", [layer.source], [entry], entry))
-            graph.value_info.append(
-                helper.make_tensor_value_info(entry, TensorProto.FLOAT, None)
-            )
+            graph.value_info.append(helper.make_tensor_value_info(entry, TensorProto.FLOAT, None))
             node.input[0] = entry
             entries[entry] = layer
         graph.node.append(node)

@@ -68,10 +68,9 @@ class Quantised:
     def sentences(self) -> list[str]:
         """Return what is int8 and how well, and what went back to float32."""
         measure, kept = self.measure, self.kept
-        texts = [
-            f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications: "
-            f"{measure.text(kept.figure)} against float32 on the calibration pictures"
-        ]
+        done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
+        left = f"{measure.text(kept.figure)} against float32 on the calibration pictures"
+        texts = [f"{done}: {left}"]
         if kept.returned:
             named = ", ".join(
                 f"{layer.path} ({measure.text(layer.alone)} alone)" for layer in kept.returned[:3]

@@ -40,9 +40,7 @@ def rounded_twin(
     graph.initializer.append(numpy_helper.from_array(np.float32(-127), "nystra.least"))
     graph.initializer.append(numpy_helper.from_array(np.float32(127), "nystra.most"))
     if switches:
-        graph.input.append(
-            helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(layers)])
-        )
+        graph.input.append(helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(layers)]))
     written: list[onnx.NodeProto] = []
 
     def add(kind: str, inputs: list[str], output: str) -> str:
