@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.cli import main
@@ -136,7 +136,8 @@ def test_it_is_checked_again_later(
     assert [size["tolerance"] for size in document["sizes"]] == pytest.approx(recorded, rel=1e-3)
     wrong = onnx.load(model)
     scale = next(t for t in wrong.graph.initializer if t.name.endswith(".input_scale"))
-    scale.raw_data = (np.frombuffer(scale.raw_data, np.float32) * np.float32(0.2)).tobytes()
+    fifth = numpy_helper.to_array(scale) / np.float32(5)
+    scale.CopyFrom(numpy_helper.from_array(np.asarray(fifth), scale.name))
     onnx.save(wrong, str(tmp_path / "wrong.onnx"))
     references = str(int8.model.with_suffix(".npz"))
     arguments = ["validate", str(tmp_path / "wrong.onnx"), "--references", references, "-q"]
@@ -149,7 +150,8 @@ def test_it_is_checked_again_later(
 def test_a_classifier_is_calibrated_as_its_pictures_are_prepared(
     pictures: Path, tmp_path: Path
 ) -> None:
-    options = ExportOptions(precision="int8", calibrate=pictures, speed=False)
+    hyper = {"num_heads": 2, "image_size": (8, 12)}
+    options = ExportOptions(precision="int8", calibrate=pictures, hyper=hyper, speed=False)
     result = export_model(tiny_checkpoint(tmp_path), tmp_path, options)
     found = json.loads(result.model.with_suffix(".json").read_text())["validation"]["precision"]
     assert found["int8_layers"] > 0

@@ -41,7 +41,8 @@ class Layer:
     @property
     def products(self) -> int:
         """Multiplications for one output channel at one place."""
-        return self.values.size // self.values.shape[self.axis]
+        channels: int = self.values.shape[self.axis]
+        return self.values.size // channels
 
     def rounded(self) -> npt.NDArray[np.float32]:
         """Return the weight as 8 bits hold it: 127 steps to the largest of an output channel."""

@@ -37,8 +37,8 @@ def rounded_twin(
     twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
     graph, places = twin.graph, {layer.node: place for place, layer in enumerate(layers)}
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    graph.initializer.append(numpy_helper.from_array(np.float32(-127), "nystra.least"))
-    graph.initializer.append(numpy_helper.from_array(np.float32(127), "nystra.most"))
+    graph.initializer.append(numpy_helper.from_array(np.array(-127, np.float32), "nystra.least"))
+    graph.initializer.append(numpy_helper.from_array(np.array(127, np.float32), "nystra.most"))
     if switches:
         graph.input.append(helper.make_tensor_value_info(SWITCHES, TensorProto.BOOL, [len(layers)]))
     written: list[onnx.NodeProto] = []
@@ -55,7 +55,7 @@ def rounded_twin(
         place = places.get(node.name)
         if place is not None:
             layer = layers[place]
-            step = constant(np.float32(ranges[layer.source] / 127.0), f"{node.name}.step")
+            step = constant(np.array(ranges[layer.source] / 127.0, np.float32), f"{node.name}.step")
             scaled = add("Div", [layer.source, step], f"{node.name}.scaled")
             whole = add("Round", [scaled], f"{node.name}.whole")
             held = add("Clip", [whole, "nystra.least", "nystra.most"], f"{node.name}.held")
