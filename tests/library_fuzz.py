@@ -216,7 +216,7 @@ def try_one(operator: str, example: dict[str, Any]) -> str:
     return "compared"
 
 
-def fuzz(operator: str, count: int, log: Path) -> None:
+def try_many(operator: str, count: int, log: Path) -> None:
     """Try ``count`` examples of an operator, the same ones each time."""
     outcomes: Counter[str] = Counter()
 
@@ -229,17 +229,17 @@ def fuzz(operator: str, count: int, log: Path) -> None:
         print_blob=False,
     )
     @given(example=examples(operator))
-    def try_example(example: dict[str, Any]) -> None:
-        log.write_text(f"{operator} {example!r}")
+    def fuzz(example: dict[str, Any]) -> None:
+        log.write_text(repr(example))
         outcomes[try_one(operator, example)] += 1
 
-    try_example()
+    fuzz()
     least = count // 20
     assert outcomes["refused"] >= least, (operator, outcomes)
     assert outcomes["compared"] >= least, (operator, outcomes)
-    print(operator, dict(outcomes))  # noqa: T201
+    print(operator, dict(outcomes), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
     for name in NODES:
-        fuzz(name, int(sys.argv[1]), Path(sys.argv[2]))
+        try_many(name, int(sys.argv[1]), Path(sys.argv[2]))

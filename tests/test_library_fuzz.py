@@ -24,7 +24,8 @@ def test_any_node_runs_or_is_refused(examples: int, tmp_path: Path) -> None:
     command = [sys.executable, library_fuzz.__file__, str(examples), str(log)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (
-        f"exit {done.returncode} at the example\n{log.read_text() if log.exists() else 'none'}\n"
+        f"{done.stdout}exit {done.returncode} at the next operator's example\n"
+        f"{log.read_text() if log.exists() else 'none'}\n"
         f"{done.stderr[-6000:]}"
     )
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(NODES)
