@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -306,6 +307,27 @@ def test_nobody_at_the_address(
         assert main([*given, "--ray", f"127.0.0.1:{port}"]) == 3
         assert time.monotonic() - begin < 3
     assert f"no Ray cluster answers at 127.0.0.1:{port}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_does_not_start(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def init(**how: Any) -> None:
+        asked.update(how)
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    write_picture(tmp_path / "a.png", picture())
+    given = ["run", str(model), "-i", str(tmp_path), "-o", str(tmp_path / "out"), "--ray", "local"]
+    assert main([*given, "--workers", "3", "--threads", "2"]) == 3
+    assert "no Ray starts on this machine: The current node timed" in capsys.readouterr().err
+    assert asked["num_cpus"] == 6
     assert not (tmp_path / "out").exists()
 
 

@@ -38,23 +38,21 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         raise BackendUnavailableError(
             "Ray is not installed: pip install 'nystra[ray]', on every machine of the cluster"
         ) from error
-    quiet = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
+    where: dict[str, Any] = {"address": options.address}
     if options.address == LOCAL:
         workers = options.workers or max((os.cpu_count() or 1) // options.threads, 1)
         cpus = workers * options.threads  # Ray starts a process for each before one is asked for
-        here = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
-        ray.init(**here, **quiet)
+        where = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
+        failure = "no Ray starts on this machine"
+        advice = "It gives itself 30 s: try again when the machine has less to do, or --jobs"
     else:
-        try:
-            ray.init(address=options.address, **quiet)
-        except (
-            Exception
-        ) as error:  # RuntimeError, ConnectionError, ValueError and more of Ray's own
-            reason = " ".join(str(error).split())[:300]
-            raise BackendUnavailableError(
-                f"this machine cannot join the Ray cluster at {options.address}: {reason}. It has "
-                f"to be part of it: ray start --address={options.address}"
-            ) from error
+        failure = f"this machine cannot join the Ray cluster at {options.address}"
+        advice = f"It has to be part of it: ray start --address={options.address}"
+    try:
+        ray.init(**where, logging_level="ERROR", log_to_driver=False, configure_logging=True)
+    except Exception as error:  # RuntimeError, ConnectionError, ValueError and more of Ray's own
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise BackendUnavailableError(f"{failure}: {reason}. {advice}") from error
     try:
         yield ray
     finally:
