@@ -24,30 +24,13 @@ from nystra.runtime.spreading.options import ClusterOptions
 from nystra.runtime.spreading.run import run_spread
 from nystra.runtime.video.job import run_video
 from nystra.runtime.video.options import VideoOptions
+from ray_start import patiently
 from runtime_models import nystra_metadata, save_upscaler
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
 
 PICTURES = 24
 QUIET = RunOptions(quiet=True)
-
-
-def join(cluster: Any, **fewer: bool) -> None:
-    """Add a node of one CPU, again where it was not up in the 30 s that Ray gives it.
-
-    Args:
-        cluster: To which.
-        **fewer: Processes that it can do without.
-    """
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False, **fewer}
-    for last in (False, False, True):
-        try:
-            cluster.add_node(wait=False, **node)
-        except Exception as error:  # Ray's own class is this one
-            if last or "timed out during startup" not in str(error):
-                raise
-        else:
-            return
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +40,9 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     made = Cluster()
+    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
     for fewer in ({"no_monitor": True, "include_log_monitor": False}, {}, {}):
-        join(made, **fewer)
+        patiently(made.add_node, wait=False, **node, **fewer)
     made.wait_for_nodes(timeout=180)
     yield made
     made.shutdown()

@@ -17,6 +17,7 @@ import pytest
 
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Picture, RunOptions, ray_serve, run_pictures, write_picture
+from ray_start import patiently
 from runtime_models import nystra_metadata, save_upscaler
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -37,7 +38,8 @@ def address(model: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ray.init(
+    patiently(
+        ray.init,
         num_cpus=2,
         include_dashboard=False,
         object_store_memory=80 << 20,
