@@ -16,9 +16,10 @@ from .index import published_rows
 class ChannelAttention(nn.Module):
     """Weighs the channels by what the whole picture holds of them: (B, dim, H, W) to the same."""
 
-    def __init__(self, dim: int, squeezed: int) -> None:
-        """Build the layers under the published keys."""
+    def __init__(self, dim: int, squeezed: int, most: float) -> None:
+        """Build the layers under the published keys; ``most`` is the largest weight."""
         super().__init__()
+        self.most = most
         self.attention = nn.Sequential(
             nn.AdaptiveAvgPool2d(1),
             nn.Conv2d(dim, squeezed, 1),
@@ -29,22 +30,24 @@ class ChannelAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x, weighed."""
-        weighed: Tensor = x * self.attention(x)
+        weighed: Tensor = x * (self.most * self.attention(x))  # a factor of weights, not of a map
         return weighed
 
 
 class ConvBlock(nn.Module):
     """Two convolutions and channel attention (``CAB``): (B, dim, H, W) to the same."""
 
-    def __init__(self, dim: int, compress_ratio: int, squeeze_factor: int) -> None:
-        """Build the layers under the published keys."""
+    def __init__(
+        self, dim: int, compress_ratio: int, squeeze_factor: int, conv_scale: float
+    ) -> None:
+        """Build the layers under the published keys; what they give counts ``conv_scale``."""
         super().__init__()
         compressed = dim // compress_ratio
         self.cab = nn.Sequential(
             nn.Conv2d(dim, compressed, 3, 1, 1),
             nn.GELU(),
             nn.Conv2d(compressed, dim, 3, 1, 1),
-            ChannelAttention(dim, dim // squeeze_factor),
+            ChannelAttention(dim, dim // squeeze_factor, conv_scale),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -57,22 +60,16 @@ class HybridBlock(Block):
     """Window attention and convolutions side by side, then an MLP (``HAB``)."""
 
     def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        attention: WindowAttention,
-        convolutions: ConvBlock,
-        conv_scale: float,
+        self, dim: int, hidden: int, attention: WindowAttention, convolutions: ConvBlock
     ) -> None:
-        """Build the block around its attention and convolutions, which count ``conv_scale``."""
+        """Build the block around its attention and convolutions."""
         super().__init__(dim, hidden, attention)
         self.conv_block = convolutions
-        self.conv_scale = conv_scale
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output for the map x (B, H, W, dim)."""
         y = self.norm1(x)
-        x = x + self.attn(y) + self.conv_scale * to_map(self.conv_block(to_image(y)))
+        x = x + self.attn(y) + to_map(self.conv_block(to_image(y)))
         z: Tensor = x + self.mlp(self.norm2(x))
         return z
 

@@ -100,9 +100,9 @@ class HAT(Restorer):
             cut = window_geometry(
                 embed_dim, heads, window, shift=shift, mask=mask, qk_scale=qk_scale
             )
-            convolutions = ConvBlock(embed_dim, compress_ratio, squeeze_factor)
+            convolutions = ConvBlock(embed_dim, compress_ratio, squeeze_factor, conv_scale)
             attention = WindowAttention(embed_dim, cut, **bias)
-            return HybridBlock(embed_dim, hidden, attention, convolutions, conv_scale)
+            return HybridBlock(embed_dim, hidden, attention, convolutions)
 
         def group(depth: int, heads: int) -> ResidualGroup:
             blocks = [block(heads, index % 2 == 1) for index in range(depth)]
