@@ -128,7 +128,9 @@ class OpenvinoBackend:
         try:
             request = self._network(shapes).create_infer_request()
             request.infer(arrays)
-        except Exception as error:  # as above
+        except NystraError:
+            raise
+        except Exception as error:  # OpenVINO's errors have no base of their own
             sizes = ", ".join(f"{name} {shape}" for name, shape in shapes)
             raise NystraError(
                 f"OpenVINO cannot run {self._path} on {sizes}: {_line(error)}"
@@ -162,7 +164,7 @@ class OpenvinoBackend:
             return self._core.read_model(content)
         except NystraError:
             raise
-        except Exception as error:  # OpenVINO's errors have no base of their own
+        except Exception as error:  # as in `run`
             raise NystraError(f"OpenVINO cannot load {self._path}: {_line(error)}") from error
 
     def _network(self, shapes: Shapes) -> Any:
