@@ -362,7 +362,7 @@ def test_labels(precision: str, target: str | None, label: str) -> None:
 @pytest.mark.parametrize(
     ("precision", "target", "words"),
     [
-        ("int8", None, "precision 'int8' is none of fp32, fp16, bf16"),
+        ("int4", None, "precision 'int4' is none of fp32, fp16, bf16, int8"),
         ("bf16", "ncnn", "target 'ncnn' is unknown: expected tensorrt"),
         ("fp16", "tensorrt", "it is for --precision bf16"),
     ],

@@ -67,7 +67,7 @@ LAST = "            table.data = round_digits(table.data, digits)\n    return tw
 
 _STEPPED = """\
 from .graph.toy.stepping import stepped
-from .yardstick import rounded_network, stepped_network
+from .yardstick import quantised_network, rounded_network, stepped_network
 """
 _FP16 = "Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits\n"
 _FP16_LOGITS = "Tolerance(coarsest=0.02),\n"
@@ -79,7 +79,7 @@ TOY = Toy(
     {
         "export/yardstick.py": ((LAST, LAST + YARDSTICK),),
         "export/transforms.py": (
-            ("from .yardstick import rounded_network\n", _STEPPED),
+            ("from .yardstick import quantised_network, rounded_network\n", _STEPPED),
             ("_ROWS = (", '_ROWS = (Transform("toy", stepped, stepped_network), '),
         ),
         "runtime/checking/measures.py": tuple(

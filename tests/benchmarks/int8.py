@@ -1,0 +1,114 @@
+# ruff: noqa: T201
+"""Measure what int8 costs the shipped networks: the table of docs/precision.md.
+
+    python tests/benchmarks/int8.py CALIBRATION LOW HIGH [NETWORK ...]
+
+CALIBRATION holds the pictures that ranges are measured on, LOW the pictures that the networks run
+on, HIGH the ground truth of the same order, larger by the scale. PSNR in dB, peak 1, all channels,
+mean of the pictures and, against float32, the lowest. A border of the scale is left out.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from nystra.export import Plan, mechanism
+from nystra.export.attention.site import resolve, swap
+from nystra.export.graph.bodies import attach_bodies
+from nystra.export.graph.int8.quantising import quantise_model
+from nystra.export.graph.tidy import tidy
+from nystra.export.graph.trace import trace
+from nystra.export.pictures import calibration_feeds, calibration_pictures, sample_side
+from nystra.models import load, pretrained_path
+from nystra.models.architecture import PrecisionPolicy
+from nystra.runtime import Session
+from nystra.runtime.checking.measures import MEASURES, clipped_psnr
+from nystra.runtime.pictures.images import read_picture
+
+Array = npt.NDArray[Any]
+NETWORKS = ("swinir_x2_w16", "swinir_x2_w32_nobias")
+PICTURE = MEASURES["picture"]
+
+
+def planes(path: Path) -> Array:
+    """Return a picture as (1, 3, H, W) in 0..1."""
+    pixels = read_picture(path).pixels
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None], np.float32)
+
+
+def outputs(model: onnx.ModelProto, pictures: list[Array]) -> list[Array]:
+    """Return what a model without bodies gives."""
+    whole = onnx.ModelProto.FromString(model.SerializeToString())
+    attach_bodies(whole, 20)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.onnx")
+        path.write_bytes(whole.SerializeToString())
+        session = Session(path, threads=1)
+        return [next(iter(session.run({"input": picture}).values())) for picture in pictures]
+
+
+def against(got: list[Array], wanted: list[Array], border: int) -> list[float]:
+    """Return the PSNR of each picture, a border left out."""
+    inside = (..., slice(border, -border), slice(border, -border))
+    return [clipped_psnr(a[inside], b[inside]) for a, b in zip(got, wanted, strict=True)]
+
+
+def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> None:
+    """Print the rows of one network."""
+    loaded = load(pretrained_path(name))
+    facts = loaded.facts
+    for attention in ("full", "nystra"):
+        resolved = resolve(Plan(mechanism(attention)), loaded.network)
+        model = trace(swap(loaded.network, resolved, "operator"), facts, 20)
+        tidy(model, facts.inputs, facts.outputs)
+        exact = outputs(model, low)
+        truth = float(np.mean(against(exact, high, facts.scale)))
+        feeds = list(calibration_feeds(facts, folder, sample_side(facts)).values())
+        for budget in (40.0, PICTURE.tolerances["int8"].budget):
+            work = onnx.ModelProto.FromString(model.SerializeToString())
+            done = quantise_model(work, PrecisionPolicy(), feeds, PICTURE, budget)
+            got = outputs(work, low)
+            kept = against(got, exact, facts.scale)
+            lost = truth - float(np.mean(against(got, high, facts.scale)))
+            row = [
+                name,
+                attention,
+                f"{budget:g}",
+                f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
+                ", ".join(done.exact) or "-",
+                f"{done.share:.0%}",
+                f"{np.mean(kept):.1f} ({np.min(kept):.1f})",
+                f"{truth:.2f}",
+                f"{lost:.3f}",
+                f"{model.ByteSize() / 1e3:.0f} to {work.ByteSize() / 1e3:.0f}",
+            ]
+            print("| " + " | ".join(row) + " |", flush=True)
+
+
+def main(calibration: str, low: str, high: str, *names: str) -> None:
+    """Print the table."""
+    pictures, truth = (
+        [planes(path) for path in calibration_pictures(Path(folder))] for folder in (low, high)
+    )
+    truth = [
+        there[:, :, : 2 * given.shape[2], : 2 * given.shape[3]]
+        for given, there in zip(pictures, truth, strict=True)
+    ]
+    print(
+        "| network | plan | budget, dB | int8 layers | returned | multiplications in int8 "
+        "| against float32, mean (lowest) | float32 against truth | lost | kB without bodies |"
+    )
+    print("|" + " --- |" * 10)
+    for name in names or NETWORKS:
+        measure(name, Path(calibration), pictures, truth)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
