@@ -12,9 +12,7 @@ from nystra.runtime.engines.build import BuildOptions
 from nystra.runtime.engines.dry_run import dry_run
 from nystra.runtime.engines.model import EngineModel
 from tensorrt_tools import SDKS, plugins, use_sdk
-from vit_tools import tiny_checkpoint
-
-TOLD: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
+from vit_tools import SMALL, TOLD, tiny_checkpoint
 
 TRAINED: dict[str, dict[str, Any]] = {
     "full": {},
@@ -23,15 +21,6 @@ TRAINED: dict[str, dict[str, Any]] = {
     "nystromformer": {"num_landmarks": 5, "conv_kernel_size": 3},
 }
 """What a network is built with; none of them needs a plugin but Nyströmformer's pseudoinverse."""
-
-SWAPPED: dict[str, dict[str, Any]] = {
-    "nystromformer": {"landmarks": (2, 3)},
-    "nystra": {"landmarks": (2, 3)},
-    "cluster": {"clusters": (2, 2), "block": 2},
-    "psal": {"neighbors": 4},
-    "performer": {"features": 16},
-}
-"""What takes the place of exact attention."""
 
 
 def _taken(
@@ -71,10 +60,10 @@ def test_as_trained(
 @pytest.mark.parametrize("sdk", SDKS)
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name == "psal" else pytest.mark.release) for name in SWAPPED],
+    [pytest.param(name, marks=() if name == "psal" else pytest.mark.release) for name in SMALL],
 )
 def test_in_the_place_of_exact_attention(
     name: str, sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Plan(mechanism(name, **SWAPPED[name]))
+    plan = Plan(mechanism(name, **SMALL[name]))
     _taken(sdk, tiny_checkpoint(tmp_path), plan, monkeypatch)

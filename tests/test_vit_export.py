@@ -21,17 +21,7 @@ from nystra.export.pipeline import export_model
 from nystra.models.loading import load
 from nystra.plugins.errors import NystraError
 from nystra.runtime.session import Session
-from vit_tools import tiny_checkpoint
-
-TOLD: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
-SMALL: dict[str, dict[str, Any]] = {
-    "nystra": {"landmarks": (2, 3)},
-    "nystromformer": {"landmarks": (2, 3)},
-    "cluster": {"clusters": (2, 2), "block": 2},
-    "psal": {"neighbors": 4},
-    "performer": {"features": 16},
-}
-"""Mechanisms that need no training, at the size of a small network."""
+from vit_tools import SMALL, TOLD, tiny_checkpoint
 
 
 def exported(checkpoint: Path, folder: Path, plan: Plan | None = None, **hyper: Any) -> Path:

@@ -32,6 +32,18 @@ TINY: dict[str, Any] = {
 }
 """A network of 4x6 patches."""
 
+TOLD: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
+"""What its tensors do not tell."""
+
+SMALL: dict[str, dict[str, Any]] = {
+    "nystra": {"landmarks": (2, 3)},
+    "nystromformer": {"landmarks": (2, 3)},
+    "cluster": {"clusters": (2, 2), "block": 2},
+    "psal": {"neighbors": 4},
+    "performer": {"features": 16},
+}
+"""Mechanisms that need no training, at the size of a small network."""
+
 
 def load_golden(name: str, folder: Path) -> LoadedModel:
     """Return the golden network of that name, loaded from a file of its published keys."""

@@ -71,13 +71,13 @@ def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, flo
 
 def memory(engine: str, shape: str, folder: Path) -> dict[str, float]:
     """Return by how many MiB the second run of each attention lies above what stood before."""
-    return {name: _in_a_process("peak", engine, shape, name, folder) for name in names()}
+    return {name: _in_a_process(engine, shape, name, folder) for name in names()}
 
 
-def _in_a_process(what: str, engine: str, shape: str, name: str, folder: Path) -> float:
+def _in_a_process(engine: str, shape: str, name: str, folder: Path) -> float:
     if engine != "PyTorch":
         file(name, shape, folder)
-    words = [what, "--folder", str(folder), "--engines", engine, "--sides", shape, "--name", name]
+    words = ["peak", "--folder", str(folder), "--engines", engine, "--sides", shape, "--name", name]
     command = [sys.executable, __file__, *words]
     ended = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(ended.stdout)
