@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,14 +47,15 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs=3, action="append", default=[], metavar=("NAME", "INPUTS", "TRUTHS")
     )
+    parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, metavar="DB")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     sets = [PictureSet(name, Path(inputs), Path(truths)) for name, inputs, truths in args.set]
     for name in args.model or ["swinir_x2_w16", "swinir_x2_w32_nobias"]:
-        table(name, args.folder, sets)
+        table(name, args.folder, sets, args.budgets)
 
 
-def table(name: str, folder: Path, sets: list[PictureSet]) -> None:
+def table(name: str, folder: Path, sets: list[PictureSet], budgets: Sequence[float]) -> None:
     """Choose for each budget and print what the plans take and lose."""
     model = load(name)
     print(f"\n### {name}\n", flush=True)
@@ -63,8 +64,8 @@ def table(name: str, folder: Path, sets: list[PictureSet]) -> None:
     line = f"| {' | '.join(heads)} |"
     print(f"{line}\n|{' --- |' * (line.count('|') - 1)}", flush=True)
     full = [_quality(model, neutral(model.network), test_set) for test_set in sets]
-    outcomes = {budget: choose(name, folder, budget) for budget in BUDGETS}
-    first = outcomes[BUDGETS[0]]
+    outcomes = {budget: choose(name, folder, budget) for budget in budgets}
+    first = outcomes[budgets[0]]
     exact = Verified(0.0, 0.0)
     row(model, "as trained", first, first.trained, exact, list(zip(sets, full, strict=True)), full)
     for text, (choice, verified) in first.uniform.items():

@@ -13,6 +13,8 @@ import importlib
 
 from torch import nn
 
+from ..library import MORE
+
 ADAPTERS = {
     "DAT.Adaptive_Spatial_Attention": "dat",
     "DRCT.SwinTransformerBlock": "swin",
@@ -23,13 +25,14 @@ ADAPTERS = {
     "SAFMNBCIE.SAFM": "safm",
     "SCUNet.WMSA": "scunet",
     "SPAN.Conv3XC": "span",
+    "SRFormer.PSA_Block": "srformer",
     "SeemoRe.MoELayer": "experts",
     "Swin2SR.SwinTransformerBlock": "swin2sr",
     "SwinIR.SwinTransformerBlock": "swin",
 }
 """Package and class in spandrel -> the file here that has its ``adapt(module, network)``."""
 
-_HOME = "spandrel.architectures."
+_HOMES = ("spandrel.architectures.", f"{MORE}.architectures.")
 
 
 def adapt(network: nn.Module) -> int:
@@ -51,6 +54,7 @@ def adapt(network: nn.Module) -> int:
 def _name(module: nn.Module) -> str:
     """Return package and class of a module, ``DRCT.SwinTransformerBlock``; "" of others."""
     kind = type(module)
-    if not kind.__module__.startswith(_HOME):
-        return ""
-    return f"{kind.__module__.removeprefix(_HOME).partition('.')[0]}.{kind.__name__}"
+    for home in _HOMES:
+        if kind.__module__.startswith(home):
+            return f"{kind.__module__.removeprefix(home).partition('.')[0]}.{kind.__name__}"
+    return ""
