@@ -84,9 +84,14 @@ def test_a_shift_that_cuts_cells_has_no_site() -> None:
     assert adapt(foreign_block(1), nn.Identity()) is None
 
 
-@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the foreign package
-@pytest.mark.parametrize("attention", ["full", "cluster"])
+@pytest.mark.parametrize(
+    "attention",
+    [
+        pytest.param("full", marks=pytest.mark.full),
+        pytest.param("cluster", marks=pytest.mark.release),
+    ],
+)
 def test_srformer_exports_with_its_windows_as_sites(tmp_path: Path, attention: str) -> None:
     pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
     more = pytest.importorskip(
