@@ -121,7 +121,7 @@ def _ways(path: Path, precision: str | None) -> tuple[list[str], str]:
 
 
 def _class_of(side: int | None) -> int:
-    return next((one for one in CLASSES if (side or 128) <= one), CLASSES[-1])
+    return next((largest for largest in CLASSES if (side or 128) <= largest), CLASSES[-1])
 
 
 def _key(
@@ -161,8 +161,8 @@ def _timed(
     own: dict[str, Any] = {"library": None if library is None else str(library)}
     configurations = []
     for way in ways:
-        one = session_configuration(path, way, threads)
-        configurations.append(replace(one, request={**one.request, **own}))
+        usual = session_configuration(path, way, threads)
+        configurations.append(replace(usual, request={**usual.request, **own}))
     rows = bench(configurations, [size], seconds=2.0, runs=5, progress=progress)
     times = {row.backend: 1e3 * row.percentile(50) for row in rows if row.reason is None}
     if not times:

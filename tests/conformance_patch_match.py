@@ -145,7 +145,21 @@ def _refused(**changes: int) -> PatchMatchCase:
 
 def patch_match() -> list[Case]:
     """Sizes around vector widths, every metric, masks, starts, k above the number of keys."""
-    sizes = [
+    return [
+        *_sizes(),
+        *_neighbours(),
+        *_rounds(),
+        *_fields(),
+        *_values(),
+        *_quality(),
+        *_cosine(),
+        *_refusals(),
+    ]
+
+
+def _sizes() -> list[PatchMatchCase]:
+    """Around vector widths and tiles, and one above the table of random numbers."""
+    return [
         _row((1, 1, 1, 1), (1, 1), 1, 1),
         _row((1, 3, 1, 1), (5, 7), 7, 4, metric=1),
         _row((1, 2, 6, 9), (1, 1), 3, 3),
@@ -163,6 +177,10 @@ def patch_match() -> list[Case]:
         _row((1, 3, 1, 4100), (20, 21), 1, 1, iterations=1),  # the table has 4096 entries
         _row((1, 3, 4099, 1), (30, 9), 1, 1, metric=1, iterations=1),
     ]
+
+
+def _neighbours() -> list[PatchMatchCase]:
+    """Numbers of matches, above the number of keys too."""
     neighbours = [
         _row((1, 2, 6, 7), (7, 6), 3, k, metric=k % 2, seed=k) for k in (4, 7, 15, 16, 17, 31, 32)
     ]
@@ -170,10 +188,19 @@ def patch_match() -> list[Case]:
         _row((2, 2, 5, 6), (2, 3), 3, 8),
         _row((2, 2, 5, 6), (5, 6), 3, 32, metric=1),
     ]
-    rounds = [
+    return neighbours
+
+
+def _rounds() -> list[PatchMatchCase]:
+    """Numbers of iterations."""
+    return [
         _row((1, 3, 5, 6), (7, 6), 3, 2, iterations=n, metric=n % 2, seed=n)
         for n in (1, 2, 3, 4, 5, 6, 7, 8, 16)
     ]
+
+
+def _fields() -> list[PatchMatchCase]:
+    """Masks and starts."""
     fields = [
         _row((2, 3, 9, 10), (11, 8), 5, 3, metric=metric, masks=masks, start=start)
         for metric, masks, start in (
@@ -189,7 +216,12 @@ def patch_match() -> list[Case]:
         )
     ]
     fields.append(_row((3, 2, 6, 5), (5, 7), 3, 3, masks="image"))
-    values = [
+    return fields
+
+
+def _values() -> list[PatchMatchCase]:
+    """Zeros and NaN."""
+    return [
         _row((2, 2, 7, 8), (8, 7), 3, 3, metric=metric, values=kind, masks=masks)
         for metric, kind, masks in (
             (0, "zero", "none"),
@@ -198,6 +230,10 @@ def patch_match() -> list[Case]:
             (1, "nan", "full"),
         )
     ]
+
+
+def _quality() -> list[PatchMatchCase]:
+    """Real numbers, where quality is compared."""
     quality = [
         _row(
             (2, 3, 12, 13),
@@ -223,11 +259,20 @@ def patch_match() -> list[Case]:
         _row((1, 8, 16, 17), (18, 15), 7, 3, iterations=3, metric=metric, values="normal")
         for metric in (0, 1, 2)
     ]
-    cosine = [
+    return quality
+
+
+def _cosine() -> list[PatchMatchCase]:
+    """The metric whose fields are compared by quality for any values."""
+    return [
         _row((1, 2, 7, 8), (8, 7), 3, 3, metric=2, values=kind)
         for kind in ("integer", "zero", "nan")
     ]
-    refused = [
+
+
+def _refusals() -> list[PatchMatchCase]:
+    """Attributes and shapes beyond the limits."""
+    return [
         _refused(patch_size=4),
         _refused(patch_size=0),
         _refused(patch_size=25),
@@ -242,4 +287,3 @@ def patch_match() -> list[Case]:
         _row((1, 2, 4, 5), (3, 5, 4), 3, 2, refused_by=EVERYWHERE, dtypes=("float32",)),
         _row((1, 2, 4, 5), (5, 4), 3, 2, refused_by=frozenset({"cpu"}), revision=2),
     ]
-    return [*sizes, *neighbours, *rounds, *fields, *values, *quality, *cosine, *refused]

@@ -24,7 +24,7 @@ def test_the_page_and_readme_say_what_was_measured() -> None:
 def test_an_architecture_comes_out_as_the_table_says(name: str) -> None:
     """Two of them; the whole takes an hour: ``python tests/benchmarks/foreign.py measure``."""
     pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
-    found, recorded = foreign.one(name), foreign.read()[name]
+    found, recorded = foreign.outcome_of(name), foreign.read()[name]
     assert "failed" not in found
     assert found["static"] is recorded["static"] is None
     assert all(size["difference"] <= foreign.AGREES for size in found["compared"])

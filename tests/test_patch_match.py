@@ -313,8 +313,10 @@ def test_export_is_one_node_and_its_body_is_the_torch_op() -> None:
     fresh = [torch.from_numpy(rng.integers(-4, 5, shape)).float() for shape in shapes]
     given = (*fresh, *arguments()[2:])
     want = [array.numpy() for array in Searches()(*given)]
-    for form in (model, inline_bodies(model)):
-        runner = session(form)
+    for inlined in (False, True):
+        if inlined:
+            inline_bodies(model)
+        runner = session(model)
         names = [tensor.name for tensor in runner.get_inputs()]
         got = runner.run(None, {n: value.numpy() for n, value in zip(names, given, strict=True)})
         for first, other in zip(got, want, strict=True):

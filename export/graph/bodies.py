@@ -27,11 +27,11 @@ def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
             model.functions.append(home.body(opset))
 
 
-def inline_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with every nystra node replaced by its body: plain ONNX."""
+def inline_bodies(model: onnx.ModelProto) -> None:
+    """Replace every nystra node of a model, in place, by its body: plain ONNX."""
     inlined = onnx.inliner.inline_local_functions(model)
     kept = [opset for opset in inlined.opset_import if opset.domain != DOMAIN]
     del inlined.opset_import[:]
     inlined.opset_import.extend(kept)
     del inlined.functions[:]
-    return inlined
+    model.CopyFrom(inlined)

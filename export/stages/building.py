@@ -96,7 +96,7 @@ def _graph(
             attach_bodies(graph, options.opset)
             onnx.checker.check_model(graph)
     if options.functions == "inline":
-        model = inline_bodies(model)
+        inline_bodies(model)
     return model, outcome
 
 

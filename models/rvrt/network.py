@@ -72,12 +72,8 @@ class RVRT(nn.Module):
         heads = [num_heads] * 3 if isinstance(num_heads, int) else list(num_heads)
         if in_chans not in (3, 4):
             raise ValueError(f"in_chans {in_chans}; expected 3, or 4 with a level of the noise")
-        _check(embed_dim, num_blocks, depths, heads, inputconv_groups, attention_heads)
-        if 4 * embed_dim % deformable_groups:
-            raise ValueError(
-                f"{deformable_groups} deformable_groups cannot cut the {4 * embed_dim} channels of "
-                f"keys and values, 4 times embed_dim {embed_dim}"
-            )
+        _check(embed_dim, num_blocks, depths, heads, inputconv_groups)
+        _check_alignment(embed_dim, attention_heads, deformable_groups)
         self.upscale, self.window = upscale, (CLIP, rows, columns)
         single = (rows, columns), (rows // 2, columns // 2)
         clip = (CLIP, rows, columns), (0, rows // 2, columns // 2)
@@ -90,16 +86,10 @@ class RVRT(nn.Module):
             return Stage(inputs, embed_dim, depth, windows, conv_groups=inputconv_groups[place])
 
         self.spynet = SpyNet()
+        self.feat_extract: nn.Module
         if upscale == 1:
-            self.feat_extract: nn.Module = nn.Sequential(
-                nn.Identity(),  # published keys count these places
-                FrameConv(in_chans, embed_dim, stride=2),
-                nn.LeakyReLU(SLOPE),
-                FrameConv(embed_dim, embed_dim, stride=2),
-                nn.LeakyReLU(SLOPE),
-                nn.Identity(),
-                stage(embed_dim, 0, 0),
-            )
+            halving = _halving(in_chans, embed_dim)
+            self.feat_extract = nn.Sequential(*halving, stage(embed_dim, 0, 0))
         else:
             self.feat_extract = stage(in_chans, 0, 0)
         self.backbone = nn.ModuleDict(
@@ -189,6 +179,18 @@ class RVRT(nn.Module):
         return F.interpolate(pictures, scale_factor=float(self.upscale), mode="bilinear")
 
 
+def _halving(channels: int, width: int) -> list[nn.Module]:
+    """Return two convolutions that halve the sides, at the places of the published keys."""
+    return [
+        nn.Identity(),
+        FrameConv(channels, width, stride=2),
+        nn.LeakyReLU(SLOPE),
+        FrameConv(width, width, stride=2),
+        nn.LeakyReLU(SLOPE),
+        nn.Identity(),
+    ]
+
+
 def _window(size: int | tuple[int, int, int]) -> tuple[int, int]:
     frames, rows, columns = (CLIP, size, size) if isinstance(size, int) else size
     if frames != CLIP or not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
@@ -205,7 +207,6 @@ def _check(
     depths: Sequence[int],
     heads: Sequence[int],
     conv_groups: Sequence[int],
-    attention_heads: int,
 ) -> None:
     """Raise ValueError for sizes that do not go together."""
     if not len(groups) == len(depths) == len(heads) == 3 or len(conv_groups) != 6:
@@ -213,10 +214,21 @@ def _check(
             f"num_blocks {list(groups)}, depths {list(depths)}, num_heads {list(heads)} and "
             f"inputconv_groups {list(conv_groups)}: expected 3 numbers each, and 6 of the last"
         )
-    if min(*groups, *depths, *heads, *conv_groups, attention_heads) < 1:
+    if min(*groups, *depths, *heads, *conv_groups) < 1:
         raise ValueError("num_blocks, depths, heads and groups must be at least 1")
-    if any(dim % count for count in heads) or 2 * dim % attention_heads:
+    if any(dim % count for count in heads):
+        raise ValueError(f"embed_dim {dim} is no multiple of num_heads {list(heads)}")
+
+
+def _check_alignment(dim: int, heads: int, groups: int) -> None:
+    if min(heads, groups) < 1:
         raise ValueError(
-            f"embed_dim {dim} is no multiple of num_heads {list(heads)}, or twice it none of "
-            f"attention_heads {attention_heads}"
+            f"attention_heads {heads} and deformable_groups {groups} must be 1 or more"
+        )
+    if 2 * dim % heads:
+        raise ValueError(f"twice embed_dim {dim} is no multiple of attention_heads {heads}")
+    if 4 * dim % groups:
+        raise ValueError(
+            f"{groups} deformable_groups cannot cut the {4 * dim} channels of keys and values, "
+            f"4 times embed_dim {dim}"
         )

@@ -110,8 +110,8 @@ def own_sides(network: nn.Module, call: Callable[..., Tensor], channels: Sequenc
     expected = first(rows)
     for border in BORDERS:
         sides = Sides(multiple, border)
-        found = first(rows, sides)
-        if found is not None and expected is not None and torch.equal(found, expected):
+        padded = first(rows, sides)
+        if padded is not None and expected is not None and torch.equal(padded, expected):
             return sides
     return Sides()  # by a rule that is not known: it has to do it itself
 

@@ -79,11 +79,11 @@ def tried(
                 warnings += ("it takes one picture at a time: a batch of two fails",)
             if square:
                 return Trial(candidate, least, sizes[0], single, warnings)
-            found = _least(candidate, channels, outputs, least, sizes[0][0])
-            if found > least:
-                text = f"it takes sides of {found} pixels and more, which spandrel does not say"
+            smallest = _least(candidate, channels, outputs, least, sizes[0][0])
+            if smallest > least:
+                text = f"it takes sides of {smallest} pixels and more, which spandrel does not say"
                 warnings += (text,)
-            return Trial(candidate, found, None, single, warnings)
+            return Trial(candidate, smallest, None, single, warnings)
         first = first or next(filter(None, faults))
     side = max(minimum, sides.multiple)
     if not _fault(network, channels, outputs, side, side):

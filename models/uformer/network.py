@@ -97,12 +97,7 @@ class Uformer(nn.Module):
         super().__init__()
         heads_of = [num_heads] * len(LEVELS) if isinstance(num_heads, int) else list(num_heads)
         _check_stages(depths, heads_of)
-        if dd_in == 3 != in_chans:
-            raise ValueError(
-                f"an input of 3 channels is added to the output, which cannot have {in_chans}"
-            )
-        if embed_dim < 1 or mlp_ratio <= 0:
-            raise ValueError(f"embed_dim {embed_dim} and mlp_ratio {mlp_ratio} must be above 0")
+        _check_widths(dd_in, in_chans, embed_dim, mlp_ratio)
         self.window = both_sides(window_size)
         self.residual = dd_in == 3
         windows = [stage_window(self.window, img_size, level) for level in range(5)]
@@ -114,17 +109,7 @@ class Uformer(nn.Module):
             width, heads = widths[stage], heads_of[stage]
             window, shifted = windows[LEVELS[stage]]
             shift = (window[0] // 2, window[1] // 2) if odd and shift_flag and shifted else (0, 0)
-            if width % heads:
-                raise ValueError(f"{width} channels are no multiple of {heads} heads")
-            geometry = WindowGeometry(
-                heads=heads,
-                head_dim=width // heads,
-                value_dim=width // heads,
-                window=window,
-                shift=shift,
-                masked=mask and shift != (0, 0),
-                scale=(width // heads) ** -0.5 if qk_scale is None else qk_scale,
-            )
+            geometry = _geometry(width, heads, window, shift, mask=mask, qk_scale=qk_scale)
             attention = WindowAttention(
                 width, geometry, qkv_bias=qkv_bias, position_bias=position_bias
             )
@@ -179,6 +164,32 @@ def stage_window(window: Sides, img_size: int, level: int) -> tuple[Sides, bool]
 def _multiple(windows: Sequence[tuple[Sides, bool]], axis: int) -> int:
     """Return what a side of the picture must be a multiple of: whole windows at every level."""
     return math.lcm(*(window[axis] << level for level, (window, _) in enumerate(windows)))
+
+
+def _geometry(
+    width: int, heads: int, window: Sides, shift: Sides, *, mask: bool, qk_scale: float | None
+) -> WindowGeometry:
+    """Return the windows of a block of that width."""
+    if width % heads:
+        raise ValueError(f"{width} channels are no multiple of {heads} heads")
+    return WindowGeometry(
+        heads=heads,
+        head_dim=width // heads,
+        value_dim=width // heads,
+        window=window,
+        shift=shift,
+        masked=mask and shift != (0, 0),
+        scale=(width // heads) ** -0.5 if qk_scale is None else qk_scale,
+    )
+
+
+def _check_widths(inputs: int, outputs: int, embed_dim: int, mlp_ratio: float) -> None:
+    if inputs == 3 != outputs:
+        raise ValueError(
+            f"an input of 3 channels is added to the output, which cannot have {outputs}"
+        )
+    if embed_dim < 1 or mlp_ratio <= 0:
+        raise ValueError(f"embed_dim {embed_dim} and mlp_ratio {mlp_ratio} must be above 0")
 
 
 def _check_stages(depths: Sequence[int], heads: Sequence[int]) -> None:

@@ -24,6 +24,13 @@ Pool: TypeAlias = Literal["class", "mean"]
 Norm: TypeAlias = Literal["none", "tokens", "pooled"]
 Gelu: TypeAlias = Literal["tanh", "none"]
 
+_KINDS: dict[Kind, type[Attention]] = {
+    "full": Attention,
+    "linformer": Linformer,
+    "performer": Performer,
+    "nystromformer": Nystromformer,
+}
+
 
 class _Mlp(nn.Module):
     def __init__(self, width: int, hidden: int, gelu: Gelu) -> None:
@@ -125,56 +132,32 @@ class ViT(nn.Module):
         """
         super().__init__()
         rows, columns = grid = grid_of(image_size, patch_size)
-        if pool == "class" and not class_token:
-            raise ValueError("pool 'class' needs a class token; without one pool is 'mean'")
         tokens = rows * columns + int(class_token)
         length = linformer_length or tokens
-        if attention == "linformer" and tokens > length:
-            raise ValueError(
-                f"linformer's projections are for {length} tokens at most, these are {tokens}"
-            )
-        kinds: dict[Kind, tuple[type[Attention], dict[str, Any]]] = {
-            "full": (Attention, {}),
-            "linformer": (
-                Linformer,
-                {"length": length, "linformer_k": linformer_k, "shared": linformer_shared},
-            ),
-            "performer": (Performer, {"rp_dim": rp_dim, "kernel": kernel, "seed": feature_seed}),
-            "nystromformer": (
-                Nystromformer,
-                {
-                    "num_landmarks": num_landmarks,
-                    "start": start,
-                    "padding": padding,
-                    "conv_kernel_size": conv_kernel_size,
-                },
-            ),
+        _check(pool, class_token, attention, tokens, length)
+        own: dict[Kind, dict[str, Any]] = {
+            "full": {},
+            "linformer": {"length": length, "linformer_k": linformer_k, "shared": linformer_shared},
+            "performer": {"rp_dim": rp_dim, "kernel": kernel, "seed": feature_seed},
+            "nystromformer": {
+                "num_landmarks": num_landmarks,
+                "start": start,
+                "padding": padding,
+                "conv_kernel_size": conv_kernel_size,
+            },
         }
-        kind, more = kinds[attention]
+
+        def block() -> _Block:
+            shared = {"bias": qkv_bias, "project": output_projection}
+            layer = _KINDS[attention](hidden_size, num_heads, grid, **shared, **own[attention])
+            return _Block(hidden_size, intermediate_size, layer, gelu, norm_epsilon)
+
         self.image_size = (rows * patch_size, columns * patch_size)
         self.pool, self.norm = pool, norm
         self.embedding = Embedding(
             num_channels, hidden_size, patch_size, grid, class_token=class_token, stem=stem
         )
-        self.encoder = Stack(
-            [
-                _Block(
-                    hidden_size,
-                    intermediate_size,
-                    kind(
-                        hidden_size,
-                        num_heads,
-                        grid,
-                        bias=qkv_bias,
-                        project=output_projection,
-                        **more,
-                    ),
-                    gelu,
-                    norm_epsilon,
-                )
-                for _ in range(depth)
-            ]
-        )
+        self.encoder = Stack([block() for _ in range(depth)])
         self.layernorm = (
             nn.Identity() if norm == "none" else nn.LayerNorm(hidden_size, norm_epsilon)
         )
@@ -210,3 +193,13 @@ def grid_of(image_size: Sequence[int], patch_size: int) -> tuple[int, int]:
             f"image_size {height}x{width} is no multiple of the patches of {patch_size} pixels"
         )
     return height // patch_size, width // patch_size
+
+
+def _check(pool: Pool, class_token: bool, attention: Kind, tokens: int, length: int) -> None:
+    """Raise ValueError for numbers that do not go together."""
+    if pool == "class" and not class_token:
+        raise ValueError("pool 'class' needs a class token; without one pool is 'mean'")
+    if attention == "linformer" and tokens > length:
+        raise ValueError(
+            f"linformer's projections are for {length} tokens at most, these are {tokens}"
+        )

@@ -60,8 +60,8 @@ def stored(record: EngineRecord) -> bytes | None:
     One that is not to be trusted is not loaded, and a warning says so.
     """
     try:
-        found = cache.find(record.key)
+        entry = cache.find(record.key)
     except NystraError as error:
         warnings.warn(f"{error}. The model file is compiled instead", stacklevel=2)
         return None
-    return None if found is None else found[0].read_bytes()
+    return None if entry is None else entry[0].read_bytes()

@@ -48,8 +48,10 @@ def _convert(operator: str, kind: Any, low: str | None, node: Any) -> list[Any]:
 
     schema = find_schema(operator)
     attributes = {
-        one.name: _NUMBERS[one.kind](node.get_attribute(one.name, one.default))
-        for one in schema.attributes
+        attribute.name: _NUMBERS[attribute.kind](
+            node.get_attribute(attribute.name, attribute.default)
+        )
+        for attribute in schema.attributes
     }
     inputs = [node.get_input(place) for place in range(len(schema.inputs))]
     high = inputs[0].get_element_type().get_type_name()
@@ -106,8 +108,8 @@ def _operator_class(threads: int | None) -> Any:
                 made = [PartialShape(list(shape)) for shape, _ in described]
             else:  # outputs of every operator have as many axes as its first input
                 made = [PartialShape.dynamic(shapes[0].rank) for _ in kinds]
-            for place, (one, shape) in enumerate(zip(kinds, made, strict=True)):
-                self.set_output_type(place, one, shape)
+            for place, (element, shape) in enumerate(zip(kinds, made, strict=True)):
+                self.set_output_type(place, element, shape)
 
         def clone_with_new_inputs(self, inputs: Any) -> Any:
             """Return the same node of other inputs."""
@@ -120,7 +122,9 @@ def _operator_class(threads: int | None) -> Any:
             if shown["operator"] != self._operator:
                 self._operator = shown["operator"]
                 schema = find_schema(self._operator)
-                self._attributes = {one.name: _NUMBERS[one.kind](0) for one in schema.attributes}
+                self._attributes = {
+                    attribute.name: _NUMBERS[attribute.kind](0) for attribute in schema.attributes
+                }
             visitor.on_attributes(self._attributes)
             return True
 

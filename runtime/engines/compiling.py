@@ -70,9 +70,9 @@ def compile_network(
     network: Any = kind(path, header, **how)
     shapes = _shapes(network, options)
     record = network.record(shapes)
-    found = None if options.rebuild else cache.find(record.key)
-    if found is not None:
-        return Built(*found, fresh=False), network.library_reason
+    kept = None if options.rebuild else cache.find(record.key)
+    if kept is not None:
+        return Built(*kept, fresh=False), network.library_reason
     say("compile")
     try:
         content = network.compile(shapes).export_model()

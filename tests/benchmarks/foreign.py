@@ -54,9 +54,9 @@ def measure(names: list[str], minutes: float, seconds: int) -> None:
     for name in names or [name for name in SMALL if name not in read()]:
         if time.monotonic() - begun > 60 * minutes:
             break
-        found = _in_child(name, seconds)
-        RESULTS.write_text(json.dumps(read() | {name: found}, indent=1, sort_keys=True) + "\n")
-        sys.stdout.write(f"{name} {json.dumps(found)}\n")
+        outcome = _in_child(name, seconds)
+        RESULTS.write_text(json.dumps(read() | {name: outcome}, indent=1, sort_keys=True) + "\n")
+        sys.stdout.write(f"{name} {json.dumps(outcome)}\n")
         sys.stdout.flush()
 
 
@@ -87,50 +87,50 @@ def _in_child(name: str, seconds: int) -> dict[str, Any]:
     child.start()
     its.close()
     try:
-        found: dict[str, Any] = mine.recv()
+        outcome: dict[str, Any] = mine.recv()
     except EOFError:
         child.join()
         late = child.exitcode == -signal.SIGXCPU
         reason = f"memory above {MEMORY >> 30} GiB perhaps"
-        found = {"failed": f"longer than {seconds} s" if late else f"its process ended: {reason}"}
+        outcome = {"failed": f"longer than {seconds} s" if late else f"its process ended: {reason}"}
     child.join()
-    return found
+    return outcome
 
 
 def _send(connection: Any, name: str, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     warnings.simplefilter("ignore")
-    connection.send(one(name))
+    connection.send(outcome_of(name))
 
 
-def one(name: str) -> dict[str, Any]:
+def outcome_of(name: str) -> dict[str, Any]:
     """Return what comes of one network."""
     from foreign_networks import save_small
     from nystra.models.loading import load
     from nystra.plugins.errors import NystraError
 
-    found: dict[str, Any] = {"versions": {key: version(key) for key in ("spandrel", "torch")}}
+    outcome: dict[str, Any] = {"versions": {key: version(key) for key in ("spandrel", "torch")}}
     with tempfile.TemporaryDirectory() as folder:
         try:
             checkpoint = save_small(name, Path(folder, "small.pth"))
             loaded = load(checkpoint)
             facts = loaded.facts
-            found |= {"read_by": facts.architecture, "multiple": facts.size_multiple}
-            found |= {"minimum": facts.size_minimum, "warnings": list(loaded.warnings)}
-            found |= _exported(checkpoint, facts)
+            outcome |= {"read_by": facts.architecture, "multiple": facts.size_multiple}
+            outcome |= {"minimum": facts.size_minimum, "warnings": list(loaded.warnings)}
+            outcome |= _exported(checkpoint, facts)
         except NystraError as error:
-            found["failed"] = _short(error)
+            outcome["failed"] = _short(error)
         except Exception as error:  # a fault of ours: it is to stand in the table
-            found["failed"] = f"{type(error).__name__}: {_short(error)}"
-    return found
+            outcome["failed"] = f"{type(error).__name__}: {_short(error)}"
+    return outcome
 
 
 def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
     from nystra.export import ExportOptions, export_model
     from nystra.plugins.errors import NystraError
 
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     static = None
     if facts.sides is not None:
         static = facts.inputs[0].shape({})
@@ -140,17 +140,17 @@ def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
     except NystraError as error:
         if static is not None:
             raise
-        found["dynamic"] = _short(error)
+        outcome["dynamic"] = _short(error)
         side = 2 * facts.cell
         static = (1, facts.input_channels, side, side)
         result = export_model(checkpoint, target, ExportOptions(speed=False, static=static), _say)
-    found |= {"static": static, "nodes": result.nodes, "sites": len(result.source.resolved)}
+    outcome |= {"static": static, "nodes": result.nodes, "sites": len(result.source.resolved)}
     reports = result.judgement.reports.values()
-    found["difference"] = max(size["max_abs"] for one in reports for size in one["sizes"])
-    found["compared"] = _compared(checkpoint, target, facts, static)
-    if found["sites"]:
-        found["linear"] = _linear(checkpoint, static)
-    return found
+    outcome["difference"] = max(size["max_abs"] for report in reports for size in report["sizes"])
+    outcome["compared"] = _compared(checkpoint, target, facts, static)
+    if outcome["sites"]:
+        outcome["linear"] = _linear(checkpoint, static)
+    return outcome
 
 
 def _say(step: str) -> None:
@@ -225,13 +225,13 @@ def texts() -> dict[Path, str]:
     from foreign_networks import LARGE, SMALL
 
     results = read()
-    found = [one for one in results.values() if "nodes" in one]
-    dynamic = sum(one["static"] is None for one in found)
-    agreeing = sum(_agrees(one) for one in found)
+    exported = [outcome for outcome in results.values() if "nodes" in outcome]
+    dynamic = sum(outcome["static"] is None for outcome in exported)
+    agreeing = sum(map(_agrees, exported))
     listed = len(SMALL) + len(LARGE)
     counts = (
         f"{listed} architectures, {len(results)} of them tried: {dynamic} export for any "
-        f"size, {len(found) - dynamic} for one size, {len(results) - len(found)} do not; "
+        f"size, {len(exported) - dynamic} for one size, {len(results) - len(exported)} do not; "
         f"{agreeing} agree with spandrel.\n"
     )
     missing = sorted(SMALL.keys() - results.keys(), key=str.lower)
@@ -253,31 +253,33 @@ def texts() -> dict[Path, str]:
     return {PAGE: page + rest.split(END)[1], README: readme}
 
 
-def _row(name: str, found: dict[str, Any]) -> str:
-    reader = str(found.get("read_by", "-"))
+def _row(name: str, outcome: dict[str, Any]) -> str:
+    reader = str(outcome.get("read_by", "-"))
     reader = "spandrel" if reader.startswith("spandrel:") else f"nystra ({reader})"
-    if "nodes" not in found:
-        cells = (reader, f"no: {found['failed']}", "-", "-")
+    if "nodes" not in outcome:
+        cells = (reader, f"no: {outcome['failed']}", "-", "-")
     else:
-        why = ONE_SIZE.get(name, found.get("dynamic", ""))
-        size = "any size" if found["static"] is None else f"one size: {why}"
-        linear = found.get("linear", "as trained: no site")
-        cells = (reader, size, linear, _agreement(found))
+        why = ONE_SIZE.get(name, outcome.get("dynamic", ""))
+        size = "any size" if outcome["static"] is None else f"one size: {why}"
+        linear = outcome.get("linear", "as trained: no site")
+        cells = (reader, size, linear, _agreement(outcome))
     return f"| {' | '.join((name, *(cell.replace('|', '/') for cell in cells)))} |\n"
 
 
-def _agrees(found: dict[str, Any]) -> bool:
+def _agrees(outcome: dict[str, Any]) -> bool:
     """Tell whether a file agrees with spandrel at every size, where there is something to see."""
-    return all(size["difference"] <= AGREES and size["seen"] >= SEEN for size in found["compared"])
+    return all(
+        size["difference"] <= AGREES and size["seen"] >= SEEN for size in outcome["compared"]
+    )
 
 
-def _agreement(found: dict[str, Any]) -> str:
-    compared = found["compared"]
-    sizes = ", ".join(one["size"] for one in compared)
-    if min(one["seen"] for one in compared) < SEEN:
+def _agreement(outcome: dict[str, Any]) -> str:
+    compared = outcome["compared"]
+    sizes = ", ".join(size["size"] for size in compared)
+    if min(size["seen"] for size in compared) < SEEN:
         return f"clipped to nothing at {sizes}; against PyTorch only"
-    worst = max(one["difference"] for one in compared)
-    return f"{worst:.0e} at {sizes}" + ("" if _agrees(found) else " (**differs**)")
+    worst = max(size["difference"] for size in compared)
+    return f"{worst:.0e} at {sizes}" + ("" if _agrees(outcome) else " (**differs**)")
 
 
 def main() -> None:

@@ -126,7 +126,9 @@ def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, facts.inputs, facts.outputs)
     attach_bodies(model, OPSET)
-    onnx.save(inline_bodies(model) if inline else model, path)
+    if inline:
+        inline_bodies(model)
+    onnx.save(model, path)
 
 
 FILES: dict[str, Callable[[Path], None]] = {

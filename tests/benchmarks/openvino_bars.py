@@ -71,9 +71,9 @@ def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[s
     """
     configurations = []
     for name in names:
-        one = session_configuration(*file(name, folder), threads)
-        request = {**one.request, "library": "auto"}
-        configurations.append(replace(one, backend=name, request=request))
+        usual = session_configuration(*file(name, folder), threads)
+        request = {**usual.request, "library": "auto"}
+        configurations.append(replace(usual, backend=name, request=request))
     size = picture_size(networks.SIDE, networks.SIDE)
     rows = bench(
         configurations,
@@ -127,9 +127,9 @@ def print_decibels(low: str, folder: Path, threads: int) -> None:
     got = run(session(low, folder, threads))
     exact = run(session(low.replace("@bf16", "@f32"), folder, threads))
     error = float(np.mean((got - exact).astype(np.float64) ** 2))
-    found = 10 * np.log10(np.ptp(exact) ** 2 / error)
-    met = "yes" if found >= LEAST_DECIBELS else "no"
-    print(f"{low} against float32: {found:.1f} dB, bar {LEAST_DECIBELS} dB: {met}", flush=True)
+    decibels = 10 * np.log10(np.ptp(exact) ** 2 / error)
+    met = "yes" if decibels >= LEAST_DECIBELS else "no"
+    print(f"{low} against float32: {decibels:.1f} dB, bar {LEAST_DECIBELS} dB: {met}", flush=True)
 
 
 def profile(opened: Session) -> None:
@@ -141,8 +141,8 @@ def profile(opened: Session) -> None:
     request = network.create_infer_request()
     request.infer({opened.inputs[0].name: networks.picture().numpy()})
     totals: Counter[str] = Counter()
-    for one in request.get_profiling_info():
-        totals[f"{one.node_type} {one.exec_type}"] += one.real_time.total_seconds() * 1e3
+    for node in request.get_profiling_info():
+        totals[f"{node.node_type} {node.exec_type}"] += node.real_time.total_seconds() * 1e3
     for kind, took in totals.most_common(16):
         print(f"{took:9.1f} ms  {kind}")
 

@@ -100,10 +100,10 @@ def quantise_model(
     Raises:
         UnsupportedModelError: No layer can be int8, or none can at what is to be kept.
     """
-    found = find_layers(model.graph)
-    reasons = {layer.path: policy.exact(layer.path) for layer in found}
+    candidates = find_layers(model.graph)
+    reasons = {layer.path: policy.exact(layer.path) for layer in candidates}
     refused = {path: why for path, why in reasons.items() if why is not None}
-    layers = [layer for layer in found if layer.path not in refused]
+    layers = [layer for layer in candidates if layer.path not in refused]
     if not layers:
         why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers with weights"
         raise UnsupportedModelError(
