@@ -328,6 +328,7 @@ def test_a_cluster_that_does_not_start(
     assert main([*given, "--workers", "3", "--threads", "2"]) == 3
     assert "no Ray starts on this machine: The current node timed" in capsys.readouterr().err
     assert asked["num_cpus"] == 6
+    assert asked["address"] == "local", "else Ray joins the cluster that ran here last"
     assert not (tmp_path / "out").exists()
 
 

@@ -42,7 +42,7 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
     if options.address == LOCAL:
         workers = options.workers or max((os.cpu_count() or 1) // options.threads, 1)
         cpus = workers * options.threads  # Ray starts a process for each before one is asked for
-        where = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
+        where |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
         failure = "no Ray starts on this machine"
         advice = "It gives itself 30 s: try again when the machine has less to do, or --jobs"
     else:

@@ -61,8 +61,10 @@ def ratios(
 
 
 def _cut(folder: Path, count: int, side: int) -> None:
-    """Write parts of a photograph, each another one."""
+    """Write parts of a photograph, each another one; it is mirrored as far as they need it."""
     pixels = read_picture(PHOTOGRAPH).pixels
+    short = [max(0, side + 64 - length) for length in pixels.shape[:2]]
+    pixels = np.pad(pixels, [*((0, more) for more in short), (0, 0)], "symmetric")
     random = np.random.default_rng(0)
     folder.mkdir()
     for number in range(count):

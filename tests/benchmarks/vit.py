@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_networks import (
+    BACKENDS,
     CIFAR,
     ENGINES,
     LARGE,
@@ -36,8 +37,10 @@ from vit_networks import (
 )
 
 from nystra.models.vit.network import ViT
+from nystra.runtime.timing.bench import WORKER
+from nystra.runtime.timing.child import Child
 from nystra.runtime.timing.interleaved import interleaved
-from nystra.runtime.timing.process_memory import PeakMemory
+from nystra.runtime.timing.process_memory import PeakMemory, release_free_memory
 
 Figures = dict[str, dict[str, dict[str, float]]]
 """Engine -> side of the picture -> attention -> a figure."""
@@ -70,22 +73,33 @@ def time(engine: str, shape: str, seconds: float, folder: Path) -> dict[str, flo
 
 
 def memory(engine: str, shape: str, folder: Path) -> dict[str, float]:
-    """Return by how many MiB the second run of each attention lies above what stood before."""
-    return {name: _in_a_process(engine, shape, name, folder) for name in names()}
+    """Return by how many MiB the first run of each attention lies above what stood before."""
+    if engine == "PyTorch":
+        return {name: _of_torch(shape, name) for name in names()}
+    return {name: _of_file(engine, file(name, shape, folder), int(shape)) for name in names()}
 
 
-def _in_a_process(engine: str, shape: str, name: str, folder: Path) -> float:
-    if engine != "PyTorch":
-        file(name, shape, folder)
-    words = ["peak", "--folder", str(folder), "--engines", engine, "--sides", shape, "--name", name]
-    command = [sys.executable, __file__, *words]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+def _of_file(engine: str, path: Path, side: int) -> float:
+    with Child(WORKER) as child:
+        opened = {"model": str(path), "backend": BACKENDS[engine], "threads": 1, "library": "auto"}
+        child.ask("load", opened)
+        child.ask("prepare", {"size": {"height": side, "width": side}})
+        child.ask("run")
+        return float(child.ask("memory")["above"]) / 2**20
+
+
+def _of_torch(shape: str, name: str) -> float:
+    words = ["peak", "--sides", shape, "--name", name]
+    ended = subprocess.run(
+        [sys.executable, __file__, *words], check=True, capture_output=True, text=True
+    )
     return float(ended.stdout)
 
 
-def peak(engine: str, shape: str, name: str, folder: Path) -> float:
-    """Return what the first run takes above an opened network, in MiB."""
-    run = call(engine, name, shape, folder)
+def peak(shape: str, name: str) -> float:
+    """Return what the first run in PyTorch takes above a built network, in MiB."""
+    run = call("PyTorch", name, shape, Path())
+    release_free_memory()
     meter = PeakMemory()
     run()
     above = meter.above
@@ -151,7 +165,7 @@ def main() -> None:
     if args.what == "count":
         count()
     elif args.what == "peak":
-        print(peak(args.engines[0], args.sides[0], args.name, args.folder))
+        print(peak(args.sides[0], args.name))
     elif args.what == "plot":
         plot(json.loads(kept.read_text()), args.out)
     else:
@@ -164,7 +178,7 @@ def main() -> None:
                     else memory(engine, shape, args.folder)
                 )
                 figures.setdefault(engine, {})[shape] = figure
-        kept.write_text(json.dumps(figures, indent=1) + "\n")
+                kept.write_text(json.dumps(figures, indent=1) + "\n")
         for engine, sides in figures.items():
             print(f"\n{engine}\n")
             table(sides, ratios=args.what == "time")

@@ -79,7 +79,10 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 """Side of the picture -> the network: the small one, and at 160 pixels the large one."""
 
-ENGINES = ("PyTorch", "onnxruntime", "OpenVINO")
+BACKENDS = {"onnxruntime": "ort-cpu", "OpenVINO": "openvino"}
+"""Engine of model files -> nystra's name of it."""
+
+ENGINES = ("PyTorch", *BACKENDS)
 
 
 def operations(network: nn.Module, size: tuple[int, int]) -> float:
@@ -150,6 +153,5 @@ def call(engine: str, name: str, shape: str, folder: Path) -> Callable[[], objec
 
 def session_call(engine: str, path: Path, feeds: Mapping[str, Any]) -> Callable[[], object]:
     """Return a function that runs a model file on one thread of onnxruntime or OpenVINO."""
-    backend = {"onnxruntime": "ort-cpu", "OpenVINO": "openvino"}[engine]
-    opened = Session(path, backend, 1)
+    opened = Session(path, BACKENDS[engine], 1)
     return lambda: opened.run(feeds)
