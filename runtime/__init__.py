@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .classifying.classifier import Classifier, classifier_for
     from .classifying.job import classify_pictures
     from .classifying.options import ClassOptions
-    from .deploying.ray_serve import ray_serve
     from .model.manifest import Manifest
     from .model.model_facts import ModelFacts
     from .model.model_ports import TensorInfo
@@ -53,7 +52,6 @@ __all__ = [
     "measure_accuracy",
     "plan_tiles",
     "psnr",
-    "ray_serve",
     "read_picture",
     "read_references",
     "run_pictures",
@@ -85,7 +83,6 @@ _HOME = {
     "measure_accuracy": "checking.accuracy",
     "plan_tiles": "restoring.tile_plan",
     "psnr": "checking.metrics",
-    "ray_serve": "deploying.ray_serve",
     "read_picture": "pictures.images",
     "read_references": "model.references",
     "run_pictures": "restoring.job",

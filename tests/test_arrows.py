@@ -12,7 +12,8 @@ import pytest
 from shared import ROOT
 
 ALLOWED = {
-    "export": {"export", "models", "plugins", "runtime"},
+    "export": {"export", "deploy", "models", "plugins", "runtime"},
+    "deploy": {"deploy", "runtime", "plugins"},
     "models": {"models", "plugins"},
     "runtime": {"runtime", "plugins"},
     "plugins": {"plugins"},
@@ -47,14 +48,16 @@ def test_arrows(folder: str) -> None:
                 assert parts[1] in ALLOWED[folder], f"{path} imports {module}"
 
 
-def test_runtime_never_imports_torch_or_onnx() -> None:
-    for path in sorted((ROOT / "runtime").rglob("*.py")):
+@pytest.mark.parametrize("folder", ["deploy", "runtime"])
+def test_what_runs_models_never_imports_torch_or_onnx(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
         for module, _ in imports(path):
             assert module.split(".")[0] not in {"torch", "onnx", "onnxscript"}, path
 
 
 def test_every_public_name_exists() -> None:
     expected = {
+        "deploy": {"TritonOptions", "ray_serve", "write_repository"},
         "export": {"ExportOptions", "ExportResult", "Plan", "mechanism", "export_model"},
         "models": {"Facts", "LoadedModel", "load", "pretrained_path"},
         "runtime": {"Session", "psnr", "ssim", "run_pictures", "validate_quality"},
@@ -68,7 +71,7 @@ def test_every_public_name_exists() -> None:
 
 def test_the_faces_are_lazy() -> None:
     code = (
-        "import sys, nystra, nystra.models, nystra.export, nystra.runtime, nystra.plugins\n"
+        "import sys, nystra.deploy, nystra.models, nystra.export, nystra.runtime, nystra.plugins\n"
         "heavy = {'torch', 'onnx', 'onnxruntime'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )

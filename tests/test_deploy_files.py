@@ -1,4 +1,4 @@
-"""What stands in ``deploy/`` and ``action.yml``: read, linted, and the action's steps run."""
+"""``deploy/containers/`` and ``action.yml``: read, linted, and the action's steps run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from nystra.runtime.model.references import ReferenceCase, write_references
 from runtime_models import nystra_metadata, save_upscaler
 from shared import ROOT
 
-DEPLOY = ROOT / "deploy"
+PLACE = "deploy/containers"
+CONTAINERS = ROOT / PLACE
 
 # Stands for GitHub's program: notes what it is asked, and knows the comments of COMMENTS.
 GH = """#!/bin/sh
@@ -152,7 +153,7 @@ def test_the_dashboard_shows_what_the_service_tells() -> None:
     text = told.text().decode() + "".join(
         f"nystra_{name} " for name in ("queue_waiting", "requests_under_way")
     )
-    dashboard = json.loads((DEPLOY / "grafana" / "nystra.json").read_text())
+    dashboard = json.loads((CONTAINERS / "grafana" / "nystra.json").read_text())
     asked = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
     names = set(re.findall(r"nystra_\w+", asked)) - {
         "nystra_memory_held_bytes",
@@ -166,23 +167,24 @@ def test_the_dashboard_shows_what_the_service_tells() -> None:
 
 
 def test_the_files_name_each_other() -> None:
-    (compose,) = loaded(DEPLOY / "compose.yaml")
+    (compose,) = loaded(CONTAINERS / "compose.yaml")
     for service in compose["services"].values():
         for volume in service["volumes"]:
-            place = (DEPLOY / volume.split(":")[0]).resolve()
-            assert place.exists() or place == ROOT / "models", volume
+            place = (CONTAINERS / volume.split(":")[0]).resolve()
+            assert place.exists() or place.name == "models", volume
     nystra = compose["services"]["nystra"]
     assert nystra["read_only"] is True
     assert (ROOT / nystra["build"]["dockerfile"]).is_file()
-    (prometheus,) = loaded(DEPLOY / "prometheus.yaml")
+    (prometheus,) = loaded(CONTAINERS / "prometheus.yaml")
     (scrape,) = prometheus["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["nystra:8000"]}]
     (source,) = (
-        document["datasources"][0] for document in loaded(DEPLOY / "grafana" / "datasource.yaml")
+        document["datasources"][0]
+        for document in loaded(CONTAINERS / "grafana" / "datasource.yaml")
     )
-    dashboard = json.loads((DEPLOY / "grafana" / "nystra.json").read_text())
+    dashboard = json.loads((CONTAINERS / "grafana" / "nystra.json").read_text())
     assert {panel["datasource"]["uid"] for panel in dashboard["panels"]} == {source["uid"]}
-    kinds = {document["kind"]: document for document in loaded(DEPLOY / "kubernetes.yaml")}
+    kinds = {document["kind"]: document for document in loaded(CONTAINERS / "kubernetes.yaml")}
     pod = kinds["Deployment"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -199,7 +201,7 @@ INSTRUCTIONS = {
 
 def instructions(name: str) -> dict[str, str]:
     """Return what the last stage of a Dockerfile says, by instruction: of several the last."""
-    text = (DEPLOY / f"{name}.Dockerfile").read_text().replace("\\\n", " ")
+    text = (CONTAINERS / f"{name}.Dockerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     pairs = [line.split(maxsplit=1) for line in lines]
     assert {word for word, _ in pairs} <= INSTRUCTIONS
@@ -251,11 +253,11 @@ def test_an_image_serves_and_its_health_check_sees_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [
-        ("hadolint", ["deploy/cpu.Dockerfile", "deploy/gpu.Dockerfile"]),
-        ("yamllint", ["--strict", "-c", "deploy/yamllint.yaml", "deploy", "action.yml"]),
+        ("hadolint", [f"{PLACE}/cpu.Dockerfile", f"{PLACE}/gpu.Dockerfile"]),
+        ("yamllint", ["--strict", "-c", f"{PLACE}/yamllint.yaml", PLACE, "action.yml"]),
         ("check-jsonschema", ["--builtin-schema", "vendor.github-actions", "action.yml"]),
-        ("check-jsonschema", ["--builtin-schema", "vendor.compose-spec", "deploy/compose.yaml"]),
-        ("kubernetes-validate", ["--strict", "deploy/kubernetes.yaml"]),
+        ("check-jsonschema", ["--builtin-schema", "vendor.compose-spec", f"{PLACE}/compose.yaml"]),
+        ("kubernetes-validate", ["--strict", f"{PLACE}/kubernetes.yaml"]),
     ],
 )
 def test_linters(program: str, arguments: list[str]) -> None:

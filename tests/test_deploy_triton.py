@@ -12,14 +12,14 @@ import pytest
 from onnx import TensorProto
 
 from classifier_models import save_classifier
+from nystra.deploy.answering import Answering, Wishes
+from nystra.deploy.triton.options import TritonOptions
+from nystra.deploy.triton.repository import write_repository
+from nystra.deploy.triton.text_format import Symbol, text_format
 from nystra.export.cli import main
 from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.files import file_sha256
 from nystra.plugins.library import library_path, supported
-from nystra.runtime.deploying.answering import Answering, Wishes
-from nystra.runtime.deploying.triton.options import TritonOptions
-from nystra.runtime.deploying.triton.repository import write_repository
-from nystra.runtime.deploying.triton.text_format import Symbol, text_format
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.files.folder import atomic_folder
 from nystra.runtime.pictures.images import decode_picture, encode_picture

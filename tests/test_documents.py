@@ -84,7 +84,7 @@ def test_installed_files_are_the_tracked_ones() -> None:
     if "nystra/export/cli.py" not in kept:
         pytest.skip("nystra is installed in place")
     listed = subprocess.run(
-        ["git", "ls-files", "export", "models", "plugins", "runtime"],
+        ["git", "ls-files", "deploy", "export", "models", "plugins", "runtime"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -92,7 +92,7 @@ def test_installed_files_are_the_tracked_ones() -> None:
     )
     if listed.returncode:
         pytest.skip("no git checkout")
-    unpackaged = ("plugins/csrc/", "plugins/cmake/", "plugins/CMakeLists.txt")
+    unpackaged = ("deploy/containers/", "plugins/csrc/", "plugins/cmake/", "plugins/CMakeLists.txt")
     expected = {
         str(PurePosixPath("nystra", path))
         for path in listed.stdout.split()

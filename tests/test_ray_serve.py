@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nystra.deploy import ray_serve
 from nystra.plugins.errors import BackendUnavailableError, NystraError
-from nystra.runtime import Picture, RunOptions, ray_serve, run_pictures, write_picture
+from nystra.runtime import Picture, RunOptions, run_pictures, write_picture
 from ray_start import patiently
 from runtime_models import nystra_metadata, save_upscaler
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from classifier_models import COLOURS, plain, save_classifier
+from nystra.deploy.triton.options import TritonOptions
+from nystra.deploy.triton.repository import write_repository
 from nystra.runtime import Picture, RunOptions, Session, classify_pictures, run_pictures
-from nystra.runtime.deploying.triton.options import TritonOptions
-from nystra.runtime.deploying.triton.repository import write_repository
 from nystra.runtime.pictures.images import encode_picture
 from runtime_models import nystra_metadata, save_upscaler
 from triton_server import triton_server

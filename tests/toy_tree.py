@@ -67,7 +67,7 @@ class Toy:
 def planted(folder: Path, *toys: Toy) -> Path:
     """Return a copy of the package in a folder, with toys and without native libraries."""
     tree = folder / "nystra"
-    for part in ("export", "models", "plugins", "runtime"):
+    for part in ("deploy", "export", "models", "plugins", "runtime"):
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.so"))
     (tree / "__init__.py").write_text('__version__ = "0.1.0"\n')
     for toy in toys:

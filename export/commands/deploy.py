@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
-    from ...runtime.deploying.triton.options import TritonOptions
-    from ...runtime.deploying.triton.repository import write_repository
+    from ...deploy.triton.options import TritonOptions
+    from ...deploy.triton.repository import write_repository
 
     names = [field.name for field in fields(TritonOptions)]
     options = TritonOptions(**{name: getattr(args, name) for name in names})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ...deploy.triton.config import takes_batches, tensor_config
+from ...deploy.triton.options import TritonOptions
+from ...deploy.triton.text_format import text_format
 from ...plugins.ports.port import Port
-from ...runtime.deploying.triton.config import takes_batches, tensor_config
-from ...runtime.deploying.triton.options import TritonOptions
-from ...runtime.deploying.triton.text_format import text_format
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.session import Session
 

@@ -68,6 +68,6 @@ def _cut(folder: Path, count: int, side: int) -> None:
     random = np.random.default_rng(0)
     folder.mkdir()
     for number in range(count):
-        top, left = (int(random.integers(0, length - side)) for length in pixels.shape[:2])
+        top, left = (int(random.integers(0, length - side + 1)) for length in pixels.shape[:2])
         part = np.ascontiguousarray(pixels[top : top + side, left : left + side])
         write_picture(folder / f"{number:04d}.png", Picture(part))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ....plugins.errors import BackendUnavailableError
-from ...backends._library import choose_library
-from ...engines.record import EngineRecord
-from ...model.onnx_header import OnnxHeader
+from ...plugins.errors import BackendUnavailableError
+from ...runtime.backends._library import choose_library
+from ...runtime.engines.record import EngineRecord
+from ...runtime.model.onnx_header import OnnxHeader
 from .options import TritonOptions
 
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ....plugins.errors import NystraError
-from ....plugins.files import file_sha256
-from ...classifying.labels import check_labels, read_labels
-from ...engines.cache import check_hash
-from ...engines.record import EngineRecord
-from ...files.folder import atomic_folder
-from ...model.external_data import external_files
-from ...model.onnx_header import read_onnx_header
-from ...pictures.images import encode_picture
-from ...pictures.picture import Picture
-from ...session import Session
+from ...plugins.errors import NystraError
+from ...plugins.files import file_sha256
+from ...runtime.classifying.labels import check_labels, read_labels
+from ...runtime.engines.cache import check_hash
+from ...runtime.engines.record import EngineRecord
+from ...runtime.files.folder import atomic_folder
+from ...runtime.model.external_data import external_files
+from ...runtime.model.onnx_header import read_onnx_header
+from ...runtime.pictures.images import encode_picture
+from ...runtime.pictures.picture import Picture
+from ...runtime.session import Session
 from ..answering import Answering
 from .config import (
     LABELS,
@@ -38,7 +38,7 @@ from .text_format import text_format
 
 MODEL_PY = '''"""Where Triton's python backend looks; the class is part of nystra."""
 
-from nystra.runtime.deploying.triton.python_model import TritonPythonModel
+from nystra.deploy.triton.python_model import TritonPythonModel
 
 __all__ = ["TritonPythonModel"]
 '''

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...engines.record import EngineRecord
-from ...model.model_facts import ModelFacts
+from ...runtime.engines.record import EngineRecord
+from ...runtime.model.model_facts import ModelFacts
 from .options import TritonOptions
 
 _NOT_RUN = {

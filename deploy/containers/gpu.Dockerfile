@@ -1,6 +1,6 @@
 # The service on an NVIDIA GPU, with the CUDA kernels. From the root of a checkout:
-#   docker build -f deploy/gpu.Dockerfile -t nystra-gpu .
-#   docker run --gpus all --read-only --tmpfs /tmp -v "$PWD/models:/models:ro" \
+#   docker build -f deploy/containers/gpu.Dockerfile -t nystra-gpu .
+#   docker run --gpus all --read-only --tmpfs /tmp -v "$PWD/model.onnx:/models/model.onnx:ro" \
 #     -p 127.0.0.1:8000:8000 nystra-gpu
 # No GPU has run it yet.
 FROM nvidia/cuda:12.8.1-devel-ubuntu24.04 AS build

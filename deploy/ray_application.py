@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import BackendUnavailableError, NystraError
-from ..serving.application import open_application
-from ..serving.limits import Limits
+from ..plugins.errors import BackendUnavailableError, NystraError
+from ..runtime.serving.application import open_application
+from ..runtime.serving.limits import Limits
 
 
 def ray_serve(
@@ -61,7 +61,7 @@ def ray_serve(
     given = limits or Limits()
 
     def build() -> Any:
-        from ... import __version__
+        from .. import __version__
 
         how_run = {"threads": threads, **how}
         return open_application(files, given, token=token, version=__version__, **how_run).app

@@ -1,6 +1,7 @@
 # The service on a CPU, without PyTorch. From the root of a checkout:
-#   docker build -f deploy/cpu.Dockerfile -t nystra .
-#   docker run --read-only --tmpfs /tmp -v "$PWD/models:/models:ro" -p 127.0.0.1:8000:8000 nystra
+#   docker build -f deploy/containers/cpu.Dockerfile -t nystra .
+#   docker run --read-only --tmpfs /tmp -v "$PWD/model.onnx:/models/model.onnx:ro" \
+#     -p 127.0.0.1:8000:8000 nystra
 FROM python:3.12-slim-bookworm AS build
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....plugins.errors import NystraError
-from ....plugins.ports.port import SIDES, Port
-from ...model.model_facts import ModelFacts
+from ...plugins.errors import NystraError
+from ...plugins.ports.port import SIDES, Port
+from ...runtime.model.model_facts import ModelFacts
 from .options import TritonOptions
 from .text_format import Symbol
 

@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
-from ..classifying.classifier import Classifier, classifier_for
-from ..pictures.images import decode_picture, encode_picture, format_named
-from ..restoring.companions import mask_of
-from ..restoring.picture_job import in_one_line
-from ..restoring.restored import restored
-from ..restoring.restorer import Restorer
-from ..restoring.session_restorer import restorer_for
-from ..session import Session
+from ..plugins.errors import NystraError
+from ..runtime.classifying.classifier import Classifier, classifier_for
+from ..runtime.pictures.images import decode_picture, encode_picture, format_named
+from ..runtime.restoring.companions import mask_of
+from ..runtime.restoring.picture_job import in_one_line
+from ..runtime.restoring.restored import restored
+from ..runtime.restoring.restorer import Restorer
+from ..runtime.restoring.session_restorer import restorer_for
+from ..runtime.session import Session
 
 Files: TypeAlias = Mapping[str, bytes]
 """Role of an input (``image``, ``mask``, ``reference``) -> the content of a picture file."""
