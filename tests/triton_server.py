@@ -105,7 +105,7 @@ def _add_package(place: Path, first: Path) -> None:
     packages = [str(first), *(path for path in sys.path if path.endswith("site-packages"))]
     text = f'import sys\n\nsys.path[:0] = {packages!r}\n__version__ = ""\n'
     (place / "__init__.py").write_text(text)
-    for name in ("export", "runtime", "plugins", "models"):
+    for name in ("deploy", "export", "models", "plugins", "runtime"):
         (place / name).symlink_to(ROOT / name, target_is_directory=True)
 
 
