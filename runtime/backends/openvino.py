@@ -81,10 +81,14 @@ class OpenvinoBackend:
         self._path = path
         self._core = openvino.Core()
         low = "bf16" if precision == "bf16" else None
+        kernels = "nystra" in header.opsets and choice.path is not None
         for extension in extensions(threads, low) if choice.path is not None else ():
             self._core.add_extension(extension)
-        self._bodies = "nystra" in header.opsets and choice.path is None
+        self._bodies = "nystra" in header.opsets and not kernels
         self.settings = _settings(low, threads if self.place == "CPU" else None)
+        if low is not None and kernels:
+            # Else the conversions around our operators, which then convert nothing, are copies.
+            self.settings |= {"SNIPPETS_MODE": "DISABLE"}
         self._how = (low or "f32", "bodies" if self._bodies else "kernels", "rows")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()

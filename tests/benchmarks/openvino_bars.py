@@ -6,10 +6,11 @@ Not a test: run it by hand, on a quiet machine with bfloat16, with the library b
     python tests/benchmarks/openvino_bars.py --rounds 5
 
 The networks are those of ``bars.py``, which keeps the files too; ``plain`` is what
-``torch.onnx.export`` makes of full attention. Each configuration is a process, and all take turns
-within a round. A second table is of float32 on a CPU without AMX, for which oneDNN and our kernels
-are told to leave it alone. ``--profile w8-full@bf16`` prints where the time of one goes instead,
-``--opening w8-full@bf16`` the processor time until it is ready, with and without `nystra build`.
+``torch.onnx.export`` makes of full attention, ``alone`` is OpenVINO in bf16 without our backend.
+Each configuration is a process, and all take turns within a round. A second table is of float32 on
+a CPU without AMX, for which oneDNN and our kernels are told to leave it alone.
+``--profile w8-full@bf16`` prints where the time of one goes instead, ``--opening w8-full@bf16`` the
+processor time until it is ready, with and without `nystra build`.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ from nystra.plugins.library import isa
 from nystra.plugins.ports.port import picture_size
 from nystra.runtime import Session
 from nystra.runtime.engines.compiling import CompileOptions, compile_network
-from nystra.runtime.timing.bench import bench, session_configuration
+from nystra.runtime.timing.bench import Configuration, bench, session_configuration
 from nystra.runtime.timing.rows import Row
 
 WAYS = {"ort": "ort-cpu", "f32": "openvino", "bf16": "openvino-bf16"}
 
+ALONE = "alone"
+
 BARS = [
-    Bar("official w 8: OpenVINO bf16, plain export", "w8-plain@bf16", "w8-full@bf16", 1.3),
-    Bar("w 32: OpenVINO bf16, plain export", "w32-plain@bf16", "w32-nystra@bf16", 3.3),
+    Bar("official w 8: OpenVINO bf16, plain export", "w8-plain@alone", "w8-full@bf16", 1.3),
+    Bar("w 32: OpenVINO bf16, plain export", "w32-plain@alone", "w32-nystra@bf16", 3.3),
+    Bar("official w 8: the same in our backend", "w8-plain@bf16", "w8-full@bf16", 1),
+    Bar("w 32: the same in our backend", "w32-plain@bf16", "w32-nystra@bf16", 1),
     Bar("official w 8: onnxruntime fp32, plain export", "w8-plain@ort", "w8-full@bf16", 3.5),
     Bar("w 32: onnxruntime fp32, plain export", "w32-plain@ort", "w32-nystra@bf16", 6.5),
     Bar("official w 8: ours in float32", "w8-full@f32", "w8-full@bf16", 1),
@@ -60,7 +65,17 @@ LEAST_DECIBELS = 50
 def file(name: str, folder: Path) -> tuple[Path, str]:
     """Return the file, which is made where it is missing, and the way of ``<file>@<way>``."""
     stem, _, way = name.partition("@")
-    return networks.file(stem, folder), WAYS[way]
+    return networks.file(stem, folder), WAYS.get(way, way)
+
+
+def configuration(name: str, folder: Path, threads: int) -> Configuration:
+    """Return the configuration of ``<file>@<way>``."""
+    path, way = file(name, folder)
+    if way == ALONE:
+        request = {"model": str(path.absolute()), "precision": "bf16", "threads": threads}
+        return Configuration(str(path), name, "openvino_alone", request)
+    usual = session_configuration(path, way, threads)
+    return replace(usual, backend=name, request={**usual.request, "library": "auto"})
 
 
 def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[str, Row]:
@@ -69,11 +84,7 @@ def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[s
     Raises:
         NystraError: One did not run.
     """
-    configurations = []
-    for name in names:
-        usual = session_configuration(*file(name, folder), threads)
-        request = {**usual.request, "library": "auto"}
-        configurations.append(replace(usual, backend=name, request=request))
+    configurations = [configuration(name, folder, threads) for name in names]
     size = picture_size(networks.SIDE, networks.SIDE)
     rows = bench(
         configurations,
