@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from safetensors.torch import save_file
 
@@ -60,6 +61,15 @@ def test_the_bodies_run_without_the_library(model: Path) -> None:
     assert session.library is None
     image = np.random.default_rng(0).random((1, 3, 8, 16), np.float32)
     np.testing.assert_allclose(session(image), Session(model, "ort-cpu", 1)(image), atol=1e-5)
+
+
+def test_the_body_of_a_search_is_refused(tmp_path: Path) -> None:
+    """OpenVINO takes Div and Mod of int64 in float32, which is exact below 2**24 only."""
+    searching = tmp_path / "search.onnx"
+    case = next(case for case in CASES if case.operator == "NystraPatchMatch")
+    onnx.save(node_model(case), searching)
+    with pytest.raises(BackendUnavailableError, match="divides whole numbers in float32"):
+        Session(searching, "openvino", 1, "none")
 
 
 @built

@@ -27,6 +27,8 @@ from ._openvino_rows import sum_rows
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
 _SIZES = 4
+_SEARCH = ("nystra", "NystraPatchMatch")
+"""A body that OpenVINO 2026.4 computes wrongly; with fixed sizes it even ended the process."""
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -72,8 +74,8 @@ class OpenvinoBackend:
 
         Raises:
             NystraError: OpenVINO refuses the model, or another library was asked for.
-            BackendUnavailableError: The model has operators without bodies, and the library is
-                missing.
+            BackendUnavailableError: The model has operators without bodies, or the search of
+                patches, and the library is missing.
         """
         import openvino
 
@@ -85,6 +87,12 @@ class OpenvinoBackend:
         for extension in extensions(threads, low) if choice.path is not None else ():
             self._core.add_extension(extension)
         self._bodies = "nystra" in header.opsets and not kernels
+        if self._bodies and _SEARCH in header.functions:
+            raise BackendUnavailableError(
+                f"{path} searches patches (NystraPatchMatch), which OpenVINO cannot do by the "
+                f"operator's ONNX body: it divides whole numbers in float32, and would draw other "
+                f"ones. There has to be a library ({choice.reason}), or take ort-cpu"
+            )
         self.settings = _settings(low, threads if self.place == "CPU" else None)
         if low is not None and kernels:
             # Else the conversions around our operators, which then convert nothing, are copies.
