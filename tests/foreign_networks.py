@@ -1,4 +1,4 @@
-"""Every architecture that spandrel lists, small and with random weights."""
+"""Every architecture that spandrel lists, as small as it goes, with random weights."""
 
 import importlib
 from dataclasses import dataclass, field
@@ -11,10 +11,17 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Small:
-    """How a small network is built: the class in the architecture's package, its arguments."""
+    """How a small network is built and loaded.
+
+    Attributes:
+        kind: The class in the architecture's package.
+        arguments: Of its constructor.
+        told: What no tensor tells, where nystra's own network and spandrel assume different things.
+    """
 
     kind: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
 
 
 _SWIN = {"depths": [2], "embed_dim": 24, "num_heads": [2], "window_size": 8}
@@ -55,7 +62,9 @@ SMALL = {
     "SCUNet": Small("SCUNet", {"config": [2] * 7}),
     "FBCNN": Small("FBCNN", {"nb": 2}),
     "Uformer": Small(
-        "Uformer", {"embed_dim": 8, "img_size": 128, "depths": [1] * 4 + [2] + [1] * 4}
+        "Uformer",
+        {"embed_dim": 8, "img_size": 256, "depths": [1] * 4 + [2] + [1] * 4},
+        told={"img_size": 256},
     ),
     "RGT": Small("RGT", {"embed_dim": 24, "depth": [2], "num_heads": [2]}),
     "DAT": Small("DAT", {"embed_dim": 24, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),
@@ -115,6 +124,16 @@ SMALL = {
     "MoESR": Small("MoESR", {"n_blocks": 2, "n_block": 2, "dim": 16}),
     "RCAN": Small("RCAN", {"n_resgroups": 1, "n_resblocks": 2, "n_feats": 16, "reduction": 4}),
     "FDAT": Small("FDAT", {"embed_dim": 24, "num_groups": 1, "depth_per_group": 2, "num_heads": 2}),
+    "GFPGAN": Small(  # spandrel builds this size whatever the tensors say
+        "GFPGAN",
+        {
+            "out_size": 512,
+            "channel_multiplier": 2,
+            "input_is_latent": True,
+            "different_w": True,
+            "sft_half": True,
+        },
+    ),
     "AuraSR": Small(
         "AuraSR",
         {
@@ -126,12 +145,6 @@ SMALL = {
     ),
 }
 """spandrel's name -> the small network; one variant of each."""
-
-LARGE = {
-    "GFPGAN": "spandrel builds it at its published size only (512x512, 350 MB), and it draws "
-    "random numbers in every run",
-}
-"""spandrel's name of what has no small network -> why it is not tried."""
 
 
 def build(name: str, **changes: Any) -> nn.Module:

@@ -12,8 +12,10 @@ from safetensors.torch import save_file
 from foreign_networks import build, lively, save_small
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites
+from nystra.export.cli import main
 from nystra.models.loading import load
 from nystra.models.registry import find_architecture
+from nystra.models.spandrel.adapters.atd import StableSorts
 from nystra.plugins.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.runtime.session import Session
 from shared import hide_spandrel
@@ -74,6 +76,19 @@ def test_linear_attention_is_refused_where_there_is_none(compact: Path) -> None:
         export_model(compact, compact.parent, ExportOptions(Plan(default=mechanism("nystra"))))
 
 
+def test_inspect_tells_which_attention_is_replaced(
+    compact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(compact)]) == 0
+    assert "no attention that nystra replaces: the network is exported" in capsys.readouterr().out
+    windows = save_small("Swin2SR", tmp_path / "a.pth")
+    assert main(["inspect", str(windows), "--attn", "cluster"]) == 0
+    text = capsys.readouterr().out
+    assert "spandrel:Swin2SR" in text
+    sites = [line for line in text.splitlines() if " cluster " in line]
+    assert len(sites) == 2
+
+
 def test_hyper_parameters_cannot_be_given(compact: Path) -> None:
     with pytest.raises(NystraError, match="off the tensors; window_size cannot be given"):
         load(compact, window_size=8)
@@ -123,6 +138,16 @@ def test_without_spandrel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
         find_architecture(state)
 
 
+def test_equal_categories_keep_their_order() -> None:
+    """ATD's sort of categories: a plain one is not stable where the processor has wide vectors."""
+    values = torch.arange(4096).flip(0) % 16
+    with StableSorts():
+        got = torch.sort(values, dim=-1, stable=False)
+    want = torch.tensor(np.argsort(values.numpy(), kind="stable"))
+    assert torch.equal(got.indices, want)
+    assert torch.equal(got.values, values[want])
+
+
 @pytest.mark.full
 def test_low_precision_is_measured(tmp_path: Path) -> None:
     path = save_small("ESRGAN", tmp_path / "a.pth")
@@ -151,6 +176,7 @@ def test_exports_are_byte_equal(tmp_path: Path) -> None:
         ("SCUNet", 14),
         ("DAT", 2),
         ("RGT", 2),
+        pytest.param("GRL", 4, marks=pytest.mark.release),
         ("SAFMN", 0),
         ("SeemoRe", 0),
         ("HVICIDNet", 0),

@@ -113,9 +113,15 @@ class Noisy(nn.Module):
         return x + 0.1 * torch.randn_like(x)
 
 
-def test_a_network_that_draws_random_numbers_is_refused() -> None:
+class NoisyOfOneSize(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn(1, 3, 24, 24)
+
+
+@pytest.mark.parametrize(("network", "least"), [(Noisy(), 0), (NoisyOfOneSize(), 24)])
+def test_a_network_that_draws_random_numbers_is_refused(network: nn.Module, least: int) -> None:
     with pytest.raises(UnsupportedModelError, match=r"a\.pth: .* random numbers .* differ by \d"):
-        tried(wrapped(Noisy()), [3], 3, 0, square=False, source="a.pth")
+        tried(wrapped(network), [3], 3, least, square=False, source="a.pth")
 
 
 class OneSize(nn.Module):

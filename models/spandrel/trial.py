@@ -87,6 +87,7 @@ def tried(
         first = first or next(filter(None, faults))
     side = max(minimum, sides.multiple)
     if not _fault(network, channels, outputs, side, side):
+        _refuse_random(network, channels, (side, side), source)
         single = bool(_fault(network, channels, outputs, side, side, batch=2))
         text = f"it takes {side}x{side} only: {first}"
         return Trial(network, least, (side, side), single, (text,))

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def _send(connection: Any, name: str, seconds: int) -> None:
 
 def outcome_of(name: str) -> dict[str, Any]:
     """Return what comes of one network."""
-    from foreign_networks import save_small
+    from foreign_networks import SMALL, save_small
     from nystra.models.loading import load
     from nystra.plugins.errors import NystraError
 
@@ -114,11 +115,13 @@ def outcome_of(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             checkpoint = save_small(name, Path(folder, "small.pth"))
-            loaded = load(checkpoint)
+            told = SMALL[name].told
+            outcome |= {"told": told} if told else {}
+            loaded = load(checkpoint, **told)
             facts = loaded.facts
             outcome |= {"read_by": facts.architecture, "multiple": facts.size_multiple}
             outcome |= {"minimum": facts.size_minimum, "warnings": list(loaded.warnings)}
-            outcome |= _exported(checkpoint, facts)
+            outcome |= _exported(checkpoint, facts, told)
         except NystraError as error:
             outcome["failed"] = _short(error)
         except Exception as error:  # a fault of ours: it is to stand in the table
@@ -126,7 +129,7 @@ def outcome_of(name: str) -> dict[str, Any]:
     return outcome
 
 
-def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
+def _exported(checkpoint: Path, facts: Any, told: dict[str, Any]) -> dict[str, Any]:
     from nystra.export import ExportOptions, export_model
     from nystra.plugins.errors import NystraError
 
@@ -135,21 +138,22 @@ def _exported(checkpoint: Path, facts: Any) -> dict[str, Any]:
     if facts.sides is not None:
         static = facts.inputs[0].shape({})
     target = checkpoint.with_name("model.onnx")
+    options = ExportOptions(speed=False, static=static, hyper=told)
     try:
-        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static), _say)
+        result = export_model(checkpoint, target, options, _say)
     except NystraError as error:
         if static is not None:
             raise
         outcome["dynamic"] = _short(error)
         side = 2 * facts.cell
         static = (1, facts.input_channels, side, side)
-        result = export_model(checkpoint, target, ExportOptions(speed=False, static=static), _say)
+        result = export_model(checkpoint, target, replace(options, static=static), _say)
     outcome |= {"static": static, "nodes": result.nodes, "sites": len(result.source.resolved)}
     reports = result.judgement.reports.values()
     outcome["difference"] = max(size["max_abs"] for report in reports for size in report["sizes"])
     outcome["compared"] = _compared(checkpoint, target, facts, static)
     if outcome["sites"]:
-        outcome["linear"] = _linear(checkpoint, static)
+        outcome["linear"] = _linear(checkpoint, static, told)
     return outcome
 
 
@@ -157,13 +161,13 @@ def _say(step: str) -> None:
     sys.stderr.write(f"{time.process_time():6.1f} s  {step}\n")
 
 
-def _linear(checkpoint: Path, static: Any) -> str:
+def _linear(checkpoint: Path, static: Any, told: dict[str, Any]) -> str:
     """Return at how many sites the kernel Nystrom form stands in a second export."""
     from nystra.export import ExportOptions, Plan, export_model, mechanism
     from nystra.plugins.errors import NystraError
 
     plan = Plan(default=mechanism("nystra", landmarks=(2, 2)))
-    options = ExportOptions(plan, speed=False, static=static)
+    options = ExportOptions(plan, speed=False, static=static, hyper=told)
     try:
         result = export_model(checkpoint, checkpoint.with_name("linear.onnx"), options, _say)
     except NystraError as error:
@@ -187,6 +191,8 @@ def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[di
     own = ModelLoader().load_from_state_dict(dict(read_checkpoint(checkpoint).state)).eval()
     pixels = read_picture(next(iter(photographs().values()))).pixels
     sizes = validation_sizes(facts) if static is None else [{}]
+    if own.size_requirements.square:  # it pads to squares, we do not
+        sizes = [dict.fromkeys(size, max(size.values(), default=0)) for size in sizes]
     compared = []
     for size in sizes:
         feeds = feeds_of(facts if static is None else facts.fixed(static), pixels, size)
@@ -202,15 +208,21 @@ def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[di
 
 
 def _own_call(own: Any, images: list[Any]) -> Any:
-    """Return what spandrel makes of images, below its least side too, up to which it enlarges."""
-    if min(images[0].shape[2:]) < own.size_requirements.minimum:
-        return own._call_fn(own.model, *images)
-    return own(*images)
+    """Return what spandrel makes of images, below its least side too, up to which it enlarges.
+
+    Sorts are stable: what is equal would have another order on every kind of processor (ATD).
+    """
+    from nystra.models.spandrel.adapters.atd import StableSorts
+
+    with StableSorts():
+        if min(images[0].shape[2:]) < own.size_requirements.minimum:
+            return own._call_fn(own.model, *images)
+        return own(*images)
 
 
 def _short(error: Exception) -> str:
     plain = re.sub(r"\x1b\[\d+m", "", " ".join(str(error).split()))  # without colours
-    text = re.sub(r"\S*/(?=\w+\.\w+)", "", plain)
+    text = re.sub(r"\S*/(?=\w+\.\w+)", "", plain).removeprefix("small.pth: ")
     return text if len(text) <= MOST else f"{text[:MOST]} ..."
 
 
@@ -222,13 +234,13 @@ def table() -> None:
 
 def texts() -> dict[Path, str]:
     """Return what the page and README say of the results so far."""
-    from foreign_networks import LARGE, SMALL
+    from foreign_networks import SMALL
 
     results = read()
     exported = [outcome for outcome in results.values() if "nodes" in outcome]
     dynamic = sum(outcome["static"] is None for outcome in exported)
     agreeing = sum(map(_agrees, exported))
-    listed = len(SMALL) + len(LARGE)
+    listed = len(SMALL)
     counts = (
         f"{listed} architectures, {len(results)} of them tried: {dynamic} export for any "
         f"size, {len(exported) - dynamic} for one size, {len(results) - len(exported)} do not; "
@@ -239,7 +251,6 @@ def texts() -> dict[Path, str]:
         counts += f"Not tried yet: {', '.join(missing)}.\n"
     head = "| architecture | read by | exports | linear attention | against spandrel |\n"
     texts = {name: _row(name, result) for name, result in results.items()}
-    texts |= {name: f"| {name} | - | not tried: {why} | - | - |\n" for name, why in LARGE.items()}
     rows = "".join(texts[name] for name in sorted(texts, key=str.lower))
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     page = f"{before}{BEGIN}{counts}\n{head}| --- | --- | --- | --- | --- |\n{rows}{END}"
@@ -254,8 +265,9 @@ def texts() -> dict[Path, str]:
 
 
 def _row(name: str, outcome: dict[str, Any]) -> str:
-    reader = str(outcome.get("read_by", "-"))
+    reader = str(outcome.get("read_by", "spandrel:"))
     reader = "spandrel" if reader.startswith("spandrel:") else f"nystra ({reader})"
+    reader += "".join(f", `--set {key}={value}`" for key, value in outcome.get("told", {}).items())
     if "nodes" not in outcome:
         cells = (reader, f"no: {outcome['failed']}", "-", "-")
     else:

@@ -4,7 +4,7 @@ An adapter takes a module of a foreign network and returns one that computes the
 same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. What has
 no adapter stays as it is: its attention is exported as it was trained. Some files are of no
 attention but of layers that no tracer follows: they choose by the values of a picture, count cells
-by its sides, or change their own weights while they run.
+by its sides, change their own weights while they run, or leave an order to the processor.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import nn
 from ..library import MORE
 
 ADAPTERS = {
+    "ATD.AC_MSA": "atd",
     "DAT.Adaptive_Spatial_Attention": "dat",
     "DRCT.SwinTransformerBlock": "swin",
     "GRL.MixedAttention": "grl",

@@ -1,0 +1,49 @@
+"""The categories of ATD in one order: tokens are sorted by what they are like, and cut into groups.
+
+The order within a category is left to PyTorch's sort, which is another one on every kind of
+processor, and the groups and the picture with it. Here equal tokens stay in the order of the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+
+class StableSorts(TorchFunctionMode):
+    """While it is entered, ``torch.sort`` keeps equal values in their order."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of PyTorch."""
+        more = {"stable": True} if func is torch.sort else {}
+        return func(*args, **dict(kwargs or {}) | more)
+
+
+class Categories(nn.Module):
+    """Attention by categories, as the foreign module computes it."""
+
+    def __init__(self, own: nn.Module) -> None:
+        """Hold the foreign module."""
+        super().__init__()
+        self.own = own
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """Return what the module makes of its inputs."""
+        with StableSorts():
+            attended: Tensor = self.own(*inputs)
+        return attended
+
+
+def adapt(own: nn.Module, _: nn.Module) -> Categories:
+    """Return the module with its sort made stable."""
+    return Categories(own)
