@@ -45,19 +45,26 @@ def does(*arguments: str) -> bool:
     return subprocess.run(["podman", *arguments], capture_output=True).returncode == 0
 
 
-def stand_in(name: str, folder: Path) -> None:
-    """Make a base image: what Debian's smallest root and its Python are, as root alone can."""
-    if shutil.which("debootstrap") is None or os.geteuid() != 0:
-        pytest.skip(f"{name} cannot be pulled, and debootstrap and root are needed to stand in")
-    include = "--include=ca-certificates,python3,python3-venv"
-    made = ["debootstrap", "--variant=minbase", include, name.rpartition("-")[2], str(folder)]
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
-    (folder / "usr" / "bin" / "python").symlink_to("python3")
-    archive = folder.with_suffix(".tar")
-    subprocess.run(["tar", "-C", str(folder), "-cf", str(archive), "."], check=True)
-    podman("import", archive, name)
-    archive.unlink()
-    shutil.rmtree(folder)
+def stand_in(base: str, folder: Path) -> list[str]:
+    """Make what stands for an image, of Debian's smallest root and its Python, if it is not there.
+
+    Returns:
+        The flags of ``podman build`` with which it does so.
+    """
+    made = f"{NAME}-base"
+    if not does("image", "exists", made):
+        if shutil.which("debootstrap") is None or os.geteuid() != 0:
+            pytest.skip(f"{base} cannot be pulled; debootstrap, run by root, makes a stand-in")
+        include = "--include=ca-certificates,python3,python3-venv"
+        suite = base.rpartition("-")[2]
+        command = ["debootstrap", "--variant=minbase", include, suite, str(folder / "root")]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (folder / "root" / "usr" / "bin" / "python").symlink_to("python3")
+        archive = folder / "root.tar"
+        subprocess.run(["tar", "-C", str(folder / "root"), "-cf", str(archive), "."], check=True)
+        podman("import", archive, made)
+        shutil.rmtree(folder)
+    return [f"--build-context={base}=container-image://localhost/{made}"]
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +72,10 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> str:
     if shutil.which("podman") is None:
         pytest.skip("no podman on this machine")
     (base,) = set(re.findall(r"^FROM (\S+)", (ROOT / DOCKERFILE).read_text(), re.M))
-    base = f"docker.io/library/{base}"
-    if not (does("image", "exists", base) or does("pull", "--quiet", base)):
-        stand_in(base, tmp_path_factory.mktemp("root") / "root")
-    more = shlex.split(os.environ.get("NYSTRA_PODMAN_BUILD", ""))
-    how = ["--format=docker", "--network=host", *more]  # OCI's format knows no health check
+    how = ["--format=docker", "--network=host"]  # OCI's format knows no health check
+    if not does("pull", "--quiet", f"docker.io/library/{base}"):
+        how += stand_in(base, tmp_path_factory.mktemp("base"))
+    how += shlex.split(os.environ.get("NYSTRA_PODMAN_BUILD", ""))
     podman("build", *how, "-f", DOCKERFILE, "-t", NAME, ".")
     return NAME
 

@@ -1,8 +1,9 @@
-"""The site as a browser sees it over HTTP: its search finds pages."""
+"""The site as a browser sees it over HTTP: nothing comes from elsewhere, its search finds pages."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -36,6 +37,9 @@ def test_the_search_box(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     subprocess.run(build, cwd=ROOT, env=quiet, check=True)
+    for page in tmp_path.rglob("*.html"):
+        elsewhere = re.findall(r"<(?:script|link|img)[^>]*https?://[^>]*>", page.read_text())
+        assert elsewhere == [], page
     with (
         ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server,
         chromium() as browser,
