@@ -41,13 +41,14 @@ def address(model: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     patiently(
         ray.init,
+        address="local",
         num_cpus=2,
         include_dashboard=False,
         object_store_memory=80 << 20,
         logging_level="ERROR",
         log_to_driver=False,
     )
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    patiently(serve.start, http_options={"host": "127.0.0.1", "port": port})
     serve.run(ray_serve(model, replicas=(1, 2), token="secret"), route_prefix="/")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
