@@ -39,11 +39,12 @@ from quality_tables import (
 )
 from quality_text import markdown
 
-from nystra.models import load, pretrained_path
+from nystra.models import load
 from nystra.plugins.ports.port import picture_size
 from nystra.runtime.files.json_text import stable_json
 from nystra.runtime.timing.rows import describe_machine
 
+MODELS = ("swinir_x2_w16", "swinir_x2_w32_nobias")
 TABLES = ("plans", "masks", "bias", "settings", "sharp", "files", "times")
 
 
@@ -54,7 +55,7 @@ def main() -> None:
         "--model",
         action="append",
         metavar="FILE",
-        help="checkpoint or shipped name; may be repeated (default: the shipped ones)",
+        help=f"checkpoint or shipped name; may be repeated (default: {' and '.join(MODELS)})",
     )
     parser.add_argument("--window", type=int, help="run them at another window than trained")
     parser.add_argument(
@@ -82,9 +83,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    shipped = sorted(pretrained_path().parent.glob("*.safetensors"))
     asked = {"window_size": options.window} if options.window else {}
-    loaded = [load(model, **asked) for model in options.model or shipped]
+    loaded = [load(model, **asked) for model in options.model or MODELS]
     models = {model.checkpoint.path.stem: model for model in loaded}
     sets = [PictureSet(name, Path(low), Path(high)) for name, low, high in options.set]
     sizes = [picture_size(int(side), int(side)) for side in options.sizes.split(",")]
