@@ -41,7 +41,7 @@ Types that run as a row's first does, run in the first order alone."""
 
 FEW, MANY = 700, 1200
 """Entries times iterations of a field up to which a search runs in every type and order, and up to
-which the slow builds run it at all."""
+which the slow builds run it at all; AddressSanitizer's runs every third of those between."""
 
 
 def entries(case: Case) -> int:
@@ -71,14 +71,15 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
 
     Tight limits are for what reads them, in one type for each way to multiply; a large device for
     what may want more of it (`wants_more_shared`). Large searches run
-    in one type, the largest not in the slow builds: small ones reach every branch. Of types that
-    differ in how a number is read and written alone the slow builds run every third row, before a
-    release all.
+    in one type, the largest not in the slow builds: small ones reach every branch. What adds
+    little to others of a row, AddressSanitizer's build runs of every third row, before a release
+    of all: types that differ in how a number is read and written alone, large searches, half
+    types without tensor cores.
     """
     tensor = case.operator in TENSOR
     if limits == "simt":  # without tensor cores; float32 has none anyway
-        types = ("float16", "bfloat16") if tensor and build != "race" else ()
-        return types if build == "plain" or _thorough(case) else types[:1]
+        runs = tensor and build != "race" and (build == "plain" or _thorough(case))
+        return ("float16", "bfloat16") if runs else ()
     if limits == "tight":
         types = case.dtypes[: 1 + tensor]
         return () if case.operator == "NystraPatchMatch" else types
@@ -86,7 +87,7 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
         return case.dtypes[:1] if wants_more_shared(case) else ()
     if build == "plain":
         return gpu_types(case) if entries(case) <= FEW else case.dtypes[:1]
-    if entries(case) > MANY:
+    if entries(case) > (MANY if build == "race" or _thorough(case) else FEW):
         return ()
     if case.operator == "NystraPatchMatch":
         return case.dtypes[:1]
@@ -94,7 +95,7 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
 
 
 def _thorough(case: Case) -> bool:
-    """Whether the slow builds run a row in all its types."""
+    """Whether AddressSanitizer's build runs all of a row."""
     return bool(os.environ.get("NYSTRA_RELEASE")) or CASES.index(case) % 3 == 0
 
 

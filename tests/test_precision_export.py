@@ -203,7 +203,8 @@ def test_an_overflow_is_kept_out_and_a_planted_one_is_exit_code_1(
 ) -> None:
     path = checkpoint(tmp_path, mlp__fc1__weight=900.0, mlp__fc2__weight=6e4)
     arguments = ["export", str(path), "-o", str(tmp_path / "m.onnx"), "--attn", "nystra", "-q"]
-    arguments += ["--landmarks", "2x2", "--precision", "fp16", "--no-speed"]
+    arguments += ["--landmarks", "2x2", "--precision", "fp16", "--static", "1x3x16x16"]
+    arguments += ["--no-speed"]
     assert main(arguments) == 0
     manifest = json.loads((tmp_path / "m.json").read_text())
     kept = manifest["validation"]["precision"]["kept"]

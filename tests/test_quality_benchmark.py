@@ -16,7 +16,7 @@ from nystra.runtime.checking.metrics import psnr, ssim
 from nystra.runtime.pictures.images import read_picture
 from shared import ROOT
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.release
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
     assert one == other
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_a_network_that_keeps_the_size(tmp_path: Path) -> None:
     """Deblurring and denoising: features of a quarter of the sides, any height and width."""
     loaded = load(save_small(tmp_path / "small.safetensors", upscale=1, in_chans=4), frames=4)

@@ -101,7 +101,7 @@ def test_inspect_counts_sites_and_operations(
 @pytest.mark.parametrize(
     ("attention", "more"),
     [
-        pytest.param("cluster", {}, marks=full),
+        pytest.param("cluster", {}, marks=release),
         pytest.param("nystromformer", {"precision": "fp16", "opset": 18}, marks=release),
         pytest.param("full", {"precision": "bf16"}, marks=release),
         pytest.param("nystra", {"hyper": {"window_size": 16}}, marks=full),
