@@ -223,6 +223,8 @@ def _nystrom(name: str) -> list[Case]:
 def _kernel_only() -> list[Case]:
     row = functools.partial(_window, "NystraWindowNystrom")
     landmarks = {"landmark_rows": 4, "landmark_cols": 4}
+    few = {"landmark_rows": 3, "landmark_cols": 5}
+    large = functools.partial(row, dtypes=("float32",))  # and bfloat16, in tiles from 1,024 tokens
     return [
         row((2, 16, 8), (2, 10, 10), (8, 8), (4, 4), **landmarks, guard=0.0, mask=1, iterations=3),
         row((2, 16, 8), (2, 10, 10), (8, 8), **landmarks, guard=0.0, batch_init=1, iterations=2),
@@ -233,6 +235,14 @@ def _kernel_only() -> list[Case]:
         row(
             (1, 8, 8), (2, 10, 10), (4, 4), landmark_rows=2, landmark_cols=2, values="negative_zero"
         ),
+        large((1, 32, 32), (1, 5, 3), (32, 32), **few),
+        large((1, 29, 37), (2, 16, 30), (29, 37), **few, guard=0.0),
+        large((1, 32, 36), (1, 1, 32), (32, 36), landmark_rows=1, landmark_cols=1),
+        large((2, 32, 32), (1, 30, 17), (32, 32), (16, 16), **landmarks, mask=1, batch_init=1),
+        large((1, 32, 32), (1, 70, 64), (32, 32), **landmarks, guard=0.5, iterations=2),
+        large((1, 32, 32), (2, 10, 10), (32, 32), values="large", **landmarks, guard=0.3),
+        large((1, 32, 32), (1, 8, 8), (32, 32), values="tiny", **landmarks),
+        large((1, 32, 32), (1, 8, 8), (32, 32), values="nan", **landmarks),
     ]
 
 

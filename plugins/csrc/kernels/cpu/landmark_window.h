@@ -70,8 +70,10 @@ inline void pool(const Place& p, const Cell& cell, const T* map, int64_t stride,
       if (n1 > 0) sum1 += load_part(token + kLanes, n1);
     }
   }
-  for (int i = 0; i < n0; ++i) out[i * step] = sum0[i] * factor;
-  for (int i = 0; i < n1; ++i) out[(kLanes + i) * step] = sum1[i] * factor;
+  float means[2 * kLanes];  // a lane taken out of the sums would keep them in memory all along
+  store(means, sum0 * factor);
+  store(means + kLanes, sum1 * factor);
+  for (int i = 0; i < n0 + n1; ++i) out[i * step] = means[i];
 }
 
 // Fills the landmarks: q times scale and log2(e), k as it is. Padding is zero.

@@ -1,4 +1,4 @@
-// Exact attention in windows of bfloat16 on the tiles of AMX: `run` of softmax_window.h for it.
+// Exact attention in windows of bfloat16 on the tiles of AMX: the steps of softmax_window.h.
 //
 // Scores are sums of exact products. Weights are rounded to bfloat16, and the values divided by the
 // sum of the rounded ones, a column of ones beside the values: they stay a convex combination.
@@ -18,36 +18,41 @@ namespace {
 constexpr int64_t kFew = 64;  // keys: of so few, twice as many queries are attended to at once
 
 struct TileBuffers {
-  int64_t depth;   // pairs of a query's channels
-  int64_t e_step;  // channels of a value, and the one
-  Pair* queries;   // (kQueries, depth)
-  int64_t rows;    // queries that are attended to at once
-  int64_t k_step;  // keys of a block, and tiles beside them: rows lie in different cache sets
-  int64_t w_step;  // the same in pairs
-  Pair* keys;      // (depth, k_step)
-  Pair* values;    // (kKeys / 2, e_step)
-  Pair* weights;   // (rows, w_step)
-  float* scores;   // (rows, k_step)
-  float* starts;   // (kKeys) the bias of a query, and slack for whole vectors
-  float* regions;  // (kKeys) of the keys of a window that is cut
-  float* out;      // (kQueries, e_step) sums of values, and in channel e of the weights
-  float* maxima;   // (kQueries)
+  int64_t depth;      // pairs of a query's channels
+  int64_t e_step;     // channels of a value, and the one
+  Pair* queries;      // (kQueries, depth)
+  int64_t most_rows;  // queries that are attended to at once
+  int64_t k_step;     // keys of a block, and tiles beside them: rows lie in different cache sets
+  int64_t w_step;     // the same in pairs
+  Pair* keys;         // (depth, k_step)
+  Pair* values;       // (kKeys / 2, e_step)
+  Pair* weights;      // (most_rows, w_step)
+  float* scores;      // (most_rows, k_step)
+  float* starts;      // (kKeys) the bias of a query, and slack for whole vectors
+  float* regions;     // (kKeys) of the keys of a window that is cut
+  float* out;         // (kQueries, e_step) sums of values, and in channel e of the weights
+  float* maxima;      // (kQueries)
 
   TileBuffers(const WindowShape& s, Scratch& memory)
       : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
     const int64_t most = round_up(s.keys() < kKeys ? s.keys() : kKeys, 2 * kSide);
-    rows = most <= kFew ? 4 * kSide : 2 * kSide;
+    most_rows = most <= kFew ? 4 * kSide : 2 * kSide;
     k_step = most + kSide;
     w_step = most / 2 + kSide;
     queries = memory.take_pairs(kQueries * depth);
     keys = memory.take_pairs(depth * k_step);
     values = memory.take_pairs(most / 2 * e_step);
-    weights = memory.take_pairs(rows * w_step);
-    scores = memory.take(rows * k_step);
+    weights = memory.take_pairs(most_rows * w_step);
+    scores = memory.take(most_rows * k_step);
     starts = memory.take(kKeys + kLanes);
     regions = memory.take(kKeys);
     out = memory.take(kQueries * e_step);
     maxima = memory.take(kQueries);
+  }
+
+  // How many queries are attended to at once from `row` on.
+  int64_t rows(int64_t row, int64_t queries) const {
+    return queries - row < most_rows ? queries - row : most_rows;
   }
 };
 
@@ -68,23 +73,23 @@ inline Vec rough_weight(Vec t) {
   return (Vec)_mm512_scalef_ps((__m512)p, (__m512)n);
 }
 
-template <bool kAround>
-void pack_key_tiles(const WindowShape& s, const Place& p, const Head<BFloat16>& in, int64_t first,
-                    int64_t count, const TileBuffers& b) {
-  int64_t pixels[kKeys];
-  bool beyond[kKeys], any = false;
-  if constexpr (kAround)
-    any = around_pixels(s, p, first, count, pixels, beyond);
-  else
-    token_pixels(p, first, count, pixels);
+void pack_queries(const WindowShape& s, const Head<BFloat16>& in, const int64_t* pixels,
+                  int64_t count, const TileBuffers& b) {
+  pack_pair_rows(in.q, s.channels(), pixels, count, s.head_dim, b.queries, b.depth);
+  for (int64_t i = 0; i < kKeys; i += kLanes) store(b.starts + i, Vec{});
+}
+
+void pack_keys(const WindowShape& s, const Place& p, const Head<BFloat16>& in,
+               const int64_t* pixels, int64_t first, int64_t count, const TileBuffers& b) {
   pack_pair_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, b.k_step);
   pack_token_pairs<true>(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
-  for (int64_t i = 0; any && i < count; ++i) {
-    if (!beyond[i]) continue;
-    for (int64_t c = 0; c < b.depth; ++c) b.keys[c * b.k_step + i] = 0;
-    for (int64_t c = 0; c < s.value_dim; ++c)
-      b.values[i / 2 * b.e_step + c] &= ~(Pair(0xffff) << i % 2 * 16);
-  }
+  if (p.cut) token_regions(p, first, count, b.regions);
+}
+
+void clear_key(const WindowShape& s, int64_t i, const TileBuffers& b) {
+  for (int64_t c = 0; c < b.depth; ++c) b.keys[c * b.k_step + i] = 0;
+  for (int64_t c = 0; c < s.value_dim; ++c)
+    b.values[i / 2 * b.e_step + c] &= ~(Pair(0xffff) << i % 2 * 16);
 }
 
 // The bias of a query with a block of keys.
@@ -148,33 +153,9 @@ void attend(const WindowShape& s, const Place& p, const TileBuffers& b, const fl
     multiply_pairs<true>(rows, b.e_step, pairs_of(count), 1, weights, values, out, b.e_step);
 }
 
-template <bool kAround, class Between>
-void run(const WindowSoftmaxParams& params, const BFloat16* qkv, BFloat16* out, int64_t task,
-         float* scratch, Between& between) {
-  const WindowShape& s = params.shape;
-  const int64_t chunk = task % chunks(s), head = task / chunks(s) % s.heads;
-  const Place p = place(s, task / chunks(s) / s.heads);
-  const Head<BFloat16> in(s, qkv, head);
-  const float* const bias = params.bias == nullptr ? nullptr : params.bias + head * bias_step(s);
-  Scratch memory(scratch);
-  const TileBuffers b(s, memory);
-
-  const int64_t query = chunk * kQueries;
-  const int64_t queries = s.tokens() - query < kQueries ? s.tokens() - query : kQueries;
-  int64_t pixels[kQueries];
-  token_pixels(p, query, queries, pixels);
-  pack_pair_rows(in.q, s.channels(), pixels, queries, s.head_dim, b.queries, b.depth);
-  for (int64_t i = 0; i < kKeys; i += kLanes) store(b.starts + i, Vec{});
-  for (int64_t first = 0; first < s.keys(); first += kKeys) {
-    const int64_t count = s.keys() - first < kKeys ? s.keys() - first : kKeys;
-    pack_key_tiles<kAround>(s, p, in, first, count, b);
-    if (p.cut) token_regions(p, first, count, b.regions);
-    for (int64_t row = 0; row < queries; row += b.rows) {
-      const int64_t rows = queries - row < b.rows ? queries - row : b.rows;
-      attend(s, p, b, bias, query + row, row, rows, first, count, between);
-    }
-  }
-  for (int64_t i = 0; i < queries; ++i) {
+void write(const WindowShape& s, const TileBuffers& b, int64_t head, int64_t count,
+           const int64_t* pixels, BFloat16* out) {
+  for (int64_t i = 0; i < count; ++i) {
     const float* const sums = b.out + i * b.e_step;
     write_token(sums, splat(1.0f / sums[s.value_dim]), s.value_dim,
                 out + pixels[i] * s.heads * s.value_dim + head * s.value_dim);

@@ -2,7 +2,8 @@
 // stand over their window by margins. Keys beyond the map are zeros.
 //
 // A task is a chunk of the queries of one head in one window. Its queries stay packed while the
-// keys and values pass by in blocks; scores exist for kTileRows queries and one block only.
+// keys and values pass by in blocks; scores exist for a few queries and one block only. The steps
+// of a task are functions of its buffers: these here, of vectors, or those of softmax_tiles.h.
 #pragma once
 
 #include "isa.h"
@@ -33,7 +34,52 @@ struct Buffers {
     out = memory.take(kQueries * e_step);
     running = {memory.take(kQueries), memory.take(kQueries), memory.take(kQueries)};
   }
+
+  // How many queries are attended to at once from `row` on, the last ones rounded up to four.
+  int64_t rows(int64_t row, int64_t queries) const {
+    const int64_t left = round_up(queries, 4) - row;
+    return left >= kTileRows && left != 16 ? kTileRows
+           : left >= 8 && kTileRows >= 8   ? 8
+           : left < 4                      ? left
+                                           : 4;
+  }
 };
+
+// What T is attended to with.
+template <class T>
+struct BuffersOf {
+  using Type = Buffers;
+};
+#if defined(__AMX_BF16__)
+template <>
+struct BuffersOf<BFloat16> {
+  using Type = TileBuffers;
+};
+#endif
+
+template <class T>
+void pack_queries(const WindowShape& s, const Head<T>& in, const int64_t* pixels, int64_t count,
+                  const Buffers& b) {
+  pack_columns(in.q, s.channels(), pixels, count, s.head_dim, b.queries, kQueries);
+  const float scale = s.scale * kLog2E;
+  const int64_t rows = round_up(count, 4);
+  for (int64_t c = 0; c < s.head_dim; ++c)
+    for (int64_t i = 0; i < rows; i += kLanes)
+      store(b.queries + c * kQueries + i, load(b.queries + c * kQueries + i) * scale);
+  b.running.reset(rows);
+}
+
+template <class T>
+void pack_keys(const WindowShape& s, const Place&, const Head<T>& in, const int64_t* pixels,
+               int64_t, int64_t count, const Buffers& b) {
+  pack_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, kKeys);
+  pack_rows(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
+}
+
+void clear_key(const WindowShape& s, int64_t i, const Buffers& b) {
+  for (int64_t c = 0; c < s.head_dim; ++c) b.keys[c * kKeys + i] = 0;
+  for (int64_t c = 0; c < b.e_step; c += kLanes) store(b.values + i * b.e_step + c, Vec{});
+}
 
 // scores = start + queries keys, for `rows` queries and a block of keys.
 template <class Start, class Between>
@@ -99,23 +145,19 @@ void write(const WindowShape& s, const Buffers& b, int64_t head, int64_t count,
   }
 }
 
-// Packs a block of keys and values.
-template <bool kAround, class T>
-void pack_keys(const WindowShape& s, const Place& p, const Head<T>& in, int64_t first,
-               int64_t count, const Buffers& b) {
+// Packs a block of keys and values; those beyond the map are zeros.
+template <bool kAround, class T, class AnyBuffers>
+void pack_block(const WindowShape& s, const Place& p, const Head<T>& in, int64_t first,
+                int64_t count, const AnyBuffers& b) {
   int64_t pixels[kKeys];
   bool beyond[kKeys], any = false;
   if constexpr (kAround)
     any = around_pixels(s, p, first, count, pixels, beyond);
   else
     token_pixels(p, first, count, pixels);
-  pack_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, kKeys);
-  pack_rows(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
-  for (int64_t i = 0; any && i < count; ++i) {
-    if (!beyond[i]) continue;
-    for (int64_t c = 0; c < s.head_dim; ++c) b.keys[c * kKeys + i] = 0;
-    for (int64_t c = 0; c < b.e_step; c += kLanes) store(b.values + i * b.e_step + c, Vec{});
-  }
+  pack_keys(s, p, in, pixels, first, count, b);
+  for (int64_t i = 0; any && i < count; ++i)
+    if (beyond[i]) clear_key(s, i, b);
 }
 
 template <bool kAround, class T, class Between>
@@ -127,33 +169,23 @@ void run(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t task, 
   const Head<T> in(s, qkv, head);
   const float* const bias = params.bias == nullptr ? nullptr : params.bias + head * bias_step(s);
   Scratch memory(scratch);
-  const Buffers b(s, memory);
+  const typename BuffersOf<T>::Type b(s, memory);
 
   const int64_t query = chunk * kQueries;
   const int64_t queries = s.tokens() - query < kQueries ? s.tokens() - query : kQueries;
-  const int64_t rows = round_up(queries, 4);
-  int64_t query_pixels[kQueries];
-  token_pixels(p, query, queries, query_pixels);
-  pack_columns(in.q, s.channels(), query_pixels, queries, s.head_dim, b.queries, kQueries);
-  const float scale = s.scale * kLog2E;
-  for (int64_t c = 0; c < s.head_dim; ++c)
-    for (int64_t i = 0; i < rows; i += kLanes)
-      store(b.queries + c * kQueries + i, load(b.queries + c * kQueries + i) * scale);
-  b.running.reset(rows);
-
+  int64_t pixels[kQueries];
+  token_pixels(p, query, queries, pixels);
+  pack_queries(s, in, pixels, queries, b);
   for (int64_t first = 0; first < s.keys(); first += kKeys) {
     const int64_t count = s.keys() - first < kKeys ? s.keys() - first : kKeys;
-    pack_keys<kAround>(s, p, in, first, count, b);
-    for (int64_t row = 0; row < rows;) {
-      const int64_t n = rows - row >= kTileRows && rows - row != 16 ? kTileRows
-                        : rows - row >= 8 && kTileRows >= 8         ? 8
-                        : rows - row < 4                            ? rows - row
-                                                                    : 4;
-      attend(s, p, b, bias, query + row, row, n, first, count, between);
-      row += n;
+    pack_block<kAround>(s, p, in, first, count, b);
+    for (int64_t row = 0; row < queries;) {
+      const int64_t rows = b.rows(row, queries);
+      attend(s, p, b, bias, query + row, row, rows, first, count, between);
+      row += rows;
     }
   }
-  write(s, b, head, queries, query_pixels, out);
+  write(s, b, head, queries, pixels, out);
 }
 
 template <bool kAround, class T>

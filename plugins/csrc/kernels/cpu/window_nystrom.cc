@@ -181,11 +181,14 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
 
 #if defined(__AMX_BF16__)
 
-// Both passes on tiles; what comes in is exact, all else is split in two parts.
+// Both passes on tiles; what comes in is exact, all else is split in two parts. Windows of fewer
+// tokens take longer so than in vectors (tests/benchmarks/isas.py).
+constexpr int64_t kFewestTokens = 1024;
 
 void pass_keys(const LandmarkParams& params, const Place& p, const Head<BFloat16>& head, Buffers& b,
                Ahead<BFloat16>& ahead) {
   const WindowShape& s = params.shape;
+  if (s.tokens() < kFewestTokens) return pass_keys<BFloat16>(params, p, head, b, ahead);
   const LandmarkTiles& t = b.tiles;
   const Kernel kernel(params);
   split_landmark_rows(b.q, b.d_step, b.step, t);
@@ -257,6 +260,7 @@ bool unguarded(const LandmarkParams& params, const Buffers& b, int64_t count) {
 void pass_queries(const LandmarkParams& params, const Place& p, const Head<BFloat16>& in,
                   int64_t head, Buffers& b, BFloat16* out, Ahead<BFloat16>& ahead) {
   const WindowShape& s = params.shape;
+  if (s.tokens() < kFewestTokens) return pass_queries<BFloat16>(params, p, in, head, b, out, ahead);
   const LandmarkTiles& t = b.tiles;
   const Kernel kernel(params);
   scale_keys(params, b);
