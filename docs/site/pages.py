@@ -25,6 +25,7 @@ COPIED = {
         for name in (
             "swinir_x2_w16",
             "swinir_x2_w32_nobias",
+            "hat_x2_w16",
             "uformer_denoise25_w16",
             "vit_cifar10_p4",
         )

@@ -58,7 +58,7 @@ def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
     from shared import golden
     from test_patch_export import checkpoint
 
-    for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "uformer_denoise25_w16"):
+    for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "hat_x2_w16", "uformer_denoise25_w16"):
         for mechanism in ("full", "nystra"):
             yield name, pretrained_path(name), mechanism
     yield f"{'swinir_x2_w16'} (stress)", stressed(folder / "stress.safetensors"), "nystra"
