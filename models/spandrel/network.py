@@ -37,7 +37,7 @@ class ForeignNetwork(nn.Module):
         height, width = image.shape[2], image.shape[3]
         # Some networks write into what they are given: they get a copy.
         given = (image,) if mask is None else (image, mask)
-        padded = [self.sides.pad(image.clone()) for image in given]
+        padded = [self.sides.pad(tensor.clone()) for tensor in given]
         with traceable(self.network, self.call):
             output = self.call(self.network, *padded)
         if self.sides.multiple == 1:

@@ -41,7 +41,7 @@ def ratios(
     Returns:
         How many times as long as the first way each of them takes: the median of the rounds.
     """
-    ratios: dict[str, list[float]] = {way: [] for way in ways}
+    measured: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as place:
         source, target = Path(place, "in"), Path(place, "out")
         _cut(source, args.pictures, args.side)
@@ -55,9 +55,9 @@ def ratios(
                 took[way] = time.perf_counter() - begin
             first = next(iter(took.values()))
             for way, seconds in took.items():
-                ratios[way].append(seconds / first)
+                measured[way].append(seconds / first)
             print({way: round(seconds, 1) for way, seconds in took.items()}, flush=True)
-    return {way: statistics.median(values) for way, values in ratios.items()}
+    return {way: statistics.median(values) for way, values in measured.items()}
 
 
 def _cut(folder: Path, count: int, side: int) -> None:
