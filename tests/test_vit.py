@@ -137,8 +137,8 @@ def test_what_is_built_is_loaded_again(hyper: dict[str, Any], tmp_path: Path) ->
     network = ViT(**TINY | hyper).eval()
     network.load_state_dict(load_file(path))
     picture = torch.rand(2, 3, 8, 12)
-    with torch.no_grad():
-        assert torch.equal(loaded.network(picture), network(picture))
+    with torch.no_grad():  # equal weights at other addresses: some CPUs sum in another order then
+        torch.testing.assert_close(loaded.network(picture), network(picture))
 
 
 def test_how_pictures_are_prepared(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
-"""The pictures of a folder one after the other, their files read and written beside the model.
+"""Pictures one after the other, their files read and written beside the model.
 
-While the model runs, a thread writes the picture before and reads the next one. Results are those
-of one step after the other: a picture that shares a file with one before it waits for that one.
+While the model runs, a thread writes the picture before and reads the next one. Of a folder results
+are those of one step after the other: a picture that shares a file with one before it waits for
+that one.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,7 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
     """
     waits = [*shares_files(pairs), True]  # nothing comes after the last one
     written: set[Path] = set()
-    meter = job.restorer.meter
-    quiet: AbstractContextManager[Any] = nullcontext() if meter is None else meter.quiet
+    quiet = _quiet(job)
 
     def quietly(step: Callable[..., Any], what: Any) -> Any:
         with quiet:
@@ -54,6 +55,32 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
             if alone:
                 yield index, behind[1].result()
                 behind = None
+
+
+class Turns:
+    """Restores the pictures of several threads: files of one beside the model of another.
+
+    One picture at a time is read, and one is run. While a large one is restored none is read. The
+    pictures share no files.
+    """
+
+    def __init__(self, job: PictureJob) -> None:
+        """Take note of what is the same for all pictures."""
+        self._job, self._quiet = job, _quiet(job)
+        self._files, self._model = threading.Lock(), threading.Lock()
+
+    def restore(self, pair: Pair) -> Result:
+        """Restore a picture; what is wrong with it is said in its result."""
+        with ExitStack() as reading:
+            reading.enter_context(self._files)
+            with self._quiet:
+                read = _read(self._job, pair, set())
+            if _is_small(self._job, read):
+                reading.close()
+            with self._model:
+                made = _run(self._job, read, lambda done, total: None)
+            with self._quiet:
+                return _write(self._job, made, set())
 
 
 def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> Result:
@@ -117,6 +144,12 @@ def shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
     for here, there in pairs:
         yield here in written or there in written
         written.add(there)
+
+
+def _quiet(job: PictureJob) -> AbstractContextManager[Any]:
+    """Return what is held while a file is read or written, so that no trial measures that."""
+    meter = job.restorer.meter
+    return nullcontext() if meter is None else meter.quiet
 
 
 def _is_small(job: PictureJob, read: Read | Result) -> bool:

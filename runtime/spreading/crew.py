@@ -17,7 +17,9 @@ Task: TypeAlias = tuple[str, tuple[Any, ...]]
 MOST_TRIES = 3
 """Workers that may die over one thing before it is given up."""
 
-_IN_HAND = 2  # one is worked on, the next lies ready
+_IN_HAND = 2
+"""Things of a worker: files of one are read or written while the model runs for the other."""
+
 _PATIENCE = 300.0
 """Seconds until the first worker has loaded the model; a cluster may have to start machines."""
 
@@ -34,12 +36,18 @@ class _Thing:
 
 @dataclass
 class _Hand:
-    """A worker: ``where`` it is once it has loaded the model, and its things, oldest first."""
+    """A worker: ``where`` it is once it has loaded the model, and the things it works on."""
 
     actor: Any
     opening: Any
     where: str | None = None
-    things: deque[_Thing] = field(default_factory=deque)
+    things: list[_Thing] = field(default_factory=list)
+
+    def can_take(self, *, alone: bool) -> bool:
+        """Return whether there is room for a thing, which may have to have a worker for itself."""
+        if self.where is None or any(thing.tries > 1 for thing in self.things):
+            return False
+        return len(self.things) < (1 if alone else _IN_HAND)
 
 
 @dataclass(frozen=True)
@@ -89,9 +97,9 @@ class Crew:
     def run(self, tasks: Iterable[Task], *, ordered: bool = False) -> Iterator[Outcome]:
         """Yield what becomes of each task, as it comes or in order.
 
-        A task whose worker died goes to another one; when `MOST_TRIES` have died over it, its
-        value is `Failed`. Tasks are taken as there is room: no more than three for each worker
-        are under way or wait for those before them.
+        Tasks whose worker died go to others, where nothing stands beside them, so that the one to
+        blame shows; when `MOST_TRIES` have died over it, its value is `Failed`. Tasks are taken as
+        there is room: no more than three for each worker are under way or wait for those before.
 
         Raises:
             NystraError: No worker is left, or none could be started.
@@ -103,7 +111,7 @@ class Crew:
         begun = 0
         drained = False
         while True:
-            while (hand := self._free_hand()) is not None:
+            while (hand := self._free_hand(alone=bool(again))) is not None:
                 if again:
                     self._give(hand, again.popleft())
                     continue
@@ -134,12 +142,13 @@ class Crew:
     def _hire(self) -> None:
         kind = self._ray.remote(Worker)
         needs = {"num_cpus": self._threads, "num_gpus": 1 if self._gpu else 0}
-        actor = kind.options(**needs, scheduling_strategy="SPREAD").remote(self._setup)
+        how = {**needs, "max_concurrency": _IN_HAND, "scheduling_strategy": "SPREAD"}
+        actor = kind.options(**how).remote(self._setup)
         self._hands.append(_Hand(actor, actor.open.remote()))
 
-    def _free_hand(self) -> _Hand | None:
+    def _free_hand(self, *, alone: bool) -> _Hand | None:
         """Return the worker that has least to do, if it can take more."""
-        ready = [hand for hand in self._hands if hand.where and len(hand.things) < _IN_HAND]
+        ready = [hand for hand in self._hands if hand.can_take(alone=alone)]
         return min(ready, key=lambda hand: len(hand.things), default=None)
 
     def _give(self, hand: _Hand, thing: _Thing) -> None:
@@ -150,11 +159,11 @@ class Crew:
 
     def _heard_of(self, again: deque[_Thing]) -> Iterator[Outcome]:
         """Wait for a worker to say something, or to die; yield what is done."""
-        awaited = {}
+        awaited: dict[Any, tuple[_Hand, _Thing | None]] = {}
         for hand in self._hands:
-            reference = hand.things[0].reference if hand.things else hand.opening
-            if hand.things or hand.where is None:
-                awaited[reference] = hand
+            awaited |= {thing.reference: (hand, thing) for thing in hand.things}
+            if hand.where is None:
+                awaited[hand.opening] = hand, None
         if not awaited:
             raise NystraError(self._nobody())
         done, _ = self._ray.wait(list(awaited), num_returns=1, timeout=1.0)
@@ -164,7 +173,7 @@ class Crew:
         elif time.monotonic() - self._heard > _PATIENCE:
             raise NystraError(self._nobody())
         for reference in done:
-            hand = awaited[reference]
+            hand, thing = awaited[reference]
             try:
                 value = self._ray.get(reference)
             except self._ray.exceptions.RayTaskError as error:
@@ -172,8 +181,8 @@ class Crew:
             except self._ray.exceptions.RayError:
                 yield from self._bury(hand, again)
                 continue
-            if hand.things:
-                thing = hand.things.popleft()
+            if thing is not None:
+                hand.things.remove(thing)
                 yield Outcome(thing.place, value, hand.where or "", thing.tries)
             elif isinstance(value, Failed):
                 self._refused.append(value.error)
@@ -183,21 +192,16 @@ class Crew:
                 hand.where = value
 
     def _bury(self, hand: _Hand, again: deque[_Thing]) -> Iterator[Outcome]:
-        """Take a worker's things back and hire another one.
-
-        What it was working on is the oldest of them; the others had no part in its end.
-        """
+        """Take a worker's things back and hire another one."""
         self.lost += 1
         self._hands.remove(hand)
         self._ray.kill(hand.actor)
-        for index, thing in enumerate(hand.things):
-            if index > 0:
-                thing.tries -= 1
+        for thing in hand.things:
             if thing.tries < MOST_TRIES:
+                again.append(thing)
                 continue
             text = f"{thing.tries} workers died over it, the last one at {hand.where}"
             yield Outcome(thing.place, Failed(text), hand.where or "", thing.tries)
-        again.extendleft(thing for thing in reversed(hand.things) if thing.tries < MOST_TRIES)
         if hand.where is None:
             self._deaths_at_start += 1
         if self._deaths_at_start < MOST_TRIES * self.size:

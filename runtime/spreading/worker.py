@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from ...plugins.errors import NystraError
 from ...plugins.files import file_sha256
 from ..pictures.picture import Picture
+from ..restoring.line import Turns
 from ..restoring.options import RunOptions
 from ..restoring.picture_job import PictureJob, in_one_line
 from ..restoring.restored import restored
@@ -60,13 +62,17 @@ class Failed:
 
 
 class Worker:
-    """One process; its methods return `Failed` and raise nothing, so that it lives on."""
+    """One process; its methods return what failed and raise nothing, so that it lives on.
+
+    Two of them may be called at the same time: the model runs for one of them.
+    """
 
     def __init__(self, setup: Setup) -> None:
         """Take note of what to do; nothing is loaded yet."""
         self._setup = setup
         self._restorer: Restorer
-        self._job: PictureJob
+        self._turns: Turns
+        self._model = threading.Lock()
 
     def open(self) -> str | Failed:
         """Load the model; return where this is, in words."""
@@ -77,26 +83,25 @@ class Worker:
             return Failed(f"{where}: {str(error) or type(error).__name__}")
         return where
 
-    def file(self, here: Path, there: Path) -> dict[str, Any] | Failed:
+    def file(self, here: Path, there: Path) -> dict[str, Any]:
         """Restore a picture file into another one; one that an earlier try wrote is replaced."""
-        try:
-            return self._job.restore(here, there, None, lambda done, total: None)
-        except Exception as error:
-            return Failed(str(in_one_line(error, here)))
+        return self._turns.restore((here, there))
 
     def picture(
         self, before: Picture, name: str, how: Mapping[str, Any]
     ) -> tuple[Picture, int, list[str]] | Failed:
         """Restore a picture; see `restored`."""
         try:
-            return restored(self._restorer, before, name, **how)
+            with self._model:
+                return restored(self._restorer, before, name, **how)
         except Exception as error:
             return Failed(str(in_one_line(error, Path(name))))
 
     def tiles(self, tiles: list[Array]) -> list[Array] | Failed:
         """Run the network on tiles (1, C, h, w) of one shape; see `run_batch`."""
         try:
-            return run_batch(self._restorer.function, tiles)
+            with self._model:
+                return run_batch(self._restorer.function, tiles)
         except Exception as error:
             return Failed(str(in_one_line(error, Path("a tile"))))
 
@@ -116,7 +121,7 @@ class Worker:
             options = replace(options, max_memory=_share(setup.threads))
         # What may be replaced was settled before the run began.
         options = replace(options, overwrite=True, skip_existing=False, quiet=True)
-        self._job = PictureJob(self._restorer, options.companions(), options)
+        self._turns = Turns(PictureJob(self._restorer, options.companions(), options))
 
 
 def _share(threads: int) -> int:
