@@ -125,6 +125,17 @@ def test_it_runs_with_and_without_the_library(int8: ExportResult, backend: str) 
         assert np.abs(got - want).max() <= allowed
 
 
+def of_a_fifth(right: ExportResult, folder: Path) -> list[str]:
+    """Return what validates the file with a fifth of the range of the first layer."""
+    wrong = onnx.load(str(right.model))
+    scale = next(t for t in wrong.graph.initializer if t.name.endswith(".input_scale"))
+    fifth = numpy_helper.to_array(scale) / np.float32(5)
+    scale.CopyFrom(numpy_helper.from_array(np.asarray(fifth), scale.name))
+    onnx.save(wrong, str(folder / "wrong.onnx"))
+    references = str(right.model.with_suffix(".npz"))
+    return ["validate", str(folder / "wrong.onnx"), "--references", references, "-q"]
+
+
 @pytest.mark.full
 def test_it_is_checked_again_later(
     int8: ExportResult, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -134,14 +145,7 @@ def test_it_is_checked_again_later(
     assert main(["validate", model, "--checkpoint", source, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [size["tolerance"] for size in document["sizes"]] == pytest.approx(recorded, rel=1e-3)
-    wrong = onnx.load(model)
-    scale = next(t for t in wrong.graph.initializer if t.name.endswith(".input_scale"))
-    fifth = numpy_helper.to_array(scale) / np.float32(5)
-    scale.CopyFrom(numpy_helper.from_array(np.asarray(fifth), scale.name))
-    onnx.save(wrong, str(tmp_path / "wrong.onnx"))
-    references = str(int8.model.with_suffix(".npz"))
-    arguments = ["validate", str(tmp_path / "wrong.onnx"), "--references", references, "-q"]
-    assert main(arguments) == 1
+    assert main(of_a_fifth(int8, tmp_path)) == 1
     assert main(["export", model, "--precision", "int8", "--calibrate", str(tmp_path)]) == 2
     assert "it is an ONNX model; give the checkpoint" in capsys.readouterr().err
 
@@ -156,6 +160,11 @@ def test_a_classifier_is_calibrated_as_its_pictures_are_prepared(
     found = json.loads(result.model.with_suffix(".json").read_text())["validation"]["precision"]
     assert found["int8_layers"] > 0
     assert found["relative_error_against_float32"] <= 0.05
+    recorded = read_references(result.model.with_suffix(".npz")).meta
+    for name in ("tolerances", "mean_tolerances"):
+        assert len(set(recorded[name])) == 1, "five logits of one picture say little of rounding"
+    assert main(["validate", str(result.model), "-q"]) == 0
+    assert main(of_a_fifth(result, tmp_path)) == 1
 
 
 @pytest.mark.full
