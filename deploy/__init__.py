@@ -5,8 +5,9 @@ The names below are imported on first use; none of them needs torch or onnx.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..plugins.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .ray_application import ray_serve
@@ -21,9 +22,4 @@ _HOME = {
     "write_repository": "triton.repository",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module on first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -20,7 +20,7 @@ from ..runtime.checking.measures import (
     measure_for,
 )
 from ..runtime.checking.sanity import max_abs
-from ..runtime.checking.validation import size_text
+from ..runtime.checking.validation import sides_text
 from ..runtime.model.references import TOLERANCES_IN, ReferenceCase, References
 from .attention.mechanism import Mechanism
 from .attention.site import swap
@@ -96,7 +96,7 @@ def record_references(
         lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
     cases, limits, mean_limits = [], [], []
     for case in feeds:
-        progress("PyTorch " + size_text({name: array.shape for name, array in case.items()}))
+        progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
         arrays = list(case.values())
         expected, exact = single(*arrays), double(*arrays)
         limit = _Limit(allowed.least * measure.peak(expected), "float32 rounding")

@@ -6,8 +6,9 @@ The names below are imported on first use, so that importing this package does n
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..plugins.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .facts import Facts
@@ -23,9 +24,4 @@ _HOME = {
     "pretrained_path": "pretrained",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module on first use."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

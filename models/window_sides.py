@@ -8,22 +8,21 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
+from ..plugins.operators.window_schema import LARGEST_SIDE
 from .geometry import WindowGeometry
 
 Sides: TypeAlias = tuple[int, int]
-
-_LARGEST_SIDE = 1024  # of a window, in tokens; of the training pictures
 
 
 def both_sides(size: int | Sides) -> Sides:
     """Return rows and columns of a window or of the training pictures.
 
     Raises:
-        ValueError: A side is not within 1 to 1024.
+        ValueError: A side is not one that the operators take.
     """
     rows, columns = (size, size) if isinstance(size, int) else size
-    if not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
-        raise ValueError(f"a side of {rows}x{columns} is not within 1 to {_LARGEST_SIDE}")
+    if not (1 <= rows <= LARGEST_SIDE and 1 <= columns <= LARGEST_SIDE):
+        raise ValueError(f"a side of {rows}x{columns} is not within 1 to {LARGEST_SIDE}")
     return int(rows), int(columns)
 
 

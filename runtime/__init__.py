@@ -6,8 +6,9 @@ The face is lazy: a name is looked up in its module when it is first used, so th
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..plugins.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .checking.accuracy import Accuracy, measure_accuracy
@@ -95,14 +96,4 @@ _HOME = {
     "write_references": "model.references",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

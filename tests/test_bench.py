@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from fake_cuda import FakeCuda
 from nystra.export.cli import main
-from nystra.export.commands.bench import _print, speed_text
+from nystra.export.commands.bench import _print, ratio_text
 from nystra.export.commands.common import BACKEND_NAMES
 from nystra.plugins.errors import NystraError
 from nystra.plugins.files import file_sha256
@@ -344,7 +344,7 @@ def test_a_bare_name_is_a_shipped_checkpoint(
 
 def test_speed_in_words() -> None:
     first, other = Row("a.onnx", "cpu", {}), Row("b.onnx", "cpu", {})
-    assert speed_text(first) == "-"
+    assert ratio_text(first) == "-"
     for seconds, text in (
         ([2.0, 1.0], "2.00x faster"),
         ([1.0, 1.5], "1.50x slower"),
@@ -353,4 +353,4 @@ def test_speed_in_words() -> None:
         first.times, other.times = [seconds[0]], [seconds[1]]
         for row in (first, other):
             row.compare(first)
-        assert (speed_text(first), speed_text(other)) == ("1x", text)
+        assert (ratio_text(first), ratio_text(other)) == ("1x", text)

@@ -12,7 +12,7 @@ from nystra.export.attention.site import find_sites, swap
 from nystra.models.hat.network import HAT
 from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
-from nystra.models.swinir.restorer import Restorer
+from nystra.models.swinir.picture_network import PictureNetwork
 from shared import golden, shared_path
 from swinir_procedure import official_procedure
 
@@ -49,7 +49,7 @@ HATS = [
 _OURS = {"mech", "num_landmarks", "iters"}
 
 
-def build(case: Any, kind: type[Restorer] = SwinIR, **more: Any) -> Restorer:
+def build(case: Any, kind: type[PictureNetwork] = SwinIR, **more: Any) -> PictureNetwork:
     arguments = {key: value for key, value in case.constructor.items() if key not in _OURS}
     network = kind(**arguments, **more)
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}

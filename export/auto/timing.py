@@ -43,7 +43,7 @@ class Calls:
 
 def record_calls(network: nn.Module, facts: Facts) -> Calls:
     """Run a photograph through the network as trained and note what its sites ask."""
-    calls = Calls(size=timed_size(facts))
+    calls = Calls(size=attention_size(facts))
     twin = swap(network, neutral(network), "operator")
     for site, own in zip(find_sites(twin), find_sites(network), strict=True):
         calls.of[site.path] = []
@@ -55,7 +55,7 @@ def record_calls(network: nn.Module, facts: Facts) -> Calls:
     return calls
 
 
-def timed_size(facts: Facts) -> Size:
+def attention_size(facts: Facts) -> Size:
     """Return the size that attention is timed at: 128x128, in whole windows, or the only one."""
     if facts.sides is not None:
         return facts.sides

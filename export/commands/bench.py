@@ -188,7 +188,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
                 f"{row.megapixels_per_second:.3f}",
                 _mebibytes(row.memory.get("above")),
                 *[_mebibytes(row.device_memory)] * device,
-                speed_text(row),
+                ratio_text(row),
             )
         )
     print_table(table)
@@ -208,7 +208,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
         say(f"faster, slower: than {first}, the median of interleaved runs")
 
 
-def speed_text(row: Row) -> str:
+def ratio_text(row: Row) -> str:
     """Return how much faster a row is than the first that ran at its size."""
     if row.ratio is None:
         return "-"

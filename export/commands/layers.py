@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def print_layers(report: LayerReport) -> None:
     """Print the first layer that departs, or the nearest to its limit, for every size."""
-    from ...runtime.checking.validation import size_text
+    from ...runtime.checking.validation import sides_text
 
     rows = [("size", "layers", "depart", "layer", "max", "allowed", "mean", "PSNR")]
     for case in report.cases:
-        size = size_text(case.shapes)
+        size = sides_text(case.shapes)
         if case.skipped:
             rows.append((size, "-", "-", f"not compared: {case.skipped}", *("-",) * 4))
             continue

@@ -326,10 +326,10 @@ def _print_accuracy(accuracy: dict[str, Accuracy]) -> None:
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
     from ...runtime.checking.measures import FIGURES
-    from ...runtime.checking.validation import size_text
+    from ...runtime.checking.validation import sides_text
 
     return (
-        size_text(size.shapes) + by,
+        sides_text(size.shapes) + by,
         f"{size.max_abs:.1e}",
         f"{size.tolerance:.1e}" + _mean(size),
         *(FIGURES[name].text(size.figures.get(name, math.nan)) for name in names),

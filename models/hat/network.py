@@ -15,12 +15,12 @@ from ..swinir.layers import (
     residual_convolution,
     window_geometry,
 )
-from ..swinir.restorer import Restorer, check_sizes
+from ..swinir.picture_network import PictureNetwork, check_sizes
 from ..window_sides import both_sides
 from .layers import ConvBlock, HybridBlock, OverlapBlock
 
 
-class HAT(Restorer):
+class HAT(PictureNetwork):
     """HAT: (B, in_chans, H, W) to (B, in_chans, H * upscale, W * upscale), any H and W >= 1.
 
     Source: X. Chen et al., "Activating More Pixels in Image Super-Resolution Transformer", 2023.

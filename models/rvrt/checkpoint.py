@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...plugins.errors import NystraError
-from ...plugins.ports.port import FRAMES_AXES, Port
+from ...plugins.ports.port import AXES, FRAMES_AXES, Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, require
 from ..facts import Facts
@@ -58,11 +58,13 @@ def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> 
 
 
 def _frames(count: object, source: str) -> int:
-    if isinstance(count, int) and not isinstance(count, bool) and count in range(CLIP, 1025, CLIP):
+    most = AXES["frames"].largest
+    clips = range(CLIP, most + 1, CLIP)
+    if isinstance(count, int) and not isinstance(count, bool) and count in clips:
         return count
     raise NystraError(
         f"{source}: frames is {count!r:.80}; RVRT takes clips of {CLIP} frames: give an even "
-        "number of at most 1024, such as --frames 6"
+        f"number of at most {most}, such as --frames 6"
     )
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...plugins.operators.window_schema import LARGEST_SIDE
 from ..padding import crop, pad_to_multiple
 from .alignment import GuidedDeformableAttention
 from .flow import SpyNet
@@ -17,7 +18,6 @@ from .windows import Depth, Stage, Windows
 
 _HEAD_WIDTH = 64
 _SHRINK = 4  # of a network whose output is as large as its input
-_LARGEST_SIDE = 1024  # of a window
 
 
 class RVRT(nn.Module):
@@ -193,10 +193,10 @@ def _halving(channels: int, width: int) -> list[nn.Module]:
 
 def _window(size: int | tuple[int, int, int]) -> tuple[int, int]:
     frames, rows, columns = (CLIP, size, size) if isinstance(size, int) else size
-    if frames != CLIP or not (1 <= rows <= _LARGEST_SIDE and 1 <= columns <= _LARGEST_SIDE):
+    if frames != CLIP or not (1 <= rows <= LARGEST_SIDE and 1 <= columns <= LARGEST_SIDE):
         raise ValueError(
             f"a window of {frames}x{rows}x{columns}; expected {CLIP} frames, and rows and columns "
-            f"of 1 to {_LARGEST_SIDE}"
+            f"of 1 to {LARGEST_SIDE}"
         )
     return rows, columns
 

@@ -14,7 +14,7 @@ from ..hyper_types import check_types
 from ..retarget import POSITION_BIAS, retarget
 from .hyper import swinir_hyper
 from .network import SwinIR
-from .restorer import Restorer
+from .picture_network import PictureNetwork
 
 _REBUILT = (".attn_mask", ".relative_position_index")  # buffers that published files may hold
 _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
@@ -28,7 +28,7 @@ def load(state: State, request: Request) -> Built:
 
 def load_restorer(
     architecture: str,
-    build: type[Restorer],
+    build: type[PictureNetwork],
     read: Hyper,
     state: State,
     request: Request,
@@ -66,7 +66,9 @@ def load_restorer(
     return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
 
 
-def restorer_facts(architecture: str, network: Restorer, hyper: Hyper, license_name: str) -> Facts:
+def restorer_facts(
+    architecture: str, network: PictureNetwork, hyper: Hyper, license_name: str
+) -> Facts:
     """Return what a built network promises."""
     channels = {"channels": hyper["in_chans"]}
     sides = {} if network.fixed_size is None else picture_size(*network.fixed_size)

@@ -17,10 +17,10 @@ from .layers import (
     residual_convolution,
     window_geometry,
 )
-from .restorer import Restorer, check_sizes
+from .picture_network import PictureNetwork, check_sizes
 
 
-class SwinIR(Restorer):
+class SwinIR(PictureNetwork):
     """SwinIR: (B, in_chans, H, W) to (B, in_chans, H * upscale, W * upscale), any H and W >= 1.
 
     Source: J. Liang et al., "SwinIR: Image Restoration Using Swin Transformer", 2021.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...plugins.errors import NystraError
 from ..hat.network import HAT
 from ..swinir.network import SwinIR
-from ..swinir.restorer import Restorer
+from ..swinir.picture_network import PictureNetwork
 from .data import Pair, Picture, draw_batch, read_pairs
 from .recipe import setting
 from .restoring import Restoring, psnr_of_error
@@ -69,7 +69,7 @@ class Enlarging(Restoring):
         if self.width % self.heads:
             raise NystraError(f"--width {self.width} must be a multiple of --heads {self.heads}")
 
-    def network(self) -> Restorer:
+    def network(self) -> PictureNetwork:
         """Return a network that starts as a bilinear enlargement, its transformer nearly silent.
 
         The published network has no interpolating skip and has to learn one from a random start.

@@ -10,7 +10,14 @@ import sys
 from pathlib import Path
 
 from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.patch_match.schema import COSINE, DOT, L2, LARGEST_MAP
+from nystra.plugins.operators.patch_match.schema import (
+    COSINE,
+    DOT,
+    L2,
+    LARGEST_MAP,
+    MAX_NEIGHBORS,
+    MAX_PATCH_SIZE,
+)
 from nystra.plugins.operators.schema import Attribute, OperatorSchema
 from nystra.plugins.operators.window_cluster.schema import (
     MAX_BIAS_BLOCKS,
@@ -42,6 +49,8 @@ constexpr int64_t kMaxClusters = {MAX_CLUSTERS};        // of a window
 constexpr int64_t kMaxBlock = {MAX_BLOCK};            // side of a block that is exact inside
 constexpr int64_t kMaxBiasBlocks = {MAX_BIAS_BLOCKS};    // of a window
 constexpr int64_t kMaxPixels = {LARGEST_MAP};    // of a map that is searched: fewer
+constexpr int64_t kMaxPatch = {MAX_PATCH_SIZE};           // side of a patch
+constexpr int64_t kMaxNeighbors = {MAX_NEIGHBORS};       // of a pixel
 constexpr int64_t kL2 = {L2}, kDot = {DOT}, kCosine = {COSINE};  // metric
 
 }}  // namespace nystra

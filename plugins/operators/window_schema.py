@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..errors import NystraError
 from .schema import Attribute, Attributes
 
+LARGEST_SIDE = 1024
+"""The largest side of a window, in tokens."""
+
 MAX_LANDMARKS = 64
 """The most landmarks a window may have: what the kernels hold in registers and caches."""
 
@@ -12,14 +15,16 @@ SIZE_ATTRIBUTES = (
     Attribute("heads", "int", None, 1, 1024, "h, the number of heads"),
     Attribute("head_dim", "int", None, 1, 1024, "d, channels of a head in q and in k"),
     Attribute("value_dim", "int", None, 1, 1024, "e, channels of a head in v"),
-    Attribute("window_h", "int", None, 1, 1024, "rows of a window"),
-    Attribute("window_w", "int", None, 1, 1024, "columns of a window"),
+    Attribute("window_h", "int", None, 1, LARGEST_SIDE, "rows of a window"),
+    Attribute("window_w", "int", None, 1, LARGEST_SIDE, "columns of a window"),
 )
 
 WINDOW_ATTRIBUTES = (
     *SIZE_ATTRIBUTES,
-    Attribute("shift_h", "int", 0, 0, 1023, "rows the map is rolled up before the partition"),
-    Attribute("shift_w", "int", 0, 0, 1023, "columns the map is rolled left by"),
+    Attribute(
+        "shift_h", "int", 0, 0, LARGEST_SIDE - 1, "rows the map is rolled up before the partition"
+    ),
+    Attribute("shift_w", "int", 0, 0, LARGEST_SIDE - 1, "columns the map is rolled left by"),
     Attribute("mask", "int", 0, 0, 1, "1: tokens of different regions do not see each other"),
 )
 

@@ -27,7 +27,7 @@ from .validation import (
     ValidationReport,
     allowed_differences,
     compare,
-    size_text,
+    sides_text,
 )
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -314,7 +314,7 @@ def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
     wrong: list[str] = []
     excused: list[str] = []
     for size in measured.sizes:
-        where = size_text(size.shapes)
+        where = sides_text(size.shapes)
         if name in FIGURES:
             if name not in size.figures:
                 continue

@@ -28,7 +28,7 @@ class NamedRunner(Protocol):
 Runner = NamedRunner | Callable[[Array], Array]
 
 
-def size_text(shapes: Mapping[str, Sequence[int]]) -> str:
+def sides_text(shapes: Mapping[str, Sequence[int]]) -> str:
     """Return height and width of the first input in words: ``32x48``."""
     return "x".join(str(side) for side in next(iter(shapes.values()))[-2:])
 

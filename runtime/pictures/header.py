@@ -12,7 +12,7 @@ from .images import read_picture
 _ORIENTATION, _TURNED = 274, (5, 6, 7, 8)
 
 
-def picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+def read_picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Return height and width of a picture as `read_picture` would return it.
 
     Pixels are decoded only where the header alone is not understood.

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ...plugins.errors import NystraError
-from ..pictures.header import picture_size
+from ..pictures.header import read_picture_size
 from ..pictures.images import READ_SUFFIXES, read_picture
 from ..pictures.picture import Picture
 from .clip import Clip, Frame
@@ -41,9 +41,9 @@ class FrameFolder:
         """
         self.path = path
         self.files = files or list_frames(path)
-        size = picture_size(self.files[0])
+        size = read_picture_size(self.files[0])
         for file in self.files[1:]:
-            _check_size(file, picture_size(file), self.files[0], size)
+            _check_size(file, read_picture_size(file), self.files[0], size)
         deep = read_picture(self.files[0]).bits > 8
         matrix = usual_matrix(size[0])
         colour = Colour(matrix, bits=10 if deep else 8, primaries=matrix, transfer=matrix)

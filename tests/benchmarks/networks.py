@@ -30,7 +30,7 @@ from nystra.export.graph.trace import trace
 from nystra.models.hat.network import HAT
 from nystra.models.swinir.checkpoint import restorer_facts
 from nystra.models.swinir.network import SwinIR
-from nystra.models.swinir.restorer import Restorer
+from nystra.models.swinir.picture_network import PictureNetwork
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op
@@ -39,7 +39,7 @@ HEADS, HEAD_DIM, SIDE = 6, 30, 128
 OPSET = 20
 
 
-def network(name: str) -> Restorer:
+def network(name: str) -> PictureNetwork:
     """Return SwinIR-M or HAT by the name of a file of it."""
     torch.manual_seed(0)
     if name.startswith("hat-"):

@@ -13,10 +13,9 @@ from ....plugins.operators.window_cluster.schema import (
     SCHEMA,
     blocks_fit,
 )
+from ....plugins.operators.window_schema import LARGEST_SIDE
 from ..mechanism import Geometry, Windowed
 from ..parameter import Grid, Number, parameter
-
-_LARGEST = 1024  # side of a window, and of a block of the bias
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Cluster(Windowed):
             0,
             "side of the blocks that the bias is averaged over outside of one's own, 0: chosen",
             0,
-            _LARGEST,
+            LARGEST_SIDE,
         )
     )
 
@@ -98,7 +97,7 @@ class Cluster(Windowed):
 
     def _bias_blocks(self, geometry: WindowGeometry) -> list[int]:
         """Return the blocks of the coarse bias that fit, the smallest first."""
-        largest = min(max(geometry.window) + self.block - 1, _LARGEST)
+        largest = min(max(geometry.window) + self.block - 1, LARGEST_SIDE)
         sides = range(self.block, largest + 1, self.block)
         return [side for side in sides if self._usable(side, geometry)]
 

@@ -33,7 +33,7 @@ class SwinBlock(nn.Module):
         """Take the parts of a foreign block."""
         super().__init__()
         self.norm1, self.norm2, self.mlp = block.norm1, block.norm2, block.mlp
-        self.attn = SwinAttention(window_geometry(block, block.attn.scale), block.attn)
+        self.attn = SwinAttention(block_geometry(block, block.attn.scale), block.attn)
 
     def forward(self, x: Tensor, size: Sequence[int]) -> Tensor:
         """Return the block's output for the tokens x of a map of that height and width."""
@@ -43,7 +43,7 @@ class SwinBlock(nn.Module):
         return y
 
 
-def window_geometry(block: Any, scale: float) -> WindowGeometry:
+def block_geometry(block: Any, scale: float) -> WindowGeometry:
     """Return the geometry of a foreign block of the usual names."""
     head_dim = block.dim // block.num_heads
     return WindowGeometry(

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...sites import WindowSite
-from .swin import window_geometry
+from .swin import block_geometry
 
 _LARGEST_FACTOR = 100.0
 _LARGEST_BIAS = 16.0
@@ -51,7 +51,7 @@ class CosineAttention(WindowSite):
 
     def __init__(self, block: Any) -> None:
         """Take the projections of a foreign block, and compute its factors and biases."""
-        super().__init__(window_geometry(block, 1.0))
+        super().__init__(block_geometry(block, 1.0))
         own = block.attn
         self.qkv, self.proj = own.qkv, own.proj
         self.q_bias, self.v_bias = own.q_bias, own.v_bias

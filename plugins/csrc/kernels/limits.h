@@ -12,6 +12,8 @@ constexpr int64_t kMaxClusters = 64;        // of a window
 constexpr int64_t kMaxBlock = 8;            // side of a block that is exact inside
 constexpr int64_t kMaxBiasBlocks = 1024;    // of a window
 constexpr int64_t kMaxPixels = 16777216;    // of a map that is searched: fewer
+constexpr int64_t kMaxPatch = 23;           // side of a patch
+constexpr int64_t kMaxNeighbors = 32;       // of a pixel
 constexpr int64_t kL2 = 0, kDot = 1, kCosine = 2;  // metric
 
 }  // namespace nystra

@@ -28,8 +28,8 @@ const Registration& registration(Table table, uint32_t version, void (*add)(Regi
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   if (registrations == nullptr) registrations = new std::vector<std::unique_ptr<Registration>>;
-  for (const auto& one : *registrations)
-    if (one->table == table) return *one;
+  for (const auto& made : *registrations)
+    if (made->table == table) return *made;
   auto made = std::make_unique<Registration>(table, version);
   add(*made);
   return *registrations->emplace_back(std::move(made));

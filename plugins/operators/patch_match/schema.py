@@ -12,6 +12,12 @@ STEPS = (8, 4, 2, 1)
 SMALLEST_NORM = 1e-6
 """The norm of a patch is at least this in the cosine metric."""
 
+MAX_PATCH_SIZE = 23
+"""The largest side of a patch."""
+
+MAX_NEIGHBORS = 32
+"""The most entries of a row: what the kernels hold in registers and caches."""
+
 LARGEST_MAP = 1 << 24
 """A map has fewer pixels than this: indices are exact in float32 and sums stay below 2**31."""
 
@@ -36,9 +42,9 @@ SCHEMA = OperatorSchema(
     inputs=("query", "key", "query_mask", "key_mask", "start"),
     outputs=("index", "score"),
     attributes=(
-        Attribute("patch_size", "int", 7, 1, 23, "p, side of a patch, odd"),
+        Attribute("patch_size", "int", 7, 1, MAX_PATCH_SIZE, "p, side of a patch, odd"),
         Attribute("iterations", "int", 5, 1, 16, "rounds of propagation and random search"),
-        Attribute("neighbors", "int", 3, 1, 32, "k, entries of a row"),
+        Attribute("neighbors", "int", 3, 1, MAX_NEIGHBORS, "k, entries of a row"),
         Attribute(
             "metric", "int", L2, L2, COSINE, "0: minus the sum of squares; 1: dot; 2: cosine"
         ),

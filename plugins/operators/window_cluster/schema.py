@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from ...errors import NystraError
 from ..schema import REVISION_ATTRIBUTE, Attribute, Attributes, OperatorSchema
-from ..window_schema import BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, window_rule
+from ..window_schema import (
+    BIAS_ATTRIBUTE,
+    LARGEST_SIDE,
+    SCALE_ATTRIBUTE,
+    WINDOW_ATTRIBUTES,
+    window_rule,
+)
 
 MAX_CLUSTERS = 64
 """The most clusters a window may have: what the kernels hold in registers and caches."""
@@ -89,7 +95,7 @@ SCHEMA = OperatorSchema(
         Attribute("cluster_cols", "int", 4, 1, MAX_CLUSTERS, "columns of seeds in a window"),
         Attribute("rounds", "int", 0, 0, MAX_ROUNDS, "rounds of clustering beside the first"),
         Attribute("block", "int", 4, 2, MAX_BLOCK, "side of the blocks that are exact inside"),
-        Attribute("bias_block", "int", 4, 2, 1024, "side of the blocks of the coarse bias"),
+        Attribute("bias_block", "int", 4, 2, LARGEST_SIDE, "side of the blocks of the coarse bias"),
         REVISION_ATTRIBUTE,
     ),
     rule=cluster_rule,

@@ -1,7 +1,7 @@
 """The schema of ``NystraWindowOverlap``."""
 
 from ..schema import REVISION_ATTRIBUTE, Attribute, OperatorSchema
-from ..window_schema import BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, SIZE_ATTRIBUTES
+from ..window_schema import BIAS_ATTRIBUTE, LARGEST_SIDE, SCALE_ATTRIBUTE, SIZE_ATTRIBUTES
 
 SCHEMA = OperatorSchema(
     name="NystraWindowOverlap",
@@ -17,8 +17,12 @@ SCHEMA = OperatorSchema(
     outputs=("out",),
     attributes=(
         *SIZE_ATTRIBUTES,
-        Attribute("margin_h", "int", None, 0, 1024, "rows of keys above a window, and below it"),
-        Attribute("margin_w", "int", None, 0, 1024, "columns of keys left of it, and right"),
+        Attribute(
+            "margin_h", "int", None, 0, LARGEST_SIDE, "rows of keys above a window, and below it"
+        ),
+        Attribute(
+            "margin_w", "int", None, 0, LARGEST_SIDE, "columns of keys left of it, and right"
+        ),
         BIAS_ATTRIBUTE,
         SCALE_ATTRIBUTE,
         REVISION_ATTRIBUTE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..operator_torch import register
-from ..window_softmax.torch_op import exact_windows
+from ..window_softmax.torch_op import softmax_windows_of
 from ..windows_torch import empty_map
 from .schema import SCHEMA
 
@@ -22,7 +22,7 @@ def window_overlap(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         NystraError: The schema refuses the attributes, the map is no multiple of the window, or
             the table is of another window.
     """
-    return exact_windows(SCHEMA, qkv, bias_table, attributes)
+    return softmax_windows_of(SCHEMA, qkv, bias_table, attributes)
 
 
 register(SCHEMA, window_overlap, empty_map(SCHEMA.name))

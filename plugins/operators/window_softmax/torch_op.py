@@ -108,10 +108,10 @@ def window_softmax(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
         NystraError: The schema refuses the attributes, the map is no multiple of the window, or
             the table is of another window.
     """
-    return exact_windows(SCHEMA, qkv, bias_table, attributes)
+    return softmax_windows_of(SCHEMA, qkv, bias_table, attributes)
 
 
-def exact_windows(
+def softmax_windows_of(
     schema: OperatorSchema, qkv: Tensor, bias_table: Tensor | None, attributes: Mapping[str, float]
 ) -> Tensor:
     """Return `softmax_windows` with the attributes of an operator.

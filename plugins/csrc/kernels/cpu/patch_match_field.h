@@ -41,7 +41,7 @@ struct Row {
   }
 };
 
-constexpr int kMaxCandidates = 128;  // the entries of four neighbours
+constexpr int kMaxCandidates = 4 * kMaxNeighbors;  // the entries of four neighbours
 
 // What a pixel's row is to be merged with: keys that are not in it, none twice.
 struct Candidates {
@@ -49,9 +49,9 @@ struct Candidates {
   int32_t key[kMaxCandidates];
   const float* corner[kMaxCandidates];  // of the key's patch
 
-  bool has(int32_t one) const {
+  bool has(int32_t candidate) const {
     bool found = false;
-    for (int i = 0; i < count; ++i) found |= key[i] == one;
+    for (int i = 0; i < count; ++i) found |= key[i] == candidate;
     return found;
   }
 };

@@ -49,7 +49,7 @@ struct ClusterBuffers {
   int* tokens;        // (warps, 3, kMaxOwn) pixels, members, slots
   int tile_size, score_size;
 
-  static constexpr int kMaxOwn = 64;  // tokens of an exact block
+  static constexpr int kMaxOwn = kMaxBlock * kMaxBlock;  // tokens of an exact block
 
   template <class Far, class Near>
   __host__ __device__ ClusterBuffers(const ClusterJob& job, int warps, Far& far, Near& near)

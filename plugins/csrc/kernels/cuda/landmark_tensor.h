@@ -52,17 +52,17 @@ struct alignas(4 * kWords) Words {
 template <bool kWide, int kWords, class T>
 __device__ __forceinline__ void load_words(const T* token, int first, int channels,
                                            uint32_t (&words)[kWords]) {
-  Words<kWords> found = {};
+  Words<kWords> loaded = {};
   if constexpr (kWide) {
-    if (first < channels) found = *reinterpret_cast<const Words<kWords>*>(token + first);
+    if (first < channels) loaded = *reinterpret_cast<const Words<kWords>*>(token + first);
   } else {
 #pragma unroll
     for (int i = 0; i < kWords; ++i)
       if (first + 2 * i < channels)
-        found.w[i] = reinterpret_cast<const Words<1>*>(token + first + 2 * i)->w[0];
+        loaded.w[i] = reinterpret_cast<const Words<1>*>(token + first + 2 * i)->w[0];
   }
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) words[i] = found.w[i];
+  for (int i = 0; i < kWords; ++i) words[i] = loaded.w[i];
 }
 
 // Calls f(std::true_type) where 8 elements may be one access, else f(std::false_type).
@@ -142,8 +142,8 @@ class Fragments {
     mine_[(2 * number + 1) * kWarp] = {{s.low[0], s.low[1], s.low[2], s.low[3]}};
   }
   __device__ Split<2> get(int number) const {
-    const Four found = mine_[number * kWarp];
-    return {{found.w[0], found.w[1]}, {found.w[2], found.w[3]}};
+    const Four kept = mine_[number * kWarp];
+    return {{kept.w[0], kept.w[1]}, {kept.w[2], kept.w[3]}};
   }
   __device__ Split<4> get_left(int number) const {
     const Four high = mine_[2 * number * kWarp], low = mine_[(2 * number + 1) * kWarp];

@@ -250,8 +250,8 @@ bool supported(const PatchMatchParams& p, int64_t batch) {
            height * width < kMaxPixels;
   };
   return countable(p.height, p.width) && countable(p.key_height, p.key_width) && p.channels >= 0 &&
-         p.channels < 1 << 20 && p.neighbors >= 1 && p.neighbors <= 32 && p.patch % 2 == 1 &&
-         p.patch <= 23 && batch * p.height * p.width <= 0x7fffffff;
+         p.channels < 1 << 20 && p.neighbors >= 1 && p.neighbors <= kMaxNeighbors &&
+         p.patch % 2 == 1 && p.patch <= kMaxPatch && batch * p.height * p.width <= 0x7fffffff;
 }
 
 }  // namespace

@@ -54,9 +54,9 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
 // What __CUDA_ARCH__ / 10 was for the code of a kernel that the device runs; 0: it has none.
 template <class... P>
 int architecture_of(void (*kernel)(P...)) {
-  cudaFuncAttributes found;
-  if (cudaFuncGetAttributes(&found, reinterpret_cast<const void*>(kernel)) == cudaSuccess)
-    return found.ptxVersion;
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)) == cudaSuccess)
+    return attributes.ptxVersion;
   cudaGetLastError();
   return 0;
 }

@@ -98,8 +98,8 @@ __device__ __forceinline__ void polynomial(const Group& group, float* out, const
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float one = row + i == column + j && row + i < m ? diagonal : 0.0f;
-        sum.v[i][j] = scale * (product * sum.v[i][j] + (linear * old.v[i][j] + one));
+        const float unit = row + i == column + j && row + i < m ? diagonal : 0.0f;
+        sum.v[i][j] = scale * (product * sum.v[i][j] + (linear * old.v[i][j] + unit));
       }
       store4(out + (row + i) * step + column, sum.v[i]);
     }

@@ -96,20 +96,20 @@ void check_lives(nvinfer1::IPluginCreatorV3One& creator, const Example& e, Repor
   // A clone and an attached plugin outlive the original.
   const PluginPointer clone(plugin->clone()), attached(runtime(*plugin)->attachToContext(nullptr));
   plugin.reset();
-  for (IPluginV3* const one : {clone.get(), attached.get()}) {
-    const bool whole = one != nullptr && build(*one) != nullptr && runtime(*one) != nullptr;
+  for (IPluginV3* const copy : {clone.get(), attached.get()}) {
+    const bool whole = copy != nullptr && build(*copy) != nullptr && runtime(*copy) != nullptr;
     report.check(whole, e.name + ": a clone has all capabilities");
     if (!whole) continue;
-    const auto* const fields = runtime(*one)->getFieldsToSerialize();
+    const auto* const fields = runtime(*copy)->getFieldsToSerialize();
     report.check(fields != nullptr && read_fields(*fields) == e.fields,
                  e.name + ": a clone keeps its fields");
-    report.check(build(*one)->getTimingCacheID() == id,
+    report.check(build(*copy)->getTimingCacheID() == id,
                  e.name + ": a clone keeps its timing-cache id");
     SizeBuilder builder;
     std::vector<nvinfer1::DimsExprs> in, out(e.outputs.size());
     for (const Shape& shape : e.shapes) in.push_back(builder.shape(shape));
-    report.check(build(*one)->getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0, out.data(),
-                                              int32_t(out.size()), builder) == 0,
+    report.check(build(*copy)->getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0,
+                                               out.data(), int32_t(out.size()), builder) == 0,
                  e.name + ": a clone still gives shapes");
   }
 

@@ -69,13 +69,13 @@ std::vector<Case> read_cases(const std::string& path) {
     std::string word, name;
     line >> word;
     if (word == "case") {
-      Case one;
+      Case row;
       std::string type;
-      line >> one.name >> one.op >> type;
-      one.type = type == "float16"    ? DataType::kHALF
+      line >> row.name >> row.op >> type;
+      row.type = type == "float16"    ? DataType::kHALF
                  : type == "bfloat16" ? DataType::kBF16
                                       : DataType::kFLOAT;
-      cases.push_back(one);
+      cases.push_back(row);
     } else if (cases.empty()) {
       throw std::runtime_error(path + " does not begin with a case");
     } else if (word == "int") {
@@ -134,7 +134,8 @@ class Buffer {
 std::vector<nvinfer1::DynamicPluginTensorDesc> dynamic(
     const std::vector<PluginTensorDesc>& tensors) {
   std::vector<nvinfer1::DynamicPluginTensorDesc> result;
-  for (const PluginTensorDesc& one : tensors) result.push_back({one, one.dims, one.dims, one.dims});
+  for (const PluginTensorDesc& tensor : tensors)
+    result.push_back({tensor, tensor.dims, tensor.dims, tensor.dims});
   return result;
 }
 
@@ -230,12 +231,12 @@ bool device(std::string* words) {
 int run_cases(const Library& library, const std::string& folder, const std::string& out) {
   int failed = 0;
   const std::vector<Case> cases = read_cases(folder + "/cases.txt");
-  for (const Case& one : cases) {
+  for (const Case& row : cases) {
     try {
-      run_case(library, one, folder, out);
+      run_case(library, row, folder, out);
     } catch (const std::exception& error) {
       ++failed;
-      std::printf("FAILED: case %s, %s: %s\n", one.name.c_str(), one.op.c_str(), error.what());
+      std::printf("FAILED: case %s, %s: %s\n", row.name.c_str(), row.op.c_str(), error.what());
     }
   }
   std::printf("%zu cases, %d failed\n", cases.size(), failed);

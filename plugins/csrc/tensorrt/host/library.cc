@@ -56,17 +56,17 @@ Library::Library(const std::string& path) {
     throw std::runtime_error("the library lacks getCreators or setLoggerFinder");
   set(nullptr);
   int32_t count = 0;
-  nvinfer1::IPluginCreatorInterface* const* const found = get(count);
+  nvinfer1::IPluginCreatorInterface* const* const offered = get(count);
   for (int32_t i = 0; i < count; ++i) {
-    if (std::strcmp(found[i]->getInterfaceInfo().kind, "PLUGIN CREATOR_V3ONE") != 0)
+    if (std::strcmp(offered[i]->getInterfaceInfo().kind, "PLUGIN CREATOR_V3ONE") != 0)
       throw std::runtime_error("a creator is no IPluginCreatorV3One");
-    creators_.push_back(static_cast<nvinfer1::IPluginCreatorV3One*>(found[i]));
+    creators_.push_back(static_cast<nvinfer1::IPluginCreatorV3One*>(offered[i]));
   }
 }
 
 nvinfer1::IPluginCreatorV3One* Library::creator(const std::string& name) const {
-  for (nvinfer1::IPluginCreatorV3One* const one : creators_)
-    if (name == one->getPluginName()) return one;
+  for (nvinfer1::IPluginCreatorV3One* const each : creators_)
+    if (name == each->getPluginName()) return each;
   return nullptr;
 }
 

@@ -35,7 +35,7 @@ def _shuffle_upsampler(scale: int, width: int) -> nn.Sequential:
     return nn.Sequential(*steps)
 
 
-class Restorer(nn.Module):
+class PictureNetwork(nn.Module):
     """A picture through groups of blocks: (B, in_chans, H, W) to ``upscale`` times its sides.
 
     Any H and W >= 1: the picture is mirrored up to a multiple of the window, and cropped back.
