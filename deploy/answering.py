@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..plugins.errors import NystraError
 from ..runtime.classifying.classifier import Classifier, classifier_for
 from ..runtime.pictures.images import decode_picture, encode_picture, format_named
-from ..runtime.restoring.companions import mask_of
+from ..runtime.restoring.companions import ROLES, companion_arrays
 from ..runtime.restoring.picture_job import in_one_line
 from ..runtime.restoring.restored import restored
 from ..runtime.restoring.restorer import Restorer
@@ -92,12 +92,10 @@ class Restoring:
             NystraError: A picture cannot be used, or the model fails.
         """
         before = decode_picture(files["image"], "the picture")
-        others: dict[str, Any] = {}
-        if "mask" in files:
-            mask = decode_picture(files["mask"], "the mask")
-            others["mask"], _ = mask_of(mask, before.size)
-        if "reference" in files:
-            others["reference"] = decode_picture(files["reference"], "the reference").pixels
+        beside = {
+            role: decode_picture(files[role], f"the {role}") for role in ROLES if role in files
+        }
+        others, _ = companion_arrays(beside, before.size)
         after, _, _ = restored(
             self._restorer,
             before,

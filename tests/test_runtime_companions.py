@@ -11,7 +11,7 @@ import pytest
 from nystra.export.cli import main
 from nystra.plugins.errors import NystraError
 from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
-from nystra.runtime.restoring.companions import read_mask
+from nystra.runtime.restoring.companions import mask_of
 from nystra.runtime.restoring.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -171,8 +171,9 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
     size = (8, 12)
 
     def read(pixels: np.ndarray, alpha: np.ndarray | None = None) -> tuple[np.ndarray, list[str]]:
-        write_picture(tmp_path / "m.png", Picture(pixels, alpha), overwrite=True)
-        return read_mask(tmp_path / "m.png", size)
+        path = tmp_path / "m.png"
+        write_picture(path, Picture(pixels, alpha), overwrite=True)
+        return mask_of(read_picture(path), size, f"the mask {path}")
 
     mask, warnings = read(np.repeat(hole(), 3, 2))
     np.testing.assert_array_equal(mask, hole()[:, :, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from ..pictures.picture import Picture
 from .restorer import GREY_WEIGHTS, check_mask_size
 
 Array = npt.NDArray[Any]
+
+ROLES = ("mask", "reference")
+"""What a picture may have beside it."""
 
 _BLACK, _WHITE = 0.1, 0.9
 
@@ -48,14 +52,36 @@ class Companions:
         Raises:
             NystraError: None fits the picture, it cannot be read, or has another size.
         """
-        arrays: dict[str, Any] = {}
-        warnings: list[str] = []
-        if self.mask is not None:
-            arrays["mask"], warnings = read_mask(find_partner(self.mask, picture, "mask"), size)
-        if self.reference is not None:
-            path = find_partner(self.reference, picture, "reference")
-            arrays["reference"] = read_picture(path).pixels
-        return arrays, warnings
+        given = {"mask": self.mask, "reference": self.reference}
+        paths = {
+            role: find_partner(path, picture, role)
+            for role, path in given.items()
+            if path is not None
+        }
+        pictures = {role: read_picture(path) for role, path in paths.items()}
+        return companion_arrays(pictures, size, f"the mask {paths.get('mask')}")
+
+
+def companion_arrays(
+    pictures: Mapping[str, Picture], size: tuple[int, int], mask: str = "the mask"
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments a ``Restorer`` takes for pictures by their role, and warnings.
+
+    Args:
+        pictures: Those of the roles in `ROLES` that there are; others are passed over.
+        size: Height and width of the picture that they go with.
+        mask: What to call the mask in the messages.
+
+    Raises:
+        NystraError: The mask has another size.
+    """
+    arrays: dict[str, Any] = {}
+    warnings: list[str] = []
+    if "mask" in pictures:
+        arrays["mask"], warnings = mask_of(pictures["mask"], size, mask)
+    if "reference" in pictures:
+        arrays["reference"] = pictures["reference"].pixels
+    return arrays, warnings
 
 
 def find_partner(given: Path, picture: Path, what: str) -> Path:
@@ -82,11 +108,6 @@ def find_partner(given: Path, picture: Path, what: str) -> Path:
             else f"the folder {given} holds several {what}s for {picture.name}: {names}"
         )
     return matches[0]
-
-
-def read_mask(path: Path, size: tuple[int, int]) -> tuple[npt.NDArray[np.float32], list[str]]:
-    """Read a mask from a file; see `mask_of`."""
-    return mask_of(read_picture(path), size, f"the mask {path}")
 
 
 def mask_of(

@@ -11,7 +11,7 @@ import numpy as np
 from ...plugins.errors import NystraError
 from ..pictures.images import SUFFIXES, encode_picture, format_named
 from ..pictures.picture import Picture
-from ..restoring.companions import mask_of
+from ..restoring.companions import ROLES, companion_arrays
 from ..restoring.restored import check_output, with_pixels
 from ..restoring.restorer import Restorer
 from ..restoring.session_restorer import restorer_for
@@ -91,12 +91,8 @@ class RestoringModel:
         (_, format), *_ = measured(parts, self._most).values()
         kind = format_named(asked.format) if asked.format else _WRITTEN.get(format, "PNG")
         before = decoded(parts["image"], "image")
-        arrays: dict[str, Any] = {}
-        doubts: list[str] = []
-        if "mask" in parts:
-            arrays["mask"], doubts = mask_of(decoded(parts["mask"], "mask"), before.size)
-        if "reference" in parts:
-            arrays["reference"] = decoded(parts["reference"], "reference").pixels
+        beside = {role: decoded(parts[role], role) for role in ROLES if role in parts}
+        arrays, doubts = companion_arrays(beside, before.size)
         after, tiles, findings = self._restored(before, asked, work, arrays)
         work.check()
         content = encode_picture(after, kind, quality=asked.quality)
