@@ -81,65 +81,128 @@ def record_references(
         UnsupportedModelError: Rounding to the precision alone does too much to the outputs.
     """
     measure = measure_for(output)
-    allowed = measure.tolerances[transform.name]
-    plain = swap(network, resolved)
-    near_ties = any(site.has_near_ties for site in resolved.values())
-    others = {path: site.reseeded() for path, site in resolved.items()}
-    searching = others != dict(resolved)
-    reseeded = TorchBackend(swap(network, others)) if searching else None
-    single, double = TorchBackend(plain), TorchBackend(plain, torch.float64)
-    rounded = None
-    if transform.yardstick is not None:
-        rounded = TorchBackend(transform.yardstick(plain, architecture, exact))
-    lowered = {}
-    if transform is UNCHANGED and not searching:
-        lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
-    cases, limits, mean_limits = [], [], []
+    runs = _Runs.of(network, resolved, transform, architecture, exact)
+    cases, allowed = [], []
     for case in feeds:
         progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
-        arrays = list(case.values())
-        expected, exact = single(*arrays), double(*arrays)
-        limit = _Limit(allowed.least * measure.peak(expected), "float32 rounding")
-        limit = limit.widened(allowed.factor * max_abs(expected, exact), "float32 rounding")
-        mean = 0.0
-        if rounded is not None:
-            coarse = rounded(*arrays)
-            mean = allowed.factor * float(np.mean(np.abs(coarse - exact)))
-            if not searching:
-                _refuse_coarse(measure, measure.value(coarse, exact), transform.name)
-                limit = limit.widened(allowed.factor * max_abs(coarse, exact), transform.name)
-        limits.append(limit)
-        for yardstick in lowered.values():
-            yardstick.widen(measure, limit, exact, arrays)
-        if reseeded is not None:
-            change = float(np.mean(np.abs(expected - reseeded(*arrays))))
-            _refuse_turned(mean, change, transform.name)
-            mean_limits.append(max(SHARE_OF_A_SEED * change, mean))
-        elif allowed.by_mean:
-            mean_limits.append(mean)
-        elif near_ties and rounded is None:
-            mean_limits.append(allowed.factor * _turned_by_rounding(single, case, expected))
+        expected, differences = runs.allowed(case, measure)
         stored = {name: np.round(array * 255.0).astype(np.uint8) for name, array in case.items()}
         cases.append(ReferenceCase(stored, {output.name: expected}))
+        allowed.append(differences)
+    lowered = {low: row.limits for low, row in runs.lowered.items() if row.network is not None}
     if measure.few:
-        limits = [max(limits, key=lambda limit: limit.value)] * len(limits)
-        mean_limits = [max(mean_limits)] * len(mean_limits) if mean_limits else []
-        for yardstick in lowered.values():
-            yardstick.limits = [max(yardstick.limits)] * len(limits) if yardstick.limits else []
+        allowed = [_largest(allowed)] * len(allowed)
+        lowered = {low: [max(limits)] * len(limits) for low, limits in lowered.items()}
     meta: dict[str, Any] = {
-        "tolerances": [limit.value for limit in limits],
-        "allowed_for": [limit.reason for limit in limits],
+        "tolerances": [of_size.limit.value for of_size in allowed],
+        "allowed_for": [of_size.limit.reason for of_size in allowed],
         "precision": transform.label,
         "roles": {output.name: output.role},
         "torch": torch.__version__,
     }
-    if mean_limits:
-        meta["mean_tolerances"] = mean_limits
-    if tolerances := {
-        low: yardstick.limits for low, yardstick in lowered.items() if yardstick.network is not None
-    }:
-        meta[TOLERANCES_IN] = tolerances
+    if means := [of_size.mean for of_size in allowed if of_size.mean is not None]:
+        meta["mean_tolerances"] = means
+    if lowered:
+        meta[TOLERANCES_IN] = lowered
     return References(tuple(cases), meta)
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """What a file may differ by at a size: the largest difference, and the mean where it counts."""
+
+    limit: _Limit
+    mean: float | None
+
+
+def _largest(allowed: Sequence[_Allowed]) -> _Allowed:
+    """Return the most that any size is allowed."""
+    limit = max((of_size.limit for of_size in allowed), key=lambda limit: limit.value)
+    means = [of_size.mean for of_size in allowed if of_size.mean is not None]
+    return _Allowed(limit, max(means, default=None))
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The planned network in plain PyTorch, in every arithmetic that a tolerance is made of.
+
+    Attributes:
+        transform: Of the file.
+        single: In float32: what is expected of the file.
+        double: In float64.
+        rounded: The transform's yardstick; None where it has none.
+        reseeded: In float32 with another seed of the search; None where nothing is searched.
+        lowered: Yardsticks of what a backend may compute the file in.
+        near_ties: Some site decides what is attended to.
+    """
+
+    transform: Transform
+    single: TorchBackend
+    double: TorchBackend
+    rounded: TorchBackend | None
+    reseeded: TorchBackend | None
+    lowered: dict[str, _Lowered]
+    near_ties: bool
+
+    @classmethod
+    def of(
+        cls,
+        network: nn.Module,
+        resolved: Mapping[str, Mechanism],
+        transform: Transform,
+        architecture: str,
+        exact: Collection[str],
+    ) -> _Runs:
+        """Return the runs of a network; arguments as of `record_references`."""
+        plain = swap(network, resolved)
+        others = {path: site.reseeded() for path, site in resolved.items()}
+        searching = others != dict(resolved)
+        rounded = None
+        if transform.yardstick is not None:
+            rounded = TorchBackend(transform.yardstick(plain, architecture, exact))
+        lowered = {}
+        if transform is UNCHANGED and not searching:
+            lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
+        return cls(
+            transform,
+            TorchBackend(plain),
+            TorchBackend(plain, torch.float64),
+            rounded,
+            TorchBackend(swap(network, others)) if searching else None,
+            lowered,
+            any(site.has_near_ties for site in resolved.values()),
+        )
+
+    def allowed(self, case: Feeds, measure: Measure) -> tuple[Array, _Allowed]:
+        """Run a size: return what is expected there, and by how much a file may miss it.
+
+        Raises:
+            UnsupportedModelError: As `record_references`.
+        """
+        transform, tolerance = self.transform.name, measure.tolerances[self.transform.name]
+        arrays = list(case.values())
+        expected, exact = self.single(*arrays), self.double(*arrays)
+        limit = _Limit(tolerance.least * measure.peak(expected), "float32 rounding")
+        limit = limit.widened(tolerance.factor * max_abs(expected, exact), "float32 rounding")
+        coarse_mean = 0.0
+        if self.rounded is not None:
+            coarse = self.rounded(*arrays)
+            coarse_mean = tolerance.factor * float(np.mean(np.abs(coarse - exact)))
+            if self.reseeded is None:
+                _refuse_coarse(measure, measure.value(coarse, exact), transform)
+                limit = limit.widened(tolerance.factor * max_abs(coarse, exact), transform)
+        for yardstick in self.lowered.values():
+            yardstick.widen(measure, limit, exact, arrays)
+        mean = None
+        if self.reseeded is not None:
+            change = float(np.mean(np.abs(expected - self.reseeded(*arrays))))
+            _refuse_turned(coarse_mean, change, transform)
+            mean = max(SHARE_OF_A_SEED * change, coarse_mean)
+        elif tolerance.by_mean:
+            mean = coarse_mean
+        elif self.near_ties and self.rounded is None:
+            mean = tolerance.factor * _turned_by_rounding(self.single, case, expected)
+        return expected, _Allowed(limit, mean)
 
 
 class _Lowered:

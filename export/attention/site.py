@@ -53,7 +53,9 @@ class Site:
     @property
     def bias_size(self) -> float | None:
         """Largest absolute entry of the relative position bias, in logits; None without one."""
-        table = getattr(self.module, "relative_position_bias_table", None)
+        if not isinstance(self.module, WindowSite):
+            return None
+        table = self.module.relative_position_bias_table
         return None if table is None else float(table.detach().abs().max())
 
 

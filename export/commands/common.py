@@ -54,6 +54,16 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
+def add_labels_argument(parser: argparse._ActionsContainer) -> None:
+    """Add ``--labels``."""
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="what the classes are called, one a line or a JSON list (default: the model's own)",
+    )
+
+
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
     parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from .common import add_output_arguments, print_json
+from .common import add_labels_argument, add_output_arguments, print_json
 from .saying import say
 
 SUMMARY = "Write the folder that a server takes a model file from: Triton's model repository."
@@ -46,12 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", type=Path, metavar="FILE", help="of nystra build -o, for tensorrt"
     )
-    parser.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="what the classes are called, one a line or a JSON list (default: the model's own)",
-    )
+    add_labels_argument(parser)
     parser.add_argument(
         "--library",
         default="auto",

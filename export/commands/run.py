@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...plugins.errors import NystraError
 from .cluster_flags import add_cluster_arguments, cluster_options, spread_runner
 from .common import (
+    add_labels_argument,
     add_output_arguments,
     add_session_arguments,
     open_session,
@@ -86,6 +87,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|FOLDER",
         help="of a model that copies from another picture",
     )
+    _add_output_group(parser)
+    _add_class_group(parser)
+    add_video_arguments(parser)
+    add_cluster_arguments(parser)
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def _add_output_group(parser: argparse.ArgumentParser) -> None:
     outputs = parser.add_argument_group("outputs")
     outputs.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     outputs.add_argument(
@@ -110,20 +120,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of JPEG (default: 95) and of WebP (default: lossless), 1 to 100",
     )
+
+
+def _add_class_group(parser: argparse.ArgumentParser) -> None:
     classes = parser.add_argument_group("classes (of a model that classifies)")
     classes.add_argument(
         "--top", type=int, metavar="K", help="classes of each picture, best first (default: 5)"
     )
-    classes.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="what the classes are called, one a line or a JSON list (default: the model's own)",
-    )
-    add_video_arguments(parser)
-    add_cluster_arguments(parser)
-    add_session_arguments(parser)
-    add_output_arguments(parser)
+    add_labels_argument(classes)
 
 
 def run(args: argparse.Namespace) -> int:

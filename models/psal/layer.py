@@ -30,15 +30,15 @@ Search: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class PsalOptions:
-    """What a PSAL layer does.
+    """What a PSAL layer does; the search has the ranges of ``NystraPatchMatch``.
 
     Attributes:
-        neighbors: k, matches of a query, 1 to 32.
-        patch_size: Side of a patch, odd, 1 to 23.
-        iterations: Of the search, 1 to 16.
+        neighbors: k, matches of a query.
+        patch_size: Side of a patch, odd.
+        iterations: Of the search.
         metric: ``l2`` (minus the sum of squared differences), ``dot`` or ``cosine``.
         temperature: What scores are divided by before the softmax.
-        seed: Of the search, 0 to 4095.
+        seed: Of the search.
         reconstruction: ``center`` takes the values at the matched centres (PSAL-k),
             ``aggregate`` adds the matches of spatial neighbours to one softmax (equation 10),
             ``votes`` averages the matched value patches that cover a pixel.
