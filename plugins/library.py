@@ -30,7 +30,7 @@ CPU_LIBRARY = "nystra_cpu"
 CUDA_LIBRARY = "nystra_onnxruntime_cuda"
 """The onnxruntime library with CPU and CUDA kernels, as `library_path` names it."""
 
-INSTRUCTION_SETS = ("generic", "avx2", "avx512", "amx")
+INSTRUCTION_SETS = ("generic", "avx2", "avx512", "avx512_bf16", "amx")
 """The instruction sets the CPU kernels are built for (x86-64), slowest first."""
 
 LIBRARY_DIR_VARIABLE = "NYSTRA_LIBRARY_DIR"

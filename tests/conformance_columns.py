@@ -218,6 +218,7 @@ COLUMNS: list[Column] = [
             ("generic", None),
             ("avx2", "avx2"),
             ("avx512", "avx512f"),
+            ("avx512_bf16", "avx512_bf16"),
             ("amx", "amx_bf16"),
         )
     ),

@@ -73,13 +73,19 @@ def test_unknown_instruction_set_is_an_error(name: str) -> None:
     path = library()
     asked = _in_process("from nystra.plugins.library import isa; isa()", NYSTRA_CPU_ISA=name)
     assert asked.returncode != 0
-    assert f"NYSTRA_CPU_ISA is '{name}'; expected one of generic, avx2, avx512, amx" in asked.stderr
+    assert (
+        f"NYSTRA_CPU_ISA is '{name}'; expected one of generic, avx2, avx512, avx512_bf16, amx"
+        in asked.stderr
+    )
     registered = _in_process(
         f"import onnxruntime as o;o.SessionOptions().register_custom_ops_library({str(path)!r})",
         NYSTRA_CPU_ISA=name,
     )
     assert registered.returncode != 0
-    assert f"NYSTRA_CPU_ISA is '{name}'; expected generic, avx2, avx512 or amx" in registered.stderr
+    assert (
+        f"NYSTRA_CPU_ISA is '{name}'; expected generic, avx2, avx512, avx512_bf16 or amx"
+        in registered.stderr
+    )
 
 
 def test_generic_set_can_be_forced() -> None:

@@ -3,7 +3,7 @@
 
 Not a test: run it by hand, with the library built::
 
-    python tests/benchmarks/isas.py nystrom-32 --isas avx512 amx
+    python tests/benchmarks/isas.py nystrom-32 --isas avx512 avx512_bf16 amx
 
 A process for each, all on the same core, take turns; processor time counts, so that a busy machine
 will do. Names of configurations are those of ``operators.py``.
@@ -55,7 +55,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", help="such as nystrom-32 or softmax-8-bias-mask")
-    parser.add_argument("--isas", nargs="+", default=["avx512", "amx"])
+    parser.add_argument("--isas", nargs="+", default=["avx512", "avx512_bf16"])
     parser.add_argument("--rounds", type=int, default=60)
     given = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
@@ -69,10 +69,12 @@ def main() -> None:
         for isa, end in ends.items():
             end.send(True)
             times[isa].append(end.recv())
+    for end in ends.values():
+        end.send(False)
     first = times[given.isas[0]][1:]
     for isa, (_, *own) in times.items():
         ratio = statistics.median(a / b for a, b in zip(own, first, strict=True))
-        print(f"{isa:8} {min(own):7.2f} ms at least, median {statistics.median(own):7.2f}", end="")
+        print(f"{isa:11} {min(own):7.2f} ms at least, median {statistics.median(own):7.2f}", end="")
         print(f", {ratio:.3f} of {given.isas[0]}")
 
 

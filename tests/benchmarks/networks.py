@@ -5,12 +5,14 @@ SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published form
 
 ``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
 it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
-``plain`` is what ``torch.onnx.export`` makes of it by itself, for the one input shape that is
-timed, which lets it fold more than our files of any size.
+``int8`` has all layers but the first and last convolution in 8 bits. ``plain`` is what
+``torch.onnx.export`` makes of it by itself, for the one input shape that is timed, which lets it
+fold more than our files of any size.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +27,10 @@ from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism as planned
 from nystra.export.attention.site import resolve, swap
 from nystra.export.graph.bodies import attach_bodies, inline_bodies
+from nystra.export.graph.int8.quantising import quantise_model
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
+from nystra.models.architecture import PrecisionPolicy
 from nystra.models.hat.network import HAT
 from nystra.models.swinir.checkpoint import restorer_facts
 from nystra.models.swinir.network import SwinIR
@@ -34,6 +38,7 @@ from nystra.models.swinir.picture_network import PictureNetwork
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op
+from nystra.runtime.checking.measures import MEASURES
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
 OPSET = 20
@@ -119,33 +124,46 @@ def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
     )
 
 
-def _ours(name: str, mechanism: str, inline: bool, path: Path) -> None:
+def _ours(
+    name: str, mechanism: str, path: Path, *, inline: bool = False, int8: bool = False
+) -> None:
     net = network(name)
     facts = restorer_facts("network", net, {"in_chans": 3}, "none")
     parameters = resolve(Plan(planned(mechanism)), net)
     model = trace(swap(net, parameters, "operator"), facts, OPSET)
     tidy(model, facts.inputs, facts.outputs)
+    if int8:
+        _quantise(model)
     attach_bodies(model, OPSET)
     if inline:
         inline_bodies(model)
     onnx.save(model, path)
 
 
+def _quantise(model: onnx.ModelProto) -> None:
+    """Write 8-bit layers, whatever they cost: the ranges are those of one picture."""
+    policy = PrecisionPolicy(modules=dict.fromkeys(("conv_first", "conv_last"), "a picture's own"))
+    feeds = [{"input": picture().numpy()}]
+    quantise_model(model, policy, feeds, MEASURES["picture"], -math.inf)
+
+
 FILES: dict[str, Callable[[Path], None]] = {
     "region-8-plain": lambda path: _plain(Region(8), qkv(), path),
     "w32-plain": lambda path: _plain(network("w32-"), picture(), path),
-    "w32-nystra": lambda path: _ours("w32-", "nystra", False, path),
-    "w32-nystra-inline": lambda path: _ours("w32-", "nystra", True, path),
+    "w32-nystra": lambda path: _ours("w32-", "nystra", path),
+    "w32-nystra-inline": lambda path: _ours("w32-", "nystra", path, inline=True),
+    "w32-int8": lambda path: _ours("w32-", "nystra", path, int8=True),
     "w32b-plain": lambda path: _plain(network("w32b-"), picture(), path),
-    "w32b-nystra": lambda path: _ours("w32b-", "nystra", False, path),
+    "w32b-nystra": lambda path: _ours("w32b-", "nystra", path),
     "w8-plain": lambda path: _plain(network("w8-"), picture(), path),
-    "w8-full": lambda path: _ours("w8-", "full", False, path),
+    "w8-full": lambda path: _ours("w8-", "full", path),
+    "w8-int8": lambda path: _ours("w8-", "full", path, int8=True),
     "hat-plain": lambda path: _plain(network("hat-"), picture(), path),
-    "hat-full": lambda path: _ours("hat-", "full", False, path),
-    "hat-cluster": lambda path: _ours("hat-", "cluster", False, path),
+    "hat-full": lambda path: _ours("hat-", "full", path),
+    "hat-cluster": lambda path: _ours("hat-", "cluster", path),
     "hat-group-plain": lambda path: _plain(network("hat-group-"), picture(), path),
-    "hat-group-full": lambda path: _ours("hat-group-", "full", False, path),
-    "hat-group-cluster": lambda path: _ours("hat-group-", "cluster", False, path),
+    "hat-group-full": lambda path: _ours("hat-group-", "full", path),
+    "hat-group-cluster": lambda path: _ours("hat-group-", "cluster", path),
 }
 """How each file is made."""
 

@@ -7,8 +7,8 @@ Not a test: run it by hand, on a quiet machine with bfloat16, with the library b
 
 The networks are those of ``bars.py``, which keeps the files too; ``plain`` is what
 ``torch.onnx.export`` makes of full attention, ``alone`` is OpenVINO in bf16 without our backend.
-Each configuration is a process, and all take turns within a round. A second table is of float32 on
-a CPU without AMX, for which oneDNN and our kernels are told to leave it alone.
+Each configuration is a process, and all take turns within a round. A second table is of int8, a
+third of float32 on a CPU without AMX, for which oneDNN and our kernels are told to leave it alone.
 ``--profile w8-full@bf16`` prints where the time of one goes instead, ``--opening w8-full@bf16`` the
 processor time until it is ready, with and without `nystra build`.
 """
@@ -52,6 +52,17 @@ BARS = [
     Bar("w 32: ours in float32", "w32-nystra@f32", "w32-nystra@bf16", 1),
 ]
 
+INT8 = [
+    Bar("official w 8: OpenVINO, float32 over int8", "w8-full@f32", "w8-int8@f32", 1.5),
+    Bar("official w 8: onnxruntime, float32 over int8", "w8-full@ort", "w8-int8@ort", 1.5),
+    Bar("official w 8: OpenVINO, bf16 over int8", "w8-full@bf16", "w8-int8@f32", 1),
+    Bar("official w 8: OpenVINO, bf16 over int8 with bf16", "w8-full@bf16", "w8-int8@bf16", 1),
+    Bar("w 32: OpenVINO, float32 over int8", "w32-nystra@f32", "w32-int8@f32", 1.5),
+    Bar("w 32: onnxruntime, float32 over int8", "w32-nystra@ort", "w32-int8@ort", 1.5),
+    Bar("w 32: OpenVINO, bf16 over int8", "w32-nystra@bf16", "w32-int8@f32", 1),
+    Bar("w 32: OpenVINO, bf16 over int8 with bf16", "w32-nystra@bf16", "w32-int8@bf16", 1),
+]
+
 WITHOUT_AMX = [
     Bar("official w 8, float32: onnxruntime over OpenVINO", "w8-full@ort", "w8-full@f32", 0.9),
     Bar("w 32, float32: onnxruntime over OpenVINO", "w32-nystra@ort", "w32-nystra@f32", 0.9),
@@ -59,7 +70,13 @@ WITHOUT_AMX = [
 
 NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "NYSTRA_CPU_ISA": "avx512"}
 
-LEAST_DECIBELS = 50
+DECIBELS = [
+    ("w8-full@bf16", "w8-full@f32", 50),
+    ("w32-nystra@bf16", "w32-nystra@f32", 50),
+    ("w8-int8@f32", "w8-full@f32", 45),
+    ("w32-int8@f32", "w32-nystra@f32", 45),
+]
+"""Configurations in low precision, the same in float32, and what they are to keep."""
 
 
 def file(name: str, folder: Path) -> tuple[Path, str]:
@@ -133,14 +150,14 @@ def run(opened: Session) -> np.ndarray:
     return opened.run({opened.inputs[0].name: networks.picture().numpy()})[opened.outputs[0].name]
 
 
-def print_decibels(low: str, folder: Path, threads: int) -> None:
-    """Print how far bfloat16 is from float32, both ours."""
+def print_decibels(low: str, high: str, least: float, folder: Path, threads: int) -> None:
+    """Print how far low precision is from float32, both ours."""
     got = run(session(low, folder, threads))
-    exact = run(session(low.replace("@bf16", "@f32"), folder, threads))
+    exact = run(session(high, folder, threads))
     error = float(np.mean((got - exact).astype(np.float64) ** 2))
     decibels = 10 * np.log10(np.ptp(exact) ** 2 / error)
-    met = "yes" if decibels >= LEAST_DECIBELS else "no"
-    print(f"{low} against float32: {decibels:.1f} dB, bar {LEAST_DECIBELS} dB: {met}", flush=True)
+    met = "yes" if decibels >= least else "no"
+    print(f"{low} against float32: {decibels:.1f} dB, bar {least} dB: {met}", flush=True)
 
 
 def profile(opened: Session) -> None:
@@ -196,8 +213,10 @@ def main() -> None:
     where = f"OpenVINO {openvino.__version__}, {threads} threads, {given.rounds} rounds"
     bars = table.chosen(BARS, given.only)
     print_bars(f"{where}, kernels {isa()}", bars, given)
-    for low in dict.fromkeys(bar.fast for bar in bars):
-        print_decibels(low, folder, threads)
+    for low, high, least in DECIBELS:
+        if any(name in low for name in given.only):
+            print_decibels(low, high, least, folder, threads)
+    print_bars(f"{where}, int8", table.chosen(INT8, given.only), given)
     os.environ.update(NO_AMX)
     print_bars(f"{where}, without AMX", table.chosen(WITHOUT_AMX, given.only), given)
 

@@ -1,6 +1,30 @@
 #include "team.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 namespace nystra::host {
+
+namespace {
+
+// The CPUs of the process when the library was loaded.
+class Cpus {
+ public:
+  Cpus() : known_(sched_getaffinity(getpid(), sizeof set_, &set_) == 0) {}
+
+  // Gives them to the calling thread.
+  void take() const {
+    if (known_) sched_setaffinity(0, sizeof set_, &set_);
+  }
+
+ private:
+  cpu_set_t set_;
+  const bool known_;
+};
+
+const Cpus kCpus;
+
+}  // namespace
 
 Team::~Team() {
   {
@@ -29,6 +53,7 @@ void Team::run(int64_t workers, Work work, void* user) const {
 }
 
 void Team::serve(size_t worker) const {
+  kCpus.take();  // else it has those of the thread that called, which OpenVINO keeps to one
   std::unique_lock<std::mutex> lock(mutex_);
   for (int64_t seen = 0;;) {
     changed_.wait(lock, [&] { return over_ || round_ != seen; });

@@ -23,6 +23,19 @@ NYSTRA_TABLE(avx2)
 #if defined(NYSTRA_HAVE_AVX512)
 NYSTRA_TABLE(avx512)
 #endif
+#if defined(NYSTRA_HAVE_AVX512_BF16)
+namespace avx512_bf16 {
+constexpr Kernels with_pairs(Kernels k) {
+  k.isa = "avx512_bf16";
+  k.window_softmax_scratch = window_softmax_scratch;
+  k.window_softmax = window_softmax;
+  k.window_overlap_scratch = window_overlap_scratch;
+  k.window_overlap = window_overlap;
+  return k;
+}
+constexpr Kernels kTable = with_pairs(avx512::kTable);
+}  // namespace avx512_bf16
+#endif
 #if defined(NYSTRA_HAVE_AMX)
 namespace amx {
 constexpr Kernels with_tiles(Kernels k) {
@@ -48,13 +61,16 @@ bool has_avx512() {
 }
 #endif
 
+#if defined(NYSTRA_HAVE_AVX512_BF16) || defined(NYSTRA_HAVE_AMX)
+bool has_bfloat16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+#endif
+
 #if defined(NYSTRA_HAVE_AMX)
 // Whether there are tiles, and Linux lets this process have them: they are 8 KiB a thread.
 bool has_tiles() {
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-         __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return has_bfloat16() && __builtin_cpu_supports("amx-tile") &&
+         __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 #endif
 
@@ -65,6 +81,9 @@ const Kernels* choose() {
   };
 #if defined(NYSTRA_HAVE_AMX)
   if (wanted(amx::kTable) && has_tiles()) return &amx::kTable;
+#endif
+#if defined(NYSTRA_HAVE_AVX512_BF16)
+  if (wanted(avx512_bf16::kTable) && has_bfloat16()) return &avx512_bf16::kTable;
 #endif
 #if defined(NYSTRA_HAVE_AVX512)
   if (wanted(avx512::kTable) && has_avx512()) return &avx512::kTable;

@@ -15,7 +15,10 @@ NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
 namespace nystra::avx512 {
 NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
 }
-namespace nystra::amx {  // those that compute on tiles alone; the others are avx512's
+namespace nystra::avx512_bf16 {  // those that compute pairs alone; the others are avx512's
+NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
+}
+namespace nystra::amx {  // likewise those that compute on tiles
 NYSTRA_CPU_KERNELS(NYSTRA_FUNCTION)
 }
 

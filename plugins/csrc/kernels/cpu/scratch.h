@@ -33,7 +33,7 @@ class Scratch {
     return taken;
   }
 
-  // As many pairs of bfloat16 (tiles.h).
+  // As many pairs of bfloat16 (pairs.h).
   uint32_t* take_pairs(int64_t pairs) { return reinterpret_cast<uint32_t*>(take(pairs)); }
 
   int64_t used() const { return used_; }

@@ -3,15 +3,15 @@
 //
 // A task is a chunk of the queries of one head in one window. Its queries stay packed while the
 // keys and values pass by in blocks; scores exist for a few queries and one block only. The steps
-// of a task are functions of its buffers: these here, of vectors, or those of softmax_tiles.h.
+// of a task are functions of its buffers: these here, of vectors, or those of softmax_pairs.h.
 #pragma once
 
 #include "isa.h"
 #include "matmul.h"
 #include "scratch.h"
 #include "softmax.h"
+#include "softmax_pairs.h"
 #include "softmax_scores.h"
-#include "softmax_tiles.h"
 
 namespace nystra::NYSTRA_ISA {
 namespace {
@@ -50,10 +50,10 @@ template <class T>
 struct BuffersOf {
   using Type = Buffers;
 };
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 template <>
 struct BuffersOf<BFloat16> {
-  using Type = TileBuffers;
+  using Type = PairBuffers;
 };
 #endif
 
@@ -207,7 +207,7 @@ void run_all(const WindowSoftmaxParams& params, const T* qkv, T* out, int64_t fi
 int64_t softmax_scratch(const WindowShape& s) {
   Scratch memory(nullptr);
   const Buffers buffers(s, memory);
-  return memory.used() > tile_scratch(s) ? memory.used() : tile_scratch(s);
+  return memory.used() > pair_scratch(s) ? memory.used() : pair_scratch(s);
 }
 
 void softmax_bias(const WindowShape& s, Type type, const void* table, float* bias) {

@@ -1,4 +1,5 @@
-// Exact attention in windows of bfloat16 on the tiles of AMX: the steps of softmax_window.h.
+// Exact attention in windows of bfloat16 by products of pairs, on the tiles of AMX or by the dot
+// products of AVX512-BF16: the steps of softmax_window.h.
 //
 // Scores are sums of exact products. Weights are rounded to bfloat16, and the values divided by the
 // sum of the rounded ones, a column of ones beside the values: they stay a convex combination.
@@ -6,6 +7,7 @@
 
 #include <cmath>
 
+#include "dots.h"
 #include "scratch.h"
 #include "softmax_scores.h"
 #include "tiles.h"
@@ -13,16 +15,16 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 
 constexpr int64_t kFew = 64;  // keys: of so few, twice as many queries are attended to at once
 
-struct TileBuffers {
+struct PairBuffers {
   int64_t depth;      // pairs of a query's channels
   int64_t e_step;     // channels of a value, and the one
   Pair* queries;      // (kQueries, depth)
   int64_t most_rows;  // queries that are attended to at once
-  int64_t k_step;     // keys of a block, and tiles beside them: rows lie in different cache sets
+  int64_t k_step;     // keys of a block, and some beside them: rows lie in different cache sets
   int64_t w_step;     // the same in pairs
   Pair* keys;         // (depth, k_step)
   Pair* values;       // (kKeys / 2, e_step)
@@ -33,7 +35,7 @@ struct TileBuffers {
   float* out;         // (kQueries, e_step) sums of values, and in channel e of the weights
   float* maxima;      // (kQueries)
 
-  TileBuffers(const WindowShape& s, Scratch& memory)
+  PairBuffers(const WindowShape& s, Scratch& memory)
       : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
     const int64_t most = round_up(s.keys() < kKeys ? s.keys() : kKeys, 2 * kSide);
     most_rows = most <= kFew ? 4 * kSide : 2 * kSide;
@@ -56,9 +58,9 @@ struct TileBuffers {
   }
 };
 
-int64_t tile_scratch(const WindowShape& s) {
+int64_t pair_scratch(const WindowShape& s) {
   Scratch memory(nullptr);
-  const TileBuffers buffers(s, memory);
+  const PairBuffers buffers(s, memory);
   return memory.used();
 }
 
@@ -74,19 +76,19 @@ inline Vec rough_weight(Vec t) {
 }
 
 void pack_queries(const WindowShape& s, const Head<BFloat16>& in, const int64_t* pixels,
-                  int64_t count, const TileBuffers& b) {
+                  int64_t count, const PairBuffers& b) {
   pack_pair_rows(in.q, s.channels(), pixels, count, s.head_dim, b.queries, b.depth);
   for (int64_t i = 0; i < kKeys; i += kLanes) store(b.starts + i, Vec{});
 }
 
 void pack_keys(const WindowShape& s, const Place& p, const Head<BFloat16>& in,
-               const int64_t* pixels, int64_t first, int64_t count, const TileBuffers& b) {
+               const int64_t* pixels, int64_t first, int64_t count, const PairBuffers& b) {
   pack_pair_columns(in.k, s.channels(), pixels, count, s.head_dim, b.keys, b.k_step);
   pack_token_pairs<true>(in.v, s.channels(), pixels, count, s.value_dim, b.values, b.e_step);
   if (p.cut) token_regions(p, first, count, b.regions);
 }
 
-void clear_key(const WindowShape& s, int64_t i, const TileBuffers& b) {
+void clear_key(const WindowShape& s, int64_t i, const PairBuffers& b) {
   for (int64_t c = 0; c < b.depth; ++c) b.keys[c * b.k_step + i] = 0;
   for (int64_t c = 0; c < s.value_dim; ++c)
     b.values[i / 2 * b.e_step + c] &= ~(Pair(0xffff) << i % 2 * 16);
@@ -94,7 +96,7 @@ void clear_key(const WindowShape& s, int64_t i, const TileBuffers& b) {
 
 // The bias of a query with a block of keys.
 const float* starts_of(const WindowShape& s, const float* bias, int64_t query, int64_t first,
-                       int64_t count, const TileBuffers& b) {
+                       int64_t count, const PairBuffers& b) {
   if (bias != nullptr && pairwise(s)) return bias + table_step(s) + query * round_up(count, kLanes);
   if (bias != nullptr) start_row(s, nullptr, bias, query, first, count, b.starts);
   return b.starts;  // zeros where there is none
@@ -103,7 +105,7 @@ const float* starts_of(const WindowShape& s, const float* bias, int64_t query, i
 // Turns a query's scores into weights; its sums so far are scaled to their maximum. `apart` is what
 // keys of another region than `region` get, 0 in a window that is not cut.
 void weigh(const float* starts, float scale, float apart, float region, int64_t count,
-           const TileBuffers& b, int64_t row, bool fresh, float* scores, Pair* weights) {
+           const PairBuffers& b, int64_t row, bool fresh, float* scores, Pair* weights) {
   const int64_t padded = round_up(count, kLanes);
   Vec top = splat(-INFINITY);
   for (int64_t i = 0; i < padded; i += kLanes) {
@@ -133,7 +135,7 @@ void weigh(const float* starts, float scale, float apart, float region, int64_t 
 
 // Attends to one block of keys with `rows` queries from row `row` of the chunk on.
 template <class Between>
-void attend(const WindowShape& s, const Place& p, const TileBuffers& b, const float* bias,
+void attend(const WindowShape& s, const Place& p, const PairBuffers& b, const float* bias,
             int64_t query, int64_t row, int64_t rows, int64_t first, int64_t count,
             Between& between) {
   multiply_pairs<false>(rows, count, b.depth, 1, {b.queries + row * b.depth, b.depth, 0},
@@ -153,7 +155,7 @@ void attend(const WindowShape& s, const Place& p, const TileBuffers& b, const fl
     multiply_pairs<true>(rows, b.e_step, pairs_of(count), 1, weights, values, out, b.e_step);
 }
 
-void write(const WindowShape& s, const TileBuffers& b, int64_t head, int64_t count,
+void write(const WindowShape& s, const PairBuffers& b, int64_t head, int64_t count,
            const int64_t* pixels, BFloat16* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float* const sums = b.out + i * b.e_step;
@@ -164,7 +166,7 @@ void write(const WindowShape& s, const TileBuffers& b, int64_t head, int64_t cou
 
 #else
 
-int64_t tile_scratch(const WindowShape&) { return 0; }
+int64_t pair_scratch(const WindowShape&) { return 0; }
 
 #endif
 
