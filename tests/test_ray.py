@@ -9,8 +9,11 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +176,45 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
     assert result["frames"] == 12
     assert there == [(number, number) for number in range(1, 13)]
     same(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_cluster_that_wants_a_token(
+    session: Session,
+    folder: Path,
+    expected: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("ray.exceptions", reason="no Ray: pip install 'nystra[ray]'")
+    if not hasattr(import_module("ray.exceptions"), "AuthenticationError"):
+        pytest.skip("this Ray knows no tokens")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    options = ["--head", "--block", "--num-cpus=1", f"--port={port}", "--include-dashboard=false"]
+    knows = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 2}
+    head = subprocess.Popen(
+        [sys.executable, "-c", "import ray.scripts.scripts as ray; ray.main()", "start", *options],
+        env=knows,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    given = ["run", str(session.path), "-i", str(folder), "-o", str(tmp_path), "--ray"]
+    given += [f"127.0.0.1:{port}", "--threads", "1"]
+    try:
+        end = time.monotonic() + 60
+        said = ""
+        while "wants a token" not in said and time.monotonic() < end:
+            assert main(given) == 3
+            said = capsys.readouterr().err
+        assert "wants a token: set RAY_AUTH_MODE=token, and give the one of its head in" in said
+        assert not list(tmp_path.iterdir())
+        program = [sys.executable, "-m", "nystra.export.cli", *given]
+        assert subprocess.run(program, env=knows, check=False).returncode == 2, "one is poisoned"
+        same(tmp_path, expected)
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        head.wait(60)
 
 
 def test_what_listens_there_is_no_cluster(

@@ -86,6 +86,11 @@ def _check_answers(options: ClusterOptions) -> None:
     except subprocess.CalledProcessError as error:
         if b"No module named" in error.stderr:
             return  # the import that follows says what to install
+        if b"uthentication" in error.stderr:
+            raise BackendUnavailableError(
+                f"the Ray cluster at {options.address} wants a token: set RAY_AUTH_MODE=token, and "
+                "give the one of its head in ~/.ray/auth_token or RAY_AUTH_TOKEN, on every machine"
+            ) from error
         raise BackendUnavailableError(
             f"what listens at {options.address} is no Ray cluster that this Ray understands: "
             f"{advice}"
