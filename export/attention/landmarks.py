@@ -19,6 +19,11 @@ class Landmarks(Windowed):
 
     keeps_bias = False
     advice = "more --landmarks"
+    candidates = (
+        ({"landmarks": (2, 4)}, False),
+        ({"landmarks": (4, 4)}, True),
+        ({"landmarks": (4, 8)}, False),
+    )
 
     landmarks: tuple[int, int] = parameter(
         Grid(

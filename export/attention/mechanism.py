@@ -28,6 +28,8 @@ class Mechanism:
         trained: Names of the trained tensors that a site has to hold.
         takes_site: What computes it is given the site; always where it has trained tensors.
         advice: What to change where it loses too much.
+        candidates: What ``--attn auto`` may put at a site: parameters, and whether also in networks
+            that leave no time for all.
         reason: Why a site has what it has; text for the reader of a written plan.
     """
 
@@ -38,6 +40,7 @@ class Mechanism:
     trained: ClassVar[tuple[str, ...]] = ()
     takes_site: ClassVar[bool] = False
     advice: ClassVar[str] = ""
+    candidates: ClassVar[tuple[tuple[dict[str, Any], bool], ...]] = ()
 
     reason: str = field(default="", kw_only=True, compare=False)
 

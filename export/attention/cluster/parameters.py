@@ -26,6 +26,14 @@ class Cluster(Windowed):
     summary = "clustered keys and an exact own block: linear, no retraining, keeps the bias"
     has_near_ties = True
     advice = "more --clusters, a larger --block"
+    candidates = (
+        ({"clusters": (2, 2), "block": 4}, True),
+        ({"clusters": (4, 4), "block": 4}, True),
+        ({"clusters": (8, 8), "block": 4}, False),
+        ({"clusters": (2, 2), "block": 8}, False),
+        ({"clusters": (4, 4), "block": 8}, True),
+        ({"clusters": (8, 8), "block": 8}, False),
+    )
 
     clusters: tuple[int, int] = parameter(
         Grid((4, 4), "seeds of the clusters of keys in a window", "clusters", MAX_CLUSTERS)

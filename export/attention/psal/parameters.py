@@ -42,6 +42,7 @@ class Psal(Windowed):
     summary = "PatchMatch attention: the k nearest patches or tokens, memory O(n k)"
     has_near_ties = True
     advice = "more --neighbors"
+    candidates = (({}, False),)
 
     neighbors: int = parameter(Number.of(SCHEMA, "neighbors", "matches of a query"))
     search_iterations: int = parameter(Number.of(SCHEMA, "iterations", "rounds of the search"))
