@@ -10,6 +10,9 @@ from torch import Tensor
 
 from ..plugins.errors import CheckpointError
 
+MOST_BLOCKS = 500
+"""Of a network that is read off keys: ten times as many as the largest published one has."""
+
 _HIGHEST_RANK = 8
 _MOST_TENSORS = 100_000
 

@@ -8,11 +8,11 @@ import re
 from ...plugins.errors import CheckpointError
 from ..architecture import Hyper, State
 from ..building import shape_of
+from ..tensor_checks import MOST_BLOCKS
 from .alignment import TAPS
 from .propagation import BRANCHES, CLIP
 
 _BLOCK = re.compile(r"(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
-_MOST_BLOCKS = 500  # ten times as many as the published networks have
 _MOST_STEPS = 4  # doublings of the upsampler that are read off keys
 _STAGES = ("feat_extract", "backbone.backward_1", "reconstruction")
 
@@ -54,8 +54,8 @@ def _depth(state: State, stage: str) -> tuple[int, int]:
     start = f"{stage}.main.5."
     keys = [key.removeprefix(start) for key in state if key.startswith(start)]
     blocks = {(int(m[1]), int(m[2])) for key in keys if (m := _BLOCK.match(key))}
-    if not 0 < len(blocks) <= _MOST_BLOCKS:
-        raise CheckpointError(f"{stage} has {len(blocks)} blocks; expected 1 to {_MOST_BLOCKS}")
+    if not 0 < len(blocks) <= MOST_BLOCKS:
+        raise CheckpointError(f"{stage} has {len(blocks)} blocks; expected 1 to {MOST_BLOCKS}")
     groups, depth = (max(numbers) + 1 for numbers in zip(*blocks, strict=True))
     if groups * depth != len(blocks):
         raise CheckpointError(

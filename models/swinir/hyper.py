@@ -9,9 +9,9 @@ from collections import Counter
 from ...plugins.errors import CheckpointError
 from ..architecture import Hyper, State
 from ..building import shape_of
+from ..tensor_checks import MOST_BLOCKS
 
 _BLOCK = re.compile(r"layers\.(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
-_MOST_BLOCKS = 500  # ten times as many as the largest published network has
 _MOST_STEPS = 7  # doublings that are read off keys; one more than any network is built with
 _ATTENTION = "layers.{}.residual_group.blocks.{}.attn."
 
@@ -44,8 +44,8 @@ def swinir_hyper(state: State) -> Hyper:
 
 def _depths(blocks: set[tuple[int, int]]) -> list[int]:
     """Return the number of blocks of each group."""
-    if len(blocks) > _MOST_BLOCKS:
-        raise CheckpointError(f"{len(blocks)} blocks; expected {_MOST_BLOCKS} at most")
+    if len(blocks) > MOST_BLOCKS:
+        raise CheckpointError(f"{len(blocks)} blocks; expected {MOST_BLOCKS} at most")
     counts = Counter(group for group, _ in blocks)
     depths = [counts[group] for group in range(len(counts))]
     expected = {(group, block) for group, depth in enumerate(depths) for block in range(depth)}

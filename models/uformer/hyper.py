@@ -8,10 +8,10 @@ import re
 from ...plugins.errors import CheckpointError, UnsupportedModelError
 from ..architecture import Hyper, State
 from ..building import shape_of
+from ..tensor_checks import MOST_BLOCKS
 from .network import LEVELS, STAGE_NAMES
 
 _BLOCK = re.compile(rf"({'|'.join(STAGE_NAMES)})\.blocks\.(\d{{1,9}})\.")
-_MOST_BLOCKS = 500  # ten times as many as the largest published network has
 _TABLE = "{}.blocks.0.attn.relative_position_bias_table"
 _MODULATOR = "decoderlayer_0.blocks.0.modulator.weight"
 
@@ -63,8 +63,8 @@ def _refuse_options(state: State) -> None:
 def _depths(state: State) -> list[int]:
     """Return the number of blocks of each stage."""
     blocks = {(m[1], int(m[2])) for key in state if (m := _BLOCK.match(key))}
-    if len(blocks) > _MOST_BLOCKS:
-        raise CheckpointError(f"{len(blocks)} blocks; expected {_MOST_BLOCKS} at most")
+    if len(blocks) > MOST_BLOCKS:
+        raise CheckpointError(f"{len(blocks)} blocks; expected {MOST_BLOCKS} at most")
     depths = [sum(name == stage for name, _ in blocks) for stage in STAGE_NAMES]
     for stage, depth in zip(STAGE_NAMES, depths, strict=True):
         absent = [index for index in range(max(depth, 1)) if (stage, index) not in blocks]
