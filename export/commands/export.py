@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         metavar="fp32|fp16|bf16|int8",
         help="of weights and maps; sums, norms and the residual stream stay fp32 (default: fp32); "
-        "int8, which needs --calibrate, for CPUs without AMX",
+        "int8, which needs --calibrate, for CPUs without bfloat16",
     )
     parser.add_argument(
         "--target",

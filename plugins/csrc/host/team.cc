@@ -10,16 +10,23 @@ namespace {
 // The CPUs of the process when the library was loaded.
 class Cpus {
  public:
-  Cpus() : known_(sched_getaffinity(getpid(), sizeof set_, &set_) == 0) {}
+  Cpus() { sched_getaffinity(getpid(), sizeof all_, &all_); }
 
-  // Gives them to the calling thread.
-  void take() const {
-    if (known_) sched_setaffinity(0, sizeof set_, &set_);
+  // Moves a new thread of the caller's off the caller's CPUs where these are too few for all
+  // workers: it inherited them, and OpenVINO keeps the thread that calls us on one. Told later
+  // that it may go, it would wait there for its turn.
+  void part(std::thread& helper, int64_t workers) const {
+    cpu_set_t own, others;
+    CPU_ZERO(&own);
+    if (sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) >= workers) return;
+    CPU_AND(&own, &own, &all_);
+    CPU_XOR(&others, &all_, &own);
+    if (CPU_COUNT(&others) > 0)
+      pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
   }
 
  private:
-  cpu_set_t set_;
-  const bool known_;
+  cpu_set_t all_ = {};
 };
 
 const Cpus kCpus;
@@ -36,8 +43,10 @@ Team::~Team() {
 }
 
 void Team::run(int64_t workers, Work work, void* user) const {
-  while (int64_t(helpers_.size()) < workers - 1)
+  while (int64_t(helpers_.size()) < workers - 1) {
     helpers_.emplace_back(&Team::serve, this, helpers_.size() + 1);
+    kCpus.part(helpers_.back(), workers);
+  }
   if (workers > 1) {
     const std::lock_guard<std::mutex> lock(mutex_);
     work_ = work;
@@ -53,7 +62,6 @@ void Team::run(int64_t workers, Work work, void* user) const {
 }
 
 void Team::serve(size_t worker) const {
-  kCpus.take();  // else it has those of the thread that called, which OpenVINO keeps to one
   std::unique_lock<std::mutex> lock(mutex_);
   for (int64_t seen = 0;;) {
     changed_.wait(lock, [&] { return over_ || round_ != seen; });
