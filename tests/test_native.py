@@ -5,14 +5,12 @@ That it computes the same is shown by the column ``cpu-interface`` of the confor
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -198,28 +196,6 @@ def test_many_calls_at_once() -> None:
 
 def test_nothing_to_do() -> None:
     assert native.run("NystraPinv", [np.ones((0, 3, 3), np.float32)], {})[0].shape == (0, 3, 3)
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process has one CPU")
-def test_threads_take_other_cpus_than_that_of_a_pinned_caller() -> None:
-    """As OpenVINO pins the thread that calls us, from which ours inherit."""
-    allowed, tasks = os.sched_getaffinity(0), Path("/proc/self/task")
-    known, seen = set(tasks.iterdir()), set()
-    inputs, settings = [np.ones((256, 96, 96), np.float32)], {"iterations": 8}
-
-    def pinned() -> None:
-        os.sched_setaffinity(0, {min(allowed)})
-        native.run("NystraPinv", inputs, settings, 2)
-
-    with ThreadPoolExecutor(1) as pool:
-        known.add(tasks / str(pool.submit(threading.get_native_id).result()))
-        done = pool.submit(pinned)
-        while not done.done():
-            for task in set(tasks.iterdir()) - known:
-                with contextlib.suppress(ProcessLookupError, ValueError):
-                    seen.add(frozenset(os.sched_getaffinity(int(task.name))))
-        done.result()
-    assert allowed - {min(allowed)} in seen
 
 
 def test_strided_inputs_are_copied() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,32 @@ def test_it_gives_what_onnxruntime_gives_at_every_size(model: Path) -> None:
     for batch, height, width in ((1, 16, 24), (2, 8, 8), (1, 16, 24), (1, 5, 9), (1, 8, 40)):
         image = rng.random((batch, 3, height, width), np.float32)
         np.testing.assert_allclose(ours(image), theirs(image), atol=1e-5)
+
+
+@built
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process has one CPU")
+def test_no_thread_is_kept_to_one_cpu(model: Path) -> None:
+    """OpenVINO does so by itself, each process from the first CPU on, and ours inherit it."""
+    tasks, allowed, seen = Path("/proc/self/task"), os.sched_getaffinity(0), set()
+    others = set(tasks.iterdir()) - {tasks / str(threading.get_native_id())}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            for task in set(tasks.iterdir()) - others:
+                with contextlib.suppress(ProcessLookupError):
+                    seen.add(frozenset(os.sched_getaffinity(int(task.name))))
+
+    session = Session(model, "openvino", threads=2)
+    image = np.zeros((1, 3, 64, 64), np.float32)
+    session(image)  # compiled now, for which OpenVINO has threads of its own
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        for _ in range(5):
+            session(image)
+        over.set()
+        looking.result()
+    assert seen == {frozenset(allowed)}
 
 
 def decibels(got: np.ndarray, expected: np.ndarray) -> float:

@@ -209,6 +209,9 @@ def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": low or "f32",  # else OpenVINO takes the CPU's fastest
         "PERFORMANCE_HINT": "LATENCY",
+        # Else all processes compute on the first CPUs, and the threads of our kernels, which
+        # inherit that of their caller, all on one.
+        "ENABLE_CPU_PINNING": False,
     }
     return settings | ({} if threads is None else {"INFERENCE_NUM_THREADS": threads})
 

@@ -1,37 +1,6 @@
 #include "team.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 namespace nystra::host {
-
-namespace {
-
-// The CPUs of the process when the library was loaded.
-class Cpus {
- public:
-  Cpus() { sched_getaffinity(getpid(), sizeof all_, &all_); }
-
-  // Moves a new thread of the caller's off the caller's CPUs where these are too few for all
-  // workers: it inherited them, and OpenVINO keeps the thread that calls us on one. Told later
-  // that it may go, it would wait there for its turn.
-  void part(std::thread& helper, int64_t workers) const {
-    cpu_set_t own, others;
-    CPU_ZERO(&own);
-    if (sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) >= workers) return;
-    CPU_AND(&own, &own, &all_);
-    CPU_XOR(&others, &all_, &own);
-    if (CPU_COUNT(&others) > 0)
-      pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
-  }
-
- private:
-  cpu_set_t all_ = {};
-};
-
-const Cpus kCpus;
-
-}  // namespace
 
 Team::~Team() {
   {
@@ -43,10 +12,8 @@ Team::~Team() {
 }
 
 void Team::run(int64_t workers, Work work, void* user) const {
-  while (int64_t(helpers_.size()) < workers - 1) {
+  while (int64_t(helpers_.size()) < workers - 1)
     helpers_.emplace_back(&Team::serve, this, helpers_.size() + 1);
-    kCpus.part(helpers_.back(), workers);
-  }
   if (workers > 1) {
     const std::lock_guard<std::mutex> lock(mutex_);
     work_ = work;
