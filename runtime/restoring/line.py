@@ -62,12 +62,15 @@ class Turns:
 
     One picture at a time is read, and one is run. While a large one is restored none is read. The
     pictures share no files.
+
+    Attributes:
+        model: Is held while the model runs; whoever runs it otherwise holds it too.
     """
 
     def __init__(self, job: PictureJob) -> None:
         """Take note of what is the same for all pictures."""
         self._job, self._quiet = job, _quiet(job)
-        self._files, self._model = threading.Lock(), threading.Lock()
+        self._files, self.model = threading.Lock(), threading.Lock()
 
     def restore(self, pair: Pair) -> Result:
         """Restore a picture; what is wrong with it is said in its result."""
@@ -77,7 +80,7 @@ class Turns:
                 read = _read(self._job, pair, set())
             if _is_small(self._job, read):
                 reading.close()
-            with self._model:
+            with self.model:
                 made = _run(self._job, read, lambda done, total: None)
             with self._quiet:
                 return _write(self._job, made, set())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +71,6 @@ class Worker:
         self._setup = setup
         self._restorer: Restorer
         self._turns: Turns
-        self._model = threading.Lock()
 
     def open(self) -> str | Failed:
         """Load the model; return where this is, in words."""
@@ -92,7 +90,7 @@ class Worker:
     ) -> tuple[Picture, int, list[str]] | Failed:
         """Restore a picture; see `restored`."""
         try:
-            with self._model:
+            with self._turns.model:
                 return restored(self._restorer, before, name, **how)
         except Exception as error:
             return Failed(str(in_one_line(error, Path(name))))
@@ -100,7 +98,7 @@ class Worker:
     def tiles(self, tiles: list[Array]) -> list[Array] | Failed:
         """Run the network on tiles (1, C, h, w) of one shape; see `run_batch`."""
         try:
-            with self._model:
+            with self._turns.model:
                 return run_batch(self._restorer.function, tiles)
         except Exception as error:
             return Failed(str(in_one_line(error, Path("a tile"))))

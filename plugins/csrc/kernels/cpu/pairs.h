@@ -1,4 +1,4 @@
-// Pairs of bfloat16: what products of that type (products.h) are made of, packed and split.
+// Pairs of bfloat16: what products of that type (dots.h, tiles.h) are made of, packed and split.
 //
 // Elements go in pairs of the depth, two in 32 bits: A is rows of them; row k of B holds rows 2 k
 // and 2 k + 1 side by side. What a bfloat16 cannot hold is split into parts, high and low, whose
