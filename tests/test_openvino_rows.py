@@ -1,4 +1,4 @@
-"""Sums of token maps are computed as rows in OpenVINO; sums of maps of channels are not."""
+"""What OpenVINO computes as rows: sums of token maps, and linear layers of 8-bit integers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nystra.runtime.backends._openvino_rows import sum_rows
+from nystra.runtime.backends._openvino_rows import compute_rows
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
 opset = pytest.importorskip("openvino.opset13")
@@ -40,7 +40,7 @@ def results(model: Any) -> Any:
 def test_sums_of_token_maps_become_rows() -> None:
     model = network()
     expected = results(model)
-    assert sum_rows(model) == 2
+    assert compute_rows(model) == 2
     sums = [list(n.shape) for n in model.get_ordered_ops() if n.get_type_name() == "Add"]
     assert sums.count([40, 6]) == 2
     assert sums.count([2, 4, 5, 6]) == 2  # of a bias
@@ -51,4 +51,49 @@ def test_sums_of_token_maps_become_rows() -> None:
 def test_what_has_an_open_size_stays() -> None:
     model = network()
     model.reshape({0: [2, 6, -1, 5]})
-    assert sum_rows(model) == 0
+    assert compute_rows(model) == 0
+
+
+def rounded(tokens: Any) -> Any:
+    ends = (opset.constant(np.float32(end)) for end in (-2, 2, -2, 2))
+    return opset.fake_quantize(tokens, *ends, 255)
+
+
+def layer(tokens: Any, weight: Any) -> Any:
+    """A linear layer with a bias and a function after it."""
+    bias = opset.constant(np.arange(6, dtype=np.float32) / 4)
+    return opset.gelu(opset.add(opset.matmul(tokens, weight, False, True), bias), "erf")
+
+
+def integers() -> Any:
+    """Weights of 8 bits, as a DequantizeLinear reads them."""
+    kept = opset.constant(np.random.default_rng(1).integers(-127, 127, (6, 6), np.int8))
+    steps = opset.constant(np.full((6, 1), 0.01, np.float32))
+    return opset.multiply(opset.convert(kept, "f32"), steps)
+
+
+@pytest.mark.parametrize("kind", ["8-bit", "float32"])
+def test_layers_of_integers_become_rows(kind: str) -> None:
+    """With the bias, the function and the rounding that OpenVINO then computes in the layer."""
+    given = opset.parameter([2, 4, 5, 6], np.float32)
+    weights = [
+        integers() if kind == "8-bit" else opset.constant(np.full((6, 6), 0.25, np.float32))
+        for _ in range(2)
+    ]
+    first = rounded(layer(rounded(given), weights[0]))
+    model = openvino.Model([layer(first, weights[1])], [given], "layers")
+    values = np.random.default_rng(0).standard_normal((2, 4, 5, 6)).astype(np.float32)
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    expected = compiled(values)[0]
+    assert compute_rows(model) == (7 if kind == "8-bit" else 0)
+    shapes = {
+        (node.get_type_name(), tuple(node.shape))
+        for node in model.get_ordered_ops()
+        if node.get_type_name() in ("MatMul", "Add", "Gelu")
+    }
+    where = (40, 6) if kind == "8-bit" else (2, 4, 5, 6)
+    assert shapes == {("MatMul", where), ("Add", where), ("Gelu", where)}
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    got = compiled(values)[0]
+    assert got.shape == (2, 4, 5, 6)
+    np.testing.assert_allclose(got, expected, atol=1e-5)

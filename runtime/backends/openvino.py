@@ -23,7 +23,7 @@ from ._installed import installed
 from ._library import EMULATED, LibraryChoice, choose_library
 from ._openvino_networks import record_of, stored
 from ._openvino_operators import extensions
-from ._openvino_rows import sum_rows
+from ._openvino_rows import compute_rows
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
 _SIZES = 4
@@ -94,10 +94,8 @@ class OpenvinoBackend:
                 f"ones. There has to be a library ({choice.reason}), or take ort-cpu"
             )
         self.settings = _settings(low, threads if self.place == "CPU" else None)
-        if low is not None and kernels:
-            # Else the conversions around our operators, which then convert nothing, are copies.
-            self.settings |= {"SNIPPETS_MODE": "DISABLE"}
-        self._how = (low or "f32", "bodies" if self._bodies else "kernels", "rows")
+        self._low_kernels = low is not None and kernels
+        self._how = (low or "f32", "bodies" if self._bodies else "kernels", "layers as rows")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()
         if cache.is_empty():  # else it may not be needed
@@ -165,8 +163,12 @@ class OpenvinoBackend:
         """
         model = self._model.clone()
         model.reshape({name: list(shape) for name, shape in shapes.items()})
-        sum_rows(model)
-        return self._core.compile_model(model, self.place, self.settings)
+        compute_rows(model)
+        settings = dict(self.settings)
+        if self._low_kernels and not _rounds(model):
+            # Else the conversions around our operators, which then convert nothing, are copies.
+            settings["SNIPPETS_MODE"] = "DISABLE"
+        return self._core.compile_model(model, self.place, settings)
 
     @functools.cached_property
     def _model(self) -> Any:
@@ -214,6 +216,11 @@ def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
         "ENABLE_CPU_PINNING": False,
     }
     return settings | ({} if threads is None else {"INFERENCE_NUM_THREADS": threads})
+
+
+def _rounds(model: Any) -> bool:
+    """Whether a network computes in 8-bit integers."""
+    return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
 
 
 def _choose(
