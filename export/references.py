@@ -21,7 +21,12 @@ from ..runtime.checking.measures import (
 )
 from ..runtime.checking.sanity import max_abs
 from ..runtime.checking.validation import sides_text
-from ..runtime.model.references import TOLERANCES_IN, ReferenceCase, References
+from ..runtime.model.references import (
+    MEAN_TOLERANCES_IN,
+    TOLERANCES_IN,
+    ReferenceCase,
+    References,
+)
 from .attention.mechanism import Mechanism
 from .attention.site import swap
 from .fidelity import PICTURE, Progress
@@ -32,7 +37,10 @@ from .transforms import TRANSFORMS, UNCHANGED, Transform
 Array = npt.NDArray[Any]
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
-"""What a backend may compute an fp32 file in -> the transform that rounds as many layers."""
+"""What a backend may compute a file in -> the transform that rounds as many layers."""
+
+_COMPUTED_LOW = ("fp32", "int8")
+"""Precisions of files whose float32 a backend may compute in a low one."""
 
 _NUDGES = 3
 _LAST_DIGITS = 1e-6
@@ -64,8 +72,9 @@ def record_references(
     A transform may allow single pixels more (`Tolerance.by_mean`): then too the mean counts. Where
     outputs are few numbers (`Measure.few`), every size is allowed what the largest one is.
 
-    An fp32 file without a search also gets tolerances for backends that compute it in a low
-    precision, by the yardstick of that one.
+    A file whose layers are float32 or int8, without a search, also gets tolerances for backends
+    that compute its float32 in a low precision: by the yardstick of that one, which in an int8
+    file holds 8 bits besides.
 
     Args:
         network: The loaded network.
@@ -89,10 +98,10 @@ def record_references(
         stored = {name: np.round(array * 255.0).astype(np.uint8) for name, array in case.items()}
         cases.append(ReferenceCase(stored, {output.name: expected}))
         allowed.append(differences)
-    lowered = {low: row.limits for low, row in runs.lowered.items() if row.network is not None}
+    lowered = {low: row.allowed for low, row in runs.lowered.items() if row.network is not None}
     if measure.few:
         allowed = [_largest(allowed)] * len(allowed)
-        lowered = {low: [max(limits)] * len(limits) for low, limits in lowered.items()}
+        lowered = {low: [_largest(sizes)] * len(sizes) for low, sizes in lowered.items()}
     meta: dict[str, Any] = {
         "tolerances": [of_size.limit.value for of_size in allowed],
         "allowed_for": [of_size.limit.reason for of_size in allowed],
@@ -100,10 +109,14 @@ def record_references(
         "roles": {output.name: output.role},
         "torch": torch.__version__,
     }
-    if means := [of_size.mean for of_size in allowed if of_size.mean is not None]:
+    if means := _means(allowed):
         meta["mean_tolerances"] = means
     if lowered:
-        meta[TOLERANCES_IN] = lowered
+        meta[TOLERANCES_IN] = {
+            low: [of_size.limit.value for of_size in sizes] for low, sizes in lowered.items()
+        }
+    if low_means := {low: means for low, sizes in lowered.items() if (means := _means(sizes))}:
+        meta[MEAN_TOLERANCES_IN] = low_means
     return References(tuple(cases), meta)
 
 
@@ -115,11 +128,14 @@ class _Allowed:
     mean: float | None
 
 
+def _means(allowed: Sequence[_Allowed]) -> list[float]:
+    return [of_size.mean for of_size in allowed if of_size.mean is not None]
+
+
 def _largest(allowed: Sequence[_Allowed]) -> _Allowed:
     """Return the most that any size is allowed."""
     limit = max((of_size.limit for of_size in allowed), key=lambda limit: limit.value)
-    means = [of_size.mean for of_size in allowed if of_size.mean is not None]
-    return _Allowed(limit, max(means, default=None))
+    return _Allowed(limit, max(_means(allowed), default=None))
 
 
 @dataclass(frozen=True)
@@ -161,8 +177,10 @@ class _Runs:
         if transform.yardstick is not None:
             rounded = TorchBackend(transform.yardstick(plain, architecture, exact))
         lowered = {}
-        if transform is UNCHANGED and not searching:
-            lowered = {low: _Lowered(plain, architecture, low) for low in _COMPUTED_IN}
+        if transform.name in _COMPUTED_LOW and not searching:
+            lowered = {
+                low: _Lowered(plain, architecture, low, transform, exact) for low in _COMPUTED_IN
+            }
         return cls(
             transform,
             TorchBackend(plain),
@@ -192,7 +210,7 @@ class _Runs:
                 _refuse_coarse(measure, measure.value(coarse, exact), transform)
                 limit = limit.widened(tolerance.factor * max_abs(coarse, exact), transform)
         for yardstick in self.lowered.values():
-            yardstick.widen(measure, limit, exact, arrays)
+            yardstick.allow(measure, limit, exact, arrays)
         mean = None
         if self.reseeded is not None:
             change = float(np.mean(np.abs(expected - self.reseeded(*arrays))))
@@ -206,36 +224,49 @@ class _Runs:
 
 
 class _Lowered:
-    """What an fp32 file may depart by where it is computed in a low precision.
+    """What a file may depart by where its float32 is computed in a low precision.
 
     Attributes:
         network: The yardstick; None where the architecture has none, or rounding does too much.
-        limits: A number for each size.
+        allowed: For each size.
     """
 
-    def __init__(self, plain: nn.Module, architecture: str, low: str) -> None:
+    def __init__(
+        self,
+        plain: nn.Module,
+        architecture: str,
+        low: str,
+        own: Transform,
+        exact: Collection[str],
+    ) -> None:
         transform = TRANSFORMS[_COMPUTED_IN[low]]
-        self.limits: list[float] = []
+        self.allowed: list[_Allowed] = []
         self.network: TorchBackend | None = None
-        self._precision = transform.name
+        self._precision, self._own = transform.name, own.name
         if transform.yardstick is None:
             return
         try:
-            self.network = TorchBackend(transform.yardstick(plain, architecture, ()))
+            rounded = transform.yardstick(plain, architecture, ())
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
+        if own.yardstick is not None:  # the steps of rounded weights and inputs
+            rounded = own.yardstick(rounded, architecture, exact)
+        self.network = TorchBackend(rounded)
 
-    def widen(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
-        """Add the limit of a size."""
+    def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
+        """Add what a size is allowed; `limit` is the least."""
         if self.network is None:
             return
-        allowed = measure.tolerances[self._precision]
+        tolerance = measure.tolerances[self._precision]
         coarse = self.network(*arrays)
         figure = measure.value(coarse, exact)
-        if allowed.coarsest is not None and measure.misses(figure, allowed.coarsest):
+        if tolerance.coarsest is not None and measure.misses(figure, tolerance.coarsest):
             self.network = None
             return
-        self.limits.append(max(limit.value, allowed.factor * max_abs(coarse, exact)))
+        change = tolerance.factor * np.abs(coarse - exact)
+        mean = float(np.mean(change)) if measure.tolerances[self._own].by_mean else None
+        cause = f"{self._own} computed in {self._precision}"
+        self.allowed.append(_Allowed(limit.widened(float(np.max(change)), cause), mean))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from nystra.export.pictures import photographs
 from nystra.export.yardstick import quantised_network
 from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
+from nystra.plugins import native
 from nystra.plugins.library import library_path
 from nystra.runtime import Session
 from nystra.runtime.model.references import read_references
@@ -148,6 +149,20 @@ def test_it_is_checked_again_later(
     assert main(of_a_fifth(int8, tmp_path)) == 1
     assert main(["export", model, "--precision", "int8", "--calibrate", str(tmp_path)]) == 2
     assert "it is an ONNX model; give the checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not native.available(), reason="libnystra_cpu.so is not built")
+def test_it_is_judged_in_bfloat16_too(int8: ExportResult, tmp_path: Path) -> None:
+    """By a network that rounds to both: what is not 8 bits is computed in bfloat16 there."""
+    pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
+    low = ["--backend", "openvino", "--precision", "bf16"]
+    assert main(["validate", str(int8.model), "-q", *low]) == 0
+    assert main([*of_a_fifth(int8, tmp_path), *low]) == 1
+    recorded = read_references(int8.model.with_suffix(".npz")).meta
+    for name in ("tolerances", "mean_tolerances"):
+        own, lowered = recorded[name], recorded[f"{name}_in"]["bf16"]
+        assert all(0 < size <= 1.5 * high for size, high in zip(own, lowered, strict=True))
 
 
 @pytest.mark.full

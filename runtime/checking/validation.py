@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from ...plugins.errors import NystraError
 from ..files.json_text import json_number
-from ..model.references import TOLERANCES_IN, ReferenceCase, References
+from ..model.references import (
+    MEAN_TOLERANCES_IN,
+    TOLERANCES_IN,
+    ReferenceCase,
+    References,
+)
 from .measures import ROUNDING, reference_figures, worst_figures
 from .sanity import find_problems, max_abs
 
@@ -167,7 +172,7 @@ def allowed_differences(
     count = len(references.cases)
     recorded = references.meta
     if tolerance is None and precision not in (None, "fp32"):
-        recorded = {"tolerances": _recorded_for(references, str(precision))}
+        recorded = _recorded_for(references, str(precision))
     limits = tolerance if tolerance is not None else recorded.get("tolerances")
     means = None if tolerance is not None else recorded.get("mean_tolerances")
     if limits is None:
@@ -178,15 +183,19 @@ def allowed_differences(
     return list(zip(largest, mean, strict=True))
 
 
-def _recorded_for(references: References, precision: str) -> Any:
-    recorded = references.meta.get(TOLERANCES_IN)
-    if not isinstance(recorded, dict) or precision not in recorded:
+def _recorded_for(references: References, precision: str) -> dict[str, Any]:
+    """Return what the references would hold of a file of the precision."""
+    limits, means = (
+        recorded.get(precision) if isinstance(recorded, dict) else None
+        for recorded in map(references.meta.get, (TOLERANCES_IN, MEAN_TOLERANCES_IN))
+    )
+    if limits is None:
         raise NystraError(
-            f"the references have no tolerance for computing in {precision}: files of fp32 that "
-            "search nothing get one when they are exported. Export again, give --checkpoint, or "
-            "--tolerance"
+            f"the references have no tolerance for computing in {precision}: files of fp32 and "
+            "int8 that search nothing get one when they are exported. Export again, give "
+            "--checkpoint, or --tolerance"
         )
-    return recorded[precision]
+    return {"tolerances": limits} | ({} if means is None else {"mean_tolerances": means})
 
 
 def _magnitude(case: ReferenceCase) -> float:

@@ -36,6 +36,9 @@ TOLERANCES_IN = "tolerances_in"
 """The key of the meta under which tolerances lie for what a backend may compute a file in:
 precision -> one number a case."""
 
+MEAN_TOLERANCES_IN = "mean_tolerances_in"
+"""The same for mean differences, where they count."""
+
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

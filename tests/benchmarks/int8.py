@@ -6,7 +6,8 @@
 CALIBRATION holds the pictures that ranges are measured on, LOW the pictures that the networks run
 on, HIGH the ground truth of the same order, larger by the scale. PSNR in dB, peak 1, all channels,
 mean of the pictures and, against float32, the lowest. A border of the scale is left out. bfloat16
-is the float32 file computed in it by OpenVINO with the library, emulated where the CPU has none.
+is the float32 file computed in it by OpenVINO with the library, emulated where the CPU has none,
+``int8 in bf16`` the int8 file.
 """
 
 from __future__ import annotations
@@ -93,18 +94,18 @@ def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> Non
         for budget in (40.0, PICTURE.tolerances["int8"].budget):
             work = onnx.ModelProto.FromString(model.SerializeToString())
             done = quantise_model(work, PrecisionPolicy(), feeds, PICTURE, budget)
-            print_row(
-                [
-                    name,
-                    attention,
-                    f"int8, {budget:g}",
-                    f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
-                    ", ".join(done.exact) or "-",
-                    f"{done.share:.0%}",
-                    *figures(outputs(work, low), exact, high, facts.scale),
-                    f"{model.ByteSize() / 1e3:.0f} to {work.ByteSize() / 1e3:.0f}",
-                ]
-            )
+            what = [
+                f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
+                ", ".join(done.exact) or "-",
+                f"{done.share:.0%}",
+            ]
+            size = f"{model.ByteSize() / 1e3:.0f} to {work.ByteSize() / 1e3:.0f}"
+            for precision, got in (
+                ("int8", outputs(work, low)),
+                ("int8 in bf16", outputs(work, low, "openvino", "bf16")),
+            ):
+                columns = figures(got, exact, high, facts.scale)
+                print_row([name, attention, f"{precision}, {budget:g}", *what, *columns, size])
 
 
 def main(calibration: str, low: str, high: str, *names: str) -> None:
