@@ -194,6 +194,40 @@ def test_many_calls_at_once() -> None:
             np.testing.assert_array_equal(run.result()[1], want[1])
 
 
+def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
+    """A new one may begin a millisecond after it was asked for; of a fork there are none."""
+    code = """if True:
+        import os, signal
+        from native_nodes import arrays, attributes
+        from nystra.plugins import native
+        from nystra.plugins.operators.schema import PLUGIN_ATTRIBUTES
+
+        operator = "NystraPatchMatch"
+        inputs = arrays(operator)
+        asked = {k: v for k, v in attributes(operator).items() if k not in PLUGIN_ATTRIBUTES}
+        want = native.run(operator, inputs, asked, 1)
+        counts = []
+        for _ in range(5):
+            counts.append(len(os.listdir("/proc/self/task")))
+            native.run(operator, inputs, asked, 2)
+        child = os.fork()
+        signal.alarm(60)  # where it waits for threads that it has not
+        got = native.run(operator, inputs, asked, 2)
+        same = all((a == b).all() for a, b in zip(got, want))
+        if child == 0:
+            os._exit(0 if same else 1)
+        print(*(count - counts[0] for count in counts), same, os.waitpid(child, 0)[1])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    assert done.stdout == "0 1 1 1 1 True 0\n", done.stderr
+
+
 def test_nothing_to_do() -> None:
     assert native.run("NystraPinv", [np.ones((0, 3, 3), np.float32)], {})[0].shape == (0, 3, 3)
 

@@ -144,7 +144,7 @@ class Job {
       into[i] = data_of(what, outputs[i], got);
     }
     if (op_.output(0, shapes_).empty()) return;
-    cpu::compute(op_, {element_type(), shapes_, from, into}, Team(threads));
+    cpu::compute(op_, {element_type(), shapes_, from, into}, Call(threads));
   }
 
  private:

@@ -1,6 +1,34 @@
 #include "team.h"
 
+#include <pthread.h>
+
 namespace nystra::host {
+namespace {
+
+// Teams that no call has.
+struct Idle {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Team>> teams;
+  size_t helpers = 0;  // of them all
+  size_t made = 0;     // these and those that calls have; there is room for all
+};
+
+// It is never destroyed, since others may call while a process ends.
+Idle& idle() {
+  static Idle* const kept = [] {
+    pthread_atfork([] { idle().mutex.lock(); }, [] { idle().mutex.unlock(); },
+                   [] {  // the child has none of the helpers
+                     for (std::unique_ptr<Team>& team : idle().teams) (void)team.release();
+                     idle().teams.clear();
+                     idle().helpers = 0;
+                     idle().mutex.unlock();
+                   });
+    return new Idle;
+  }();
+  return *kept;
+}
+
+}  // namespace
 
 Team::~Team() {
   {
@@ -11,13 +39,14 @@ Team::~Team() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void Team::run(int64_t workers, Work work, void* user) const {
+void Team::run(int64_t workers, Work work, void* user) {
   while (int64_t(helpers_.size()) < workers - 1)
     helpers_.emplace_back(&Team::serve, this, helpers_.size() + 1);
   if (workers > 1) {
     const std::lock_guard<std::mutex> lock(mutex_);
     work_ = work;
     user_ = user;
+    std::fegetenv(&modes_);
     workers_ = workers;
     running_ = workers - 1;
     ++round_;
@@ -28,18 +57,45 @@ void Team::run(int64_t workers, Work work, void* user) const {
   changed_.wait(lock, [&] { return running_ == 0; });
 }
 
-void Team::serve(size_t worker) const {
+void Team::serve(size_t worker) {
   std::unique_lock<std::mutex> lock(mutex_);
   for (int64_t seen = 0;;) {
     changed_.wait(lock, [&] { return over_ || round_ != seen; });
     if (over_) return;
     seen = round_;
     if (int64_t(worker) >= workers_) continue;
+    std::fesetenv(&modes_);
     lock.unlock();
     work_(user_, worker);
     lock.lock();
     if (--running_ == 0) changed_.notify_all();
   }
+}
+
+Call::Call(int64_t threads) : threads_(threads) {
+  Idle& kept = idle();
+  const std::lock_guard<std::mutex> lock(kept.mutex);
+  if (kept.teams.empty()) {
+    kept.teams.reserve(kept.made + 1);
+    team_ = std::make_unique<Team>();
+    ++kept.made;
+    return;
+  }
+  team_ = std::move(kept.teams.back());
+  kept.teams.pop_back();
+  kept.helpers -= team_->helpers();
+}
+
+Call::~Call() {
+  static const size_t most = std::thread::hardware_concurrency();
+  Idle& kept = idle();
+  const std::lock_guard<std::mutex> lock(kept.mutex);
+  if (kept.helpers + team_->helpers() > most) {  // these end here
+    --kept.made;
+    return;
+  }
+  kept.helpers += team_->helpers();
+  kept.teams.push_back(std::move(team_));
 }
 
 }  // namespace nystra::host

@@ -1,7 +1,10 @@
-// Threads for one call: they start with the first work that needs them, and end with the team.
+// The threads of calls. A new thread may begin a millisecond after it was asked for, so that those
+// of a call are kept for the next.
 #pragma once
 
+#include <cfenv>
 #include <condition_variable>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -9,27 +12,47 @@
 
 namespace nystra::host {
 
-class Team final : public cpu::Threads {
+// Whoever calls, and helpers that start with the first work that needs them.
+class Team {
  public:
-  // At most `threads`, the caller's among them.
-  explicit Team(int64_t threads) : threads_(threads) {}
-  ~Team() override;
-
- private:
   using Work = void (*)(void* user, size_t worker);
 
+  Team() = default;
+  ~Team();
+
+  // Runs work(user, 0) .. work(user, workers - 1) at once; the first by the caller, whose modes of
+  // rounding and of denormal numbers hold for all.
+  void run(int64_t workers, Work work, void* user);
+  size_t helpers() const { return helpers_.size(); }
+
+ private:
+  void serve(size_t worker);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::thread> helpers_;  // worker i + 1 is helpers_[i]
+  Work work_ = nullptr;               // of the round
+  void* user_ = nullptr;
+  std::fenv_t modes_{};
+  int64_t round_ = 0, workers_ = 0, running_ = 0;
+  bool over_ = false;
+};
+
+// A call with a team of its own, which is kept afterwards.
+class Call final : public cpu::Threads {
+ public:
+  // At most `threads`, the caller's among them.
+  explicit Call(int64_t threads);
+  ~Call() override;
+
+ private:
   int64_t count() const override { return threads_; }
-  void run(int64_t workers, Work work, void* user) const override;
-  void serve(size_t worker) const;
+  void run(int64_t workers, Team::Work work, void* user) const override {
+    team_->run(workers, work, user);
+  }
 
   const int64_t threads_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  mutable std::vector<std::thread> helpers_;  // worker i + 1 is helpers_[i]
-  mutable Work work_ = nullptr;               // of the round
-  mutable void* user_ = nullptr;
-  mutable int64_t round_ = 0, workers_ = 0, running_ = 0;
-  mutable bool over_ = false;
+  std::unique_ptr<Team> team_;
 };
 
 }  // namespace nystra::host
