@@ -61,6 +61,10 @@ INT8 = [
     Bar("w 32: onnxruntime, float32 over int8", "w32-nystra@ort", "w32-int8@ort", 1.5),
     Bar("w 32: OpenVINO, bf16 over int8", "w32-nystra@bf16", "w32-int8@f32", 1),
     Bar("w 32: OpenVINO, bf16 over int8 with bf16", "w32-nystra@bf16", "w32-int8@bf16", 1),
+    Bar("official w 8: OpenVINO bf16, plain export", "w8-plain@alone", "w8-int8@bf16", 1.3),
+    Bar("w 32: OpenVINO bf16, plain export", "w32-plain@alone", "w32-int8@bf16", 3.3),
+    Bar("official w 8: onnxruntime fp32, plain export", "w8-plain@ort", "w8-int8@bf16", 3.5),
+    Bar("w 32: onnxruntime fp32, plain export", "w32-plain@ort", "w32-int8@bf16", 6.5),
 ]
 
 WITHOUT_AMX = [
@@ -75,6 +79,8 @@ DECIBELS = [
     ("w32-nystra@bf16", "w32-nystra@f32", 50),
     ("w8-int8@f32", "w8-full@f32", 45),
     ("w32-int8@f32", "w32-nystra@f32", 45),
+    ("w8-int8@bf16", "w8-full@f32", 45),
+    ("w32-int8@bf16", "w32-nystra@f32", 45),
 ]
 """Configurations in low precision, the same in float32, and what they are to keep."""
 
