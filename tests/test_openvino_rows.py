@@ -48,6 +48,21 @@ def test_sums_of_token_maps_become_rows() -> None:
     np.testing.assert_allclose(results(model), expected, rtol=1e-6)
 
 
+def test_joined_channels_become_rows() -> None:
+    given = opset.parameter([2, 4, 5, 6], np.float32)
+    weights = (opset.constant(np.full((6, n), 0.25, np.float32)) for n in (6, 3))
+    both = opset.concat([opset.matmul(given, one, False, False) for one in weights], 3)
+    model = openvino.Model([opset.add(both, both)], [given], "two layers")
+    values = np.random.default_rng(0).random((2, 4, 5, 6), np.float32)
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    expected = compiled(values)[0]
+    assert compute_rows(model) == 2
+    shapes = {n.get_type_name(): tuple(n.shape) for n in model.get_ordered_ops()}
+    assert (shapes["Concat"], shapes["Add"], shapes["Result"]) == ((40, 9), (40, 9), (2, 4, 5, 9))
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    np.testing.assert_allclose(compiled(values)[0], expected, rtol=1e-6)
+
+
 def test_what_has_an_open_size_stays() -> None:
     model = network()
     model.reshape({0: [2, 6, -1, 5]})

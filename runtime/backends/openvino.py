@@ -21,6 +21,7 @@ from ..model.onnx_header import OnnxHeader
 from ..model.onnx_tensors import read_inputs, read_outputs
 from ._installed import installed
 from ._library import EMULATED, LibraryChoice, choose_library
+from ._openvino_layers import convolve
 from ._openvino_networks import record_of, stored
 from ._openvino_operators import extensions
 from ._openvino_rows import compute_rows
@@ -95,7 +96,7 @@ class OpenvinoBackend:
             )
         self.settings = _settings(low, threads if self.place == "CPU" else None)
         self._low_kernels = low is not None and kernels
-        self._how = (low or "f32", "bodies" if self._bodies else "kernels", "layers as rows")
+        self._how = (low or "f32", "bodies" if self._bodies else "kernels", "rows and convolutions")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()
         if cache.is_empty():  # else it may not be needed
@@ -164,6 +165,7 @@ class OpenvinoBackend:
         model = self._model.clone()
         model.reshape({name: list(shape) for name, shape in shapes.items()})
         compute_rows(model)
+        convolve(model)
         settings = dict(self.settings)
         if self._low_kernels and not _rounds(model):
             # Else the conversions around our operators, which then convert nothing, are copies.
