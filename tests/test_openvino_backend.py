@@ -24,6 +24,7 @@ from nystra.plugins.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import CPU_LIBRARY, library_path
 from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
+from nystra.runtime.checking.intact import bodies_of
 from nystra.runtime.model.references import read_references
 from runtime_models import nystra_metadata, save_upscaler
 from test_checkpoint import state_of
@@ -100,6 +101,9 @@ def test_the_body_of_a_search_is_refused(tmp_path: Path) -> None:
     onnx.save(node_model(case), searching)
     with pytest.raises(BackendUnavailableError, match="divides whole numbers in float32"):
         Session(searching, "openvino", 1, "none")
+    if native.available():  # then the file is validated without them
+        assert bodies_of(Session(searching, "openvino", 1), 1) is None
+        assert bodies_of(Session(searching, "ort-cpu", 1), 1) is not None
 
 
 @built

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...plugins.errors import NystraError
+from ...plugins.errors import BackendUnavailableError, NystraError
 from ...plugins.strict_json import parse_json
 from ..backends import find_backend
 from ..files.json_text import stable_json
@@ -69,8 +69,8 @@ def guarded_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def bodies_of(session: Session, threads: int | None) -> Session | None:
     """Return the model on its operators' bodies, where a session runs kernels in their place.
 
-    None where it runs them already, where the file has none, and where the backend runs none; nor
-    in a precision that was asked for, in which they round at every step.
+    None where it runs them already, where the file has none, and where the backend runs none or
+    refuses these; nor in a precision that was asked for, in which they round at every step.
     """
     if session.library is None or not find_backend(session.backend).bodies:
         return None
@@ -78,7 +78,10 @@ def bodies_of(session: Session, threads: int | None) -> Session | None:
         return None
     if not read_onnx_header(session.path).functions:
         return None
-    return Session(session.path, session.backend, threads, None)
+    try:
+        return Session(session.path, session.backend, threads, None)
+    except BackendUnavailableError:
+        return None
 
 
 def _scale_changes(session: Session, references: References) -> list[str]:
