@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nystra.runtime.backends._openvino_layers import convolve
+from nystra.runtime.backends._openvino_rows import compute_rows
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
 opset = pytest.importorskip("openvino.opset13")
@@ -60,6 +61,20 @@ def test_a_layer_stays_whose_result_would_be_turned() -> None:
     model = openvino.Model([norm], [given], "mlp")
     assert convolve(model) == 1
     assert [n.get_type_name() for n in model.get_ordered_ops()].count("MatMul") == 1
+
+
+def test_names_need_not_differ() -> None:
+    """Nodes of other programs' files may share one."""
+    given = opset.parameter([2, 4, 5, 6], np.float32)
+    rows = [opset.reshape(opset.add(mlp(given), given), [-1, 6], False) for _ in range(2)]
+    model = openvino.Model([opset.concat(rows, 1)], [given], "mlps")
+    for node in model.get_ordered_ops():
+        node.set_friendly_name("node")
+    values = random(2, 4, 5, 6)
+    expected = run(model, values)
+    assert compute_rows(model) == 2
+    assert convolve(model) == 4
+    np.testing.assert_allclose(run(model, values), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_other_products_stay() -> None:

@@ -39,12 +39,12 @@ def convolve(model: Any) -> int:
         return opset.transpose(value, opset.constant(order)).output(0)
 
     channels: dict[str, Any] = {}
-    """Name of a node -> its output with channels first."""
+    """Node -> its output with channels first."""
     count = 0
     for node in model.get_ordered_ops():
-        name = node.get_friendly_name()
+        name = node.get_name()
         entries = node.inputs()
-        sources = [entry.get_source_output().get_node().get_friendly_name() for entry in entries]
+        sources = [entry.get_source_output().get_node().get_name() for entry in entries]
         if (weight := _weight(node)) is not None and _is_taken_well(node):
             kernel = opset.constant(np.ascontiguousarray(weight[:, :, None, None]))
             if sources[0] in channels:
@@ -52,7 +52,7 @@ def convolve(model: Any) -> int:
             else:
                 image = turned(node.input_value(0), _CHANNELS_FIRST)
             made = opset.convolution(image, kernel, [1, 1], [0, 0], [0, 0], [1, 1])
-            made.set_friendly_name(name)
+            made.set_friendly_name(node.get_friendly_name())
             channels[name] = made.output(0)
             count += 1
         elif _follows(node) and sources[0] in channels:

@@ -31,30 +31,34 @@ def compute_rows(model: Any) -> int:
     from openvino import opset13 as opset
 
     tokens: set[str] = set()
-    rows: dict[str, Shape] = {}  # name of a node -> shape of the map that it gives as rows
+    rows: dict[str, Shape] = {}  # node -> shape of the map that it gives as rows
+    count = 0
     for node in model.get_ordered_ops():
-        name = node.get_friendly_name()
+        name = node.get_name()
         if _gives_tokens(node, tokens):
             tokens.add(name)
         inputs = _inputs_as_rows(node, rows) if name in tokens else ()
         whole = _shape(node.output(0), {}) if inputs else None
         for place, entry in enumerate(node.inputs()):
             value = entry.get_source_output()
-            map_shape = rows.get(value.get_node().get_friendly_name())
+            map_shape = rows.get(value.get_node().get_name())
             if (map_shape is None) == (place in inputs):
                 shape = [-1, value.get_shape()[-1]] if map_shape is None else list(map_shape)
                 entry.replace_source_output(opset.reshape(value, shape, False).output(0))
         if whole is None:
             continue
+        count += 1
         rows[name] = whole
         if node.get_type_name() == "Concat":
             joined = opset.concat(node.input_values(), 1)
-            joined.set_friendly_name(name)
+            joined.set_friendly_name(node.get_friendly_name())
             node.output(0).replace(joined.output(0))
+            tokens.add(joined.get_name())
+            rows[joined.get_name()] = whole
         else:
             node.validate_and_infer_types()
     model.validate_nodes_and_infer_types()
-    return len(rows)
+    return count
 
 
 def _gives_tokens(node: Any, tokens: set[str]) -> bool:
@@ -63,7 +67,7 @@ def _gives_tokens(node: Any, tokens: set[str]) -> bool:
         order = node.input_value(1).get_node()
         return order.get_type_name() == "Constant" and list(order.data) == _CHANNELS_LAST
     if kind in (*_POINTWISE, "Concat"):
-        return any(v.get_node().get_friendly_name() in tokens for v in node.input_values())
+        return any(v.get_node().get_name() in tokens for v in node.input_values())
     return bool(kind == "MatMul")
 
 
@@ -82,14 +86,14 @@ def _inputs_as_rows(node: Any, rows: dict[str, Shape]) -> tuple[int, ...]:
     if kind == "Add" and shapes[0] == shapes[1]:
         return (0, 1)
     single = all(shape is not None and len(shape) <= 1 for shape in shapes[1:])
-    if kind in _POINTWISE and single and values[0].get_node().get_friendly_name() in rows:
+    if kind in _POINTWISE and single and values[0].get_node().get_name() in rows:
         return (0,)
     return ()
 
 
 def _shape(value: Any, rows: dict[str, Shape]) -> Shape | None:
     """Return a value's shape, of rows that of their map; None where it is not known."""
-    name = value.get_node().get_friendly_name()
+    name = value.get_node().get_name()
     if name in rows:
         return rows[name]
     shape = value.get_partial_shape()

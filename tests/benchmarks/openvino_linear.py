@@ -5,8 +5,9 @@ Not a test: run it by hand, on a quiet machine::
 
     python tests/benchmarks/openvino_linear.py --threads 1
 
-16,384 tokens; each layer with a bias is a network of one node, whose own time OpenVINO counts.
-All take turns within a round.
+16,384 tokens; each layer with a bias is a network of one node, whose own time OpenVINO counts:
+as a fully connected layer, and as the convolution that our backend makes of it. All take turns
+within a round.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 import numpy as np
 import openvino
 from openvino import opset13 as opset
+
+from nystra.runtime.backends._openvino_layers import convolve
 
 TOKENS = 128 * 128
 
@@ -36,17 +39,18 @@ LAYERS = [
 """Channels in and out."""
 
 
-def layer(channels: int, out: int, low: str, threads: int) -> Any:
-    """Return a request of one linear layer of tokens in a map, whose type it computes in."""
+def layer(channels: int, out: int, low: str, threads: int, convolution: bool) -> Any:
+    """Return a request of one linear layer of tokens in a map, computed in a type."""
     rng = np.random.default_rng(0)
-    kind = getattr(openvino.Type, low)
-    given = opset.parameter([1, 128, 128, channels], kind)
+    given = opset.parameter([1, 128, 128, channels], np.float32)
     weight, bias = (
-        opset.convert(opset.constant(rng.standard_normal(shape, np.float32)), low)
+        opset.constant(rng.standard_normal(shape, np.float32))
         for shape in ((out, channels), (out,))
     )
-    product = opset.matmul(given, weight, False, True)
-    model = openvino.Model([opset.add(product, bias)], [given])
+    made = opset.add(opset.matmul(given, weight, False, True), bias)
+    model = openvino.Model([opset.reshape(made, [-1, out], False)], [given])
+    if convolution:
+        assert convolve(model) == 1
     settings = {
         "INFERENCE_PRECISION_HINT": low,
         "PERFORMANCE_HINT": "LATENCY",
@@ -54,21 +58,17 @@ def layer(channels: int, out: int, low: str, threads: int) -> Any:
         "PERF_COUNT": True,
     }
     request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-    size = int(np.prod(request.get_input_tensor().shape))
-    values = rng.standard_normal(size, np.float32)
     data = request.get_input_tensor().data
-    if low == "f32":
-        data[:] = values.reshape(data.shape)
-    else:
-        data.view(np.uint16)[:] = (values.view(np.uint32) >> 16).reshape(data.shape)
+    data[:] = rng.standard_normal(data.shape, np.float32)
     return request
 
 
 def took(request: Any) -> tuple[float, str]:
     """Return the seconds of the layer in one run, and what OpenVINO computed it with."""
     request.infer()
-    nodes = [node for node in request.get_profiling_info() if node.node_type == "FullyConnected"]
-    return nodes[0].real_time.total_seconds(), nodes[0].exec_type
+    kinds = ("FullyConnected", "Convolution")
+    (node,) = [node for node in request.get_profiling_info() if node.node_type in kinds]
+    return node.real_time.total_seconds(), node.exec_type
 
 
 def main() -> None:
@@ -79,20 +79,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=30)
     given = parser.parse_args()
+    ways = [(*shape, convolution) for shape in LAYERS for convolution in (False, True)]
     for low in ("f32", "bf16"):
-        requests = {shape: layer(*shape, low, given.threads) for shape in LAYERS}
-        times: dict[tuple[int, int], list[float]] = {shape: [] for shape in LAYERS}
-        kinds: dict[tuple[int, int], str] = {}
+        requests = {way: layer(*way[:2], low, given.threads, way[2]) for way in ways}
+        times: dict[tuple[int, int, bool], list[float]] = {way: [] for way in ways}
+        kinds: dict[tuple[int, int, bool], str] = {}
         for _ in range(given.rounds + 2):
-            for shape, request in requests.items():
-                seconds, kinds[shape] = took(request)
-                times[shape].append(seconds)
+            for way, request in requests.items():
+                seconds, kinds[way] = took(request)
+                times[way].append(seconds)
         print(f"\n{low}, {given.threads} threads\n\n| layer | ms | GFLOP/s | by |\n{'| --- ' * 4}|")
-        for (channels, out), (_, _, *own) in times.items():
+        for way, (_, _, *own) in times.items():
             seconds = statistics.median(own)
-            speed = 2e-9 * TOKENS * channels * out / seconds
-            kind = kinds[channels, out]
-            print(f"| {channels} to {out} | {1e3 * seconds:.2f} | {speed:.0f} | {kind} |")
+            speed = 2e-9 * TOKENS * way[0] * way[1] / seconds
+            print(f"| {way[0]} to {way[1]} | {1e3 * seconds:.2f} | {speed:.0f} | {kinds[way]} |")
 
 
 if __name__ == "__main__":
