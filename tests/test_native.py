@@ -228,6 +228,16 @@ def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
     assert done.stdout == "0 1 1 1 1 True 0\n", done.stderr
 
 
+def test_it_stays_in_memory(built: Path) -> None:
+    """Threads that it keeps wait in its code."""
+    code = f"""if True:
+        import ctypes, _ctypes
+        _ctypes.dlclose(ctypes.CDLL({str(built)!r})._handle)
+        print({built.name!r} in open("/proc/self/maps").read())
+    """
+    assert printed_by(sys.executable, "-c", code) == "True\n"
+
+
 def test_nothing_to_do() -> None:
     assert native.run("NystraPinv", [np.ones((0, 3, 3), np.float32)], {})[0].shape == (0, 3, 3)
 

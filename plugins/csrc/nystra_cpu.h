@@ -2,7 +2,8 @@
  *
  * An operator is named by its node type ("NystraPinv") and runs on contiguous tensors, all of its
  * kind T of one type. What it takes and means: plugins/operators/<name>/schema.py. Every function
- * may be called from several threads at once.
+ * may be called from several threads at once. Threads are kept from one call to the next, so the
+ * library stays in memory once it was loaded; a forked process starts with none.
  */
 #ifndef NYSTRA_CPU_H
 #define NYSTRA_CPU_H
