@@ -263,10 +263,11 @@ class _Lowered:
         if tolerance.coarsest is not None and measure.misses(figure, tolerance.coarsest):
             self.network = None
             return
-        change = tolerance.factor * np.abs(coarse - exact)
-        mean = float(np.mean(change)) if measure.tolerances[self._own].by_mean else None
-        cause = f"{self._own} computed in {self._precision}"
-        self.allowed.append(_Allowed(limit.widened(float(np.max(change)), cause), mean))
+        limit = limit.widened(tolerance.factor * max_abs(coarse, exact), self._precision)
+        mean = None
+        if measure.tolerances[self._own].by_mean:
+            mean = tolerance.factor * float(np.mean(np.abs(coarse - exact)))
+        self.allowed.append(_Allowed(limit, mean))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 
 from nystra.runtime.backends._openvino_layers import convolve
 from nystra.runtime.backends._openvino_rows import compute_rows
+from test_openvino_rows import results
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
 opset = pytest.importorskip("openvino.opset13")
@@ -31,18 +32,12 @@ def mlp(tokens: Any, kind: str = "f32") -> Any:
     return opset.add(second, opset.constant(random(6)))
 
 
-def run(model: Any, values: Any) -> Any:
-    settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    return openvino.Core().compile_model(model, "CPU", settings)(values)[0]
-
-
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 def test_layers_become_convolutions(kind: str) -> None:
     given = opset.parameter([2, 4, 5, 6], np.float32)
     rows = opset.reshape(mlp(given, kind), [-1, 6], False)
     model = openvino.Model([opset.add(rows, opset.reshape(given, [-1, 6], False))], [given], "mlp")
-    values = random(2, 4, 5, 6)
-    expected = run(model, values)
+    expected = results(model)
     assert convolve(model) == 2
     kinds = [node.get_type_name() for node in model.get_ordered_ops()]
     assert (kinds.count("Convolution"), kinds.count("MatMul"), kinds.count("Transpose")) == (
@@ -50,7 +45,7 @@ def test_layers_become_convolutions(kind: str) -> None:
         0,
         2,
     )
-    np.testing.assert_allclose(run(model, values), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(results(model), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_layer_stays_whose_result_would_be_turned() -> None:
@@ -70,11 +65,10 @@ def test_names_need_not_differ() -> None:
     model = openvino.Model([opset.concat(rows, 1)], [given], "mlps")
     for node in model.get_ordered_ops():
         node.set_friendly_name("node")
-    values = random(2, 4, 5, 6)
-    expected = run(model, values)
+    expected = results(model)
     assert compute_rows(model) == 2
     assert convolve(model) == 4
-    np.testing.assert_allclose(run(model, values), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(results(model), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_other_products_stay() -> None:

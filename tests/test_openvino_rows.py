@@ -31,10 +31,10 @@ def network() -> Any:
 
 
 def results(model: Any) -> Any:
-    given = np.random.default_rng(0).random((2, 6, 4, 5), np.float32)
-    return openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(given)[
-        0
-    ]
+    """What a network makes of random values."""
+    given = np.random.default_rng(0).random(tuple(model.inputs[0].shape), np.float32)
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    return openvino.Core().compile_model(model, "CPU", settings)(given)[0]
 
 
 def test_sums_of_token_maps_become_rows() -> None:
@@ -53,14 +53,11 @@ def test_joined_channels_become_rows() -> None:
     weights = (opset.constant(np.full((6, n), 0.25, np.float32)) for n in (6, 3))
     both = opset.concat([opset.matmul(given, one, False, False) for one in weights], 3)
     model = openvino.Model([opset.add(both, both)], [given], "two layers")
-    values = np.random.default_rng(0).random((2, 4, 5, 6), np.float32)
-    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    expected = compiled(values)[0]
+    expected = results(model)
     assert compute_rows(model) == 2
     shapes = {n.get_type_name(): tuple(n.shape) for n in model.get_ordered_ops()}
     assert (shapes["Concat"], shapes["Add"], shapes["Result"]) == ((40, 9), (40, 9), (2, 4, 5, 9))
-    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    np.testing.assert_allclose(compiled(values)[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(results(model), expected, rtol=1e-6)
 
 
 def test_what_has_an_open_size_stays() -> None:
@@ -97,9 +94,7 @@ def test_layers_of_integers_become_rows(kind: str) -> None:
     ]
     first = rounded(layer(rounded(given), weights[0]))
     model = openvino.Model([layer(first, weights[1])], [given], "layers")
-    values = np.random.default_rng(0).standard_normal((2, 4, 5, 6)).astype(np.float32)
-    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    expected = compiled(values)[0]
+    expected = results(model)
     assert compute_rows(model) == (7 if kind == "8-bit" else 0)
     shapes = {
         (node.get_type_name(), tuple(node.shape))
@@ -108,7 +103,6 @@ def test_layers_of_integers_become_rows(kind: str) -> None:
     }
     where = (40, 6) if kind == "8-bit" else (2, 4, 5, 6)
     assert shapes == {("MatMul", where), ("Add", where), ("Gelu", where)}
-    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    got = compiled(values)[0]
+    got = results(model)
     assert got.shape == (2, 4, 5, 6)
     np.testing.assert_allclose(got, expected, atol=1e-5)

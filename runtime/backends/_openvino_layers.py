@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ._openvino_rows import CHANNELS_LAST, follows
+
 Array = npt.NDArray[Any]
 
-_POINTWISE = ("Add", "Subtract", "Multiply", "Gelu", "Relu", "Convert", "FakeQuantize")
 _TAKERS = ("NystraOperator", "Reshape")
 _FLOATS = ("f32", "f16")
-_CHANNELS_FIRST = np.array([0, 3, 1, 2])
-_CHANNELS_LAST = np.array([0, 2, 3, 1])
+_CHANNELS_FIRST = [0, 3, 1, 2]
 
 
 def convolve(model: Any) -> int:
@@ -35,8 +35,8 @@ def convolve(model: Any) -> int:
     """
     from openvino import opset13 as opset
 
-    def turned(value: Any, order: Array) -> Any:
-        return opset.transpose(value, opset.constant(order)).output(0)
+    def turned(value: Any, order: list[int]) -> Any:
+        return opset.transpose(value, opset.constant(np.array(order))).output(0)
 
     channels: dict[str, Any] = {}
     """Node -> its output with channels first."""
@@ -55,7 +55,7 @@ def convolve(model: Any) -> int:
             made.set_friendly_name(node.get_friendly_name())
             channels[name] = made.output(0)
             count += 1
-        elif _follows(node) and sources[0] in channels:
+        elif follows(node) and sources[0] in channels:
             entries[0].replace_source_output(channels[sources[0]])
             for entry in entries[1:]:
                 value = entry.get_source_output()
@@ -67,7 +67,7 @@ def convolve(model: Any) -> int:
         else:
             for entry, source in zip(entries, sources, strict=True):
                 if source in channels:
-                    entry.replace_source_output(turned(channels[source], _CHANNELS_LAST))
+                    entry.replace_source_output(turned(channels[source], CHANNELS_LAST))
     model.validate_nodes_and_infer_types()
     return count
 
@@ -80,17 +80,9 @@ def _is_taken_well(node: Any) -> bool:
     takers = [entry.get_node() for entry in node.output(0).get_target_inputs()]
     return all(
         _is_taken_well(taker)
-        if _follows(taker)
+        if follows(taker)
         else taker.get_type_name() in _TAKERS or _weight(taker) is not None
         for taker in takers
-    )
-
-
-def _follows(node: Any) -> bool:
-    """Whether a node is computed from its first input point by point, or channel by channel."""
-    ranks = [value.get_partial_shape().rank for value in node.input_values()[1:]]
-    return node.get_type_name() in _POINTWISE and all(
-        rank.is_static and rank.get_length() <= 1 for rank in ranks
     )
 
 

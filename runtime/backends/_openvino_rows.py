@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-_CHANNELS_LAST = [0, 2, 3, 1]
+CHANNELS_LAST = [0, 2, 3, 1]
+"""The order of axes that turns a map of channels into a token map."""
+
 _POINTWISE = ("Add", "Subtract", "Multiply", "Gelu", "Relu", "Convert", "FakeQuantize")
 _INTEGERS = ("i8", "u8")
 
@@ -65,7 +67,7 @@ def _gives_tokens(node: Any, tokens: set[str]) -> bool:
     kind = node.get_type_name()
     if kind == "Transpose":
         order = node.input_value(1).get_node()
-        return order.get_type_name() == "Constant" and list(order.data) == _CHANNELS_LAST
+        return order.get_type_name() == "Constant" and list(order.data) == CHANNELS_LAST
     if kind in (*_POINTWISE, "Concat"):
         return any(v.get_node().get_name() in tokens for v in node.input_values())
     return bool(kind == "MatMul")
@@ -82,13 +84,19 @@ def _inputs_as_rows(node: Any, rows: dict[str, Shape]) -> tuple[int, ...]:
         whole = not node.get_attributes()["transpose_a"]
         return (0,) if whole and _is_integer(values[1]) else ()
     if kind == "Concat":
-        return tuple(range(len(maps))) if all(maps) and _joins_channels(node) else ()
+        joins_channels = all(maps) and node.get_attributes()["axis"] in (3, -1)
+        return tuple(range(len(maps))) if joins_channels else ()
     if kind == "Add" and shapes[0] == shapes[1]:
         return (0, 1)
-    single = all(shape is not None and len(shape) <= 1 for shape in shapes[1:])
-    if kind in _POINTWISE and single and values[0].get_node().get_name() in rows:
-        return (0,)
-    return ()
+    return (0,) if follows(node) and values[0].get_node().get_name() in rows else ()
+
+
+def follows(node: Any) -> bool:
+    """Whether a node is computed from its first input point by point, or channel by channel."""
+    ranks = [value.get_partial_shape().rank for value in node.input_values()[1:]]
+    return node.get_type_name() in _POINTWISE and all(
+        rank.is_static and rank.get_length() <= 1 for rank in ranks
+    )
 
 
 def _shape(value: Any, rows: dict[str, Shape]) -> Shape | None:
@@ -98,10 +106,6 @@ def _shape(value: Any, rows: dict[str, Shape]) -> Shape | None:
         return rows[name]
     shape = value.get_partial_shape()
     return tuple(shape.to_shape()) if shape.is_static else None
-
-
-def _joins_channels(node: Any) -> bool:
-    return node.get_attributes()["axis"] in (3, -1)
 
 
 def _is_integer(weight: Any) -> bool:
