@@ -11,15 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..plugins.errors import NystraError
-from ..runtime.classifying.classifier import Classifier, classifier_for
-from ..runtime.pictures.images import decode_picture, encode_picture, format_named
-from ..runtime.restoring.companions import ROLES, companion_arrays
-from ..runtime.restoring.picture_job import in_one_line
-from ..runtime.restoring.restored import restored
-from ..runtime.restoring.restorer import Restorer
-from ..runtime.restoring.session_restorer import restorer_for
+from ..core.errors import NystraError
+from ..runtime.images.images import decode_picture, encode_picture, format_named
 from ..runtime.session import Session
+from ..runtime.tasks.classification.classifier import Classifier, classifier_for
+from ..runtime.tasks.restoration.answer import restored
+from ..runtime.tasks.restoration.auxiliary_inputs import ROLES, companion_arrays
+from ..runtime.tasks.restoration.picture_job import in_one_line
+from ..runtime.tasks.restoration.restorer import Restorer
+from ..runtime.tasks.restoration.session_restorer import restorer_for
 
 Files: TypeAlias = Mapping[str, bytes]
 """Role of an input (``image``, ``mask``, ``reference``) -> the content of a picture file."""

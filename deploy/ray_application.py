@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..plugins.errors import BackendUnavailableError, NystraError
+from ..core.errors import BackendUnavailableError, NystraError
 from ..runtime.serving.application import open_application
 from ..runtime.serving.limits import Limits
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ..models.loading import LoadedModel
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
-from .pictures import Pictures
+from .load.images import Pictures
 
 if TYPE_CHECKING:
-    from .stages.preparing import Prepared
+    from .load.preparing import Prepared
 
 OPSETS = (18, 19, 20)
 Functions = Literal["attached", "none", "inline"]

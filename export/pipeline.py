@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .fidelity import Fidelity
-from .judge import Judgement
+from .build.building import build
+from .load.preparing import Prepared, prepare
+from .load.source import Source
 from .options import ExportOptions, Proposal
-from .source import Source
-from .speed import Speed
-from .stages.building import build
-from .stages.judging import judge_all
-from .stages.planning import Planned, make_plan
-from .stages.preparing import Prepared, prepare
-from .stages.writing import write
-from .steps import Steps
-from .suggestion import suggestion
+from .plan.planning import Planned, make_plan
+from .plan.suggestion import suggestion
+from .progress import Steps
+from .report.writing import write
+from .validate.fidelity import Fidelity
+from .validate.file_check import Judgement
+from .validate.speed import Speed
+from .validate.validating import judge_all
 
 
 @dataclass(frozen=True)

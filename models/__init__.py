@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..plugins.lazy_names import lazy_names
+from ..core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .facts import Facts

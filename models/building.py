@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..plugins.errors import CheckpointError, NystraError
+from ..core.errors import CheckpointError, NystraError
 from .architecture import Hyper, Request, State
 from .hyper_types import check_types
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..plugins.errors import CheckpointError
+from ..core.errors import CheckpointError
 from .registry import read_by_another, recognised
 
 _AVERAGED = ("params_ema", "state_dict_ema", "model_ema", "net_g_ema", "generator_ema", "ema")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..plugins.ports.port import Port, picture_size
-from ..plugins.ports.preprocessing import Preprocessing
+from ..core.ports.port import Port, picture_size
+from ..core.ports.preprocessing import Preprocessing
 
 _LARGEST_CELL = 64  # pixels, where the size multiple is not larger
 

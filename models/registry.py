@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..plugins.errors import CheckpointError, UnsupportedModelError
+from ..core.errors import CheckpointError, UnsupportedModelError
 from .elsewhere import ELSEWHERE
 
 if TYPE_CHECKING:

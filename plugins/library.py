@@ -11,7 +11,7 @@ import os
 from importlib import resources
 from pathlib import Path
 
-from .errors import BackendUnavailableError
+from ..core.errors import BackendUnavailableError
 
 __all__ = [
     "CPU_LIBRARY",

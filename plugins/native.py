@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import BackendUnavailableError, NystraError
+from ..core.errors import BackendUnavailableError, NystraError
 from .library import CPU_LIBRARY, library_path
 from .operators import find_schema
 

@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..plugins.lazy_names import lazy_names
+from ..core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .checking.accuracy import Accuracy, measure_accuracy
     from .checking.metrics import psnr, ssim
-    from .checking.quality import validate_quality
     from .checking.validation import validate_against_references
-    from .classifying.classifier import Classifier, classifier_for
-    from .classifying.job import classify_pictures
-    from .classifying.options import ClassOptions
+    from .images.images import read_picture, write_picture
+    from .images.picture import Picture
     from .model.manifest import Manifest
     from .model.model_facts import ModelFacts
     from .model.model_ports import TensorInfo
     from .model.references import read_references, write_references
-    from .pictures.images import read_picture, write_picture
-    from .pictures.picture import Picture
-    from .restoring.job import run_pictures
-    from .restoring.options import RunOptions
-    from .restoring.stitching import Stitcher
-    from .restoring.tile_plan import TilePlan, plan_tiles
-    from .restoring.tiling import run_tiled
     from .session import Session
+    from .tasks.classification.classifier import Classifier, classifier_for
+    from .tasks.classification.options import ClassOptions
+    from .tasks.classification.quality import Accuracy, measure_accuracy
+    from .tasks.classification.run import classify_pictures
+    from .tasks.restoration.options import RunOptions
+    from .tasks.restoration.quality import validate_quality
+    from .tasks.restoration.run import run_pictures
+    from .tasks.video.options import VideoOptions
+    from .tasks.video.run import run_video
+    from .tiling.run_tiled import run_tiled
+    from .tiling.stitching import Stitcher
+    from .tiling.tile_plan import TilePlan, plan_tiles
     from .timing.interleaved import interleaved
-    from .video.job import run_video
-    from .video.options import VideoOptions
 
 __all__ = [
     "Accuracy",
@@ -66,33 +66,33 @@ __all__ = [
 ]
 
 _HOME = {
-    "Accuracy": "checking.accuracy",
-    "ClassOptions": "classifying.options",
-    "Classifier": "classifying.classifier",
+    "Accuracy": "tasks.classification.quality",
+    "ClassOptions": "tasks.classification.options",
+    "Classifier": "tasks.classification.classifier",
     "Manifest": "model.manifest",
     "ModelFacts": "model.model_facts",
-    "Picture": "pictures.picture",
-    "RunOptions": "restoring.options",
+    "Picture": "images.picture",
+    "RunOptions": "tasks.restoration.options",
     "Session": "session",
-    "Stitcher": "restoring.stitching",
+    "Stitcher": "tiling.stitching",
     "TensorInfo": "model.model_ports",
-    "TilePlan": "restoring.tile_plan",
-    "VideoOptions": "video.options",
-    "classifier_for": "classifying.classifier",
-    "classify_pictures": "classifying.job",
+    "TilePlan": "tiling.tile_plan",
+    "VideoOptions": "tasks.video.options",
+    "classifier_for": "tasks.classification.classifier",
+    "classify_pictures": "tasks.classification.run",
     "interleaved": "timing.interleaved",
-    "measure_accuracy": "checking.accuracy",
-    "plan_tiles": "restoring.tile_plan",
+    "measure_accuracy": "tasks.classification.quality",
+    "plan_tiles": "tiling.tile_plan",
     "psnr": "checking.metrics",
-    "read_picture": "pictures.images",
+    "read_picture": "images.images",
     "read_references": "model.references",
-    "run_pictures": "restoring.job",
-    "run_tiled": "restoring.tiling",
-    "run_video": "video.job",
+    "run_pictures": "tasks.restoration.run",
+    "run_tiled": "tiling.run_tiled",
+    "run_video": "tasks.video.run",
     "ssim": "checking.metrics",
     "validate_against_references": "checking.validation",
-    "validate_quality": "checking.quality",
-    "write_picture": "pictures.images",
+    "validate_quality": "tasks.restoration.quality",
+    "write_picture": "images.images",
     "write_references": "model.references",
 }
 

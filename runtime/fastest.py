@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..plugins.errors import BackendUnavailableError, NystraError
-from ..plugins.ports.port import Size, picture_size, size_text
-from ..plugins.strict_json import read_json
+from ..core.errors import BackendUnavailableError, NystraError
+from ..core.files.writing import atomic_write_bytes, make_folder
+from ..core.json_text import stable_json
+from ..core.ports.port import Size, picture_size, size_text
+from ..core.strict_json import read_json
 from .backends import find_backend, require_precision
 from .engines import cache
 from .engines.model import EngineModel
-from .files.json_text import stable_json
-from .files.writing import atomic_write_bytes, make_folder
 from .model.onnx_header import read_onnx_header
 from .model.onnx_tensors import read_facts
 from .timing.bench import bench, session_configuration

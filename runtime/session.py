@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..plugins.errors import NystraError
+from ..core.errors import NystraError
 from .backends import FASTEST, backend_class, require_arithmetic, require_precision
 from .model.model_facts import ModelFacts, parse_facts
 from .model.model_ports import TensorInfo

@@ -6,21 +6,30 @@
     python tests/compare_exports.py compare BEFORE AFTER      # exit 1 where they differ
 
 Every network with every mechanism that serves it, and each option of an export once.
+Needs spandrel.
 """
 
 import json
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import onnx
 
-MECHANISMS = ("full", "nystra", "nystromformer", "psal")
-SHIPPED = ("swinir_x2_w16", "swinir_x2_w32_nobias")
+MECHANISMS = ("full", "cluster", "nystra", "nystromformer", "psal")
+SHIPPED = (
+    "swinir_x2_w16",
+    "swinir_x2_w32_nobias",
+    "hat_x2_w16",
+    "uformer_denoise25_w16",
+    "vit_cifar10_p4",
+)
 OPTIONS = (
     ("--attn", "nystra", "--precision", "fp16"),
     ("--attn", "nystra", "--precision", "bf16"),
     ("--attn", "full", "--precision", "bf16", "--target", "tensorrt"),
+    ("--attn", "cluster", "--precision", "int8"),
     ("--attn", "nystra", "--opset", "18"),
     ("--attn", "nystra", "--static", "1x3x40x56"),
     ("--attn", "nystromformer", "--inline"),
@@ -39,7 +48,9 @@ def make_checkpoints(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
+    from foreign_networks import save_small as save_foreign
     from nystra.models.swinir.network import SwinIR
+    from rvrt_tools import save_small as save_rvrt
     from test_patch_export import BUILDERS, HYPER, network_of
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,11 +68,13 @@ def make_checkpoints(folder: Path) -> None:
         torch.manual_seed(3)
         hyper = {"window_size": 8, "img_size": 16, **small, **form}
         save_file(SwinIR(**hyper).state_dict(), folder / f"{name}.safetensors")
+    save_rvrt(folder / "rvrt.safetensors")
+    save_foreign("DAT", folder / "dat.pth")
 
 
 def exports(checkpoints: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield a name and the arguments of every export."""
-    sources = [*SHIPPED, *(str(path) for path in sorted(checkpoints.glob("*.safetensors")))]
+    sources = [*SHIPPED, *(str(path) for path in sorted(checkpoints.glob("*.*")))]
     for source in sources:
         for mechanism in MECHANISMS:
             yield f"{Path(source).stem}-{mechanism}", [source, "--attn", mechanism]
@@ -71,8 +84,8 @@ def exports(checkpoints: Path) -> Iterator[tuple[str, list[str]]]:
 
 def export_all(checkpoints: Path, folder: Path) -> None:
     """Export everything, or leave a text file that says why it was refused."""
-    from nystra.export.cli import main
-
+    (command,) = entry_points(group="console_scripts", name="nystra")
+    main = command.load()
     folder.mkdir(parents=True, exist_ok=True)
     for name, arguments in exports(checkpoints):
         target = folder / f"{name}.onnx"

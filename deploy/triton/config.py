@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import SIDES, Port
+from ...core.errors import NystraError
+from ...core.ports.port import SIDES, Port
 from ...runtime.model.model_facts import ModelFacts
 from .options import TritonOptions
 from .text_format import Symbol

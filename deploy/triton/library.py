@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...plugins.errors import BackendUnavailableError
+from ...core.errors import BackendUnavailableError
 from ...runtime.backends._library import choose_library
 from ...runtime.engines.record import EngineRecord
 from ...runtime.model.onnx_header import OnnxHeader

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 BACKENDS = ("python", "onnxruntime", "tensorrt", "openvino")
 """Backends of Triton that a folder is written for."""

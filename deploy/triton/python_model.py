@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from ...runtime.session import Session
 from ..answering import Answering, Wishes
 from .config import PROBABILITIES

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ...plugins.errors import NystraError
-from ...plugins.files import file_sha256
-from ...runtime.classifying.labels import check_labels, read_labels
+from ...core.errors import NystraError
+from ...core.files.folder import atomic_folder
+from ...core.files.reading import file_sha256
 from ...runtime.engines.cache import check_hash
 from ...runtime.engines.record import EngineRecord
-from ...runtime.files.folder import atomic_folder
+from ...runtime.images.images import encode_picture
+from ...runtime.images.picture import Picture
 from ...runtime.model.external_data import external_files
 from ...runtime.model.onnx_header import read_onnx_header
-from ...runtime.pictures.images import encode_picture
-from ...runtime.pictures.picture import Picture
 from ...runtime.session import Session
+from ...runtime.tasks.classification.labels import check_labels, read_labels
 from ..answering import Answering
 from .config import (
     LABELS,

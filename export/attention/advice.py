@@ -8,8 +8,8 @@ from torch import nn
 
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
-from .computing import unserved
 from .full.parameters import Full
+from .implementation import unserved
 from .mechanism import Mechanism
 from .plan import Plan
 from .registry import MECHANISMS, mechanism

@@ -8,7 +8,7 @@ from typing import Any
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
-from .beside import beside, unlaid
+from .frame_layout import beside, unlaid
 from .mechanism import Geometry, Windowed
 from .parameter import Choice, Grid, Number, parameter
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from ...plugins.operators.schema import OperatorSchema
 
 

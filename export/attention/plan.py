@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
+from ...core.strict_json import parse_json, read_json
 from ...plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
-from ...plugins.strict_json import parse_json, read_json
 from .full.parameters import Full
 from .mechanism import Mechanism
 from .parameter import Number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from .mechanism import Mechanism
 
 MECHANISMS: dict[str, str] = {

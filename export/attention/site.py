@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import nn
 
+from ...core.errors import NystraError, UnsupportedModelError
 from ...models.sites import MapSite, PatchSite, TokenSite, WindowSite
-from ...plugins.errors import NystraError, UnsupportedModelError
 from .as_trained.parameters import AsTrained
-from .computing import (
+from .full.parameters import Full
+from .implementation import (
     AnySite,
     Form,
     as_trained,
@@ -23,7 +24,6 @@ from .computing import (
     unserved,
     untrained,
 )
-from .full.parameters import Full
 from .mechanism import Mechanism
 from .plan import Plan
 

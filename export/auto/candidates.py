@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..attention.computing import as_trained, geometry_for, unserved
+from ..attention.implementation import as_trained, geometry_for, unserved
 from ..attention.mechanism import Mechanism
 from ..attention.registry import MECHANISMS, mechanism, mechanism_class
 from ..attention.site import Site

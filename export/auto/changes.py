@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..attention.site import neutral
-from ..pictures import Feeds
+from ..load.images import Feeds
 from .record import Record
 from .replay import Replay
 

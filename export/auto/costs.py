@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from ... import __version__
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_write_bytes
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
 from ...plugins.library import isa
 from ...plugins.native import available
-from ...plugins.strict_json import read_json
-from ...runtime.files.json_text import stable_json
-from ...runtime.files.writing import atomic_write_bytes
 from ...runtime.timing.rows import describe_machine
 from ..attention.mechanism import Mechanism
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.json_text import json_number
 from ...models.loading import LoadedModel
 from ...runtime.checking.measures import decibels
-from ...runtime.files.json_text import json_number
 from ..attention.mechanism import Mechanism
-from ..pictures import Pictures
+from ..load.images import Pictures
 from .choosing import Choice, Options, seconds
 from .verifying import Verified
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ...core.errors import NystraError
+from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import picture_size
-from ...runtime.pictures.images import read_picture
+from ...runtime.images.images import read_picture
 from ..attention.site import find_sites
-from ..inspection import network_flops
-from ..pictures import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
+from ..load.images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
+from ..plan.inspection import network_flops
 from .candidates import candidates
 
 MOST_OPERATIONS = 36e12

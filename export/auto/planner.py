@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...core.errors import NystraError
 from ...models.loading import LoadedModel
-from ...plugins.errors import NystraError
 from ...runtime.checking.measures import measure_for
 from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import find_sites
+from ..load.images import Pictures
+from ..load.preparing import Prepared
 from ..options import Proposal
-from ..pictures import Pictures
-from ..stages.preparing import Prepared
 from .candidates import candidates, uniform_plans
 from .changes import measure_changes
 from .choosing import Choice, Option

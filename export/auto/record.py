@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_write_bytes
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
 from ...models.loading import LoadedModel
-from ...plugins.errors import NystraError
-from ...plugins.strict_json import read_json
-from ...runtime.files.json_text import stable_json
-from ...runtime.files.writing import atomic_write_bytes
-from ..pictures import Feeds
+from ..load.images import Feeds
 from .costs import CostTable, parse_costs
 
 SCHEMA_VERSION = 1

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.computing import computing
+from ..attention.implementation import computing
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
-from ..pictures import Feeds
+from ..load.images import Feeds
 
 _Place = tuple[str, int]
 """A module, and which of its calls in a run."""

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
+from ...core.files.writing import make_folder
+from ...core.json_text import PSNR_CAP
 from ...runtime.checking.measures import decibels
-from ...runtime.files.json_text import PSNR_CAP
-from ...runtime.files.writing import make_folder
-from ...runtime.pictures.sheet import readable_factor
+from ...runtime.images.sheet import readable_factor
 from ..attention.site import neutral, swap
-from ..pictures import Pixels
+from ..load.images import Pixels
+from ..pytorch.network_session import TorchBackend
 from ..report.images import figure_uri, picture_uri
 from ..report.page import Page
-from ..torch_backend import TorchBackend
 from .choosing import Choice, seconds
 from .drawing import pareto_figure, sites_figure
 from .outcome import Outcome

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...core.ports.port import Size, picture_size
 from ...models.facts import Facts
-from ...plugins.ports.port import Size, picture_size
-from ...runtime.pictures.images import read_picture
-from ..attention.computing import AnySite, computing
+from ...runtime.images.images import read_picture
+from ..attention.implementation import AnySite, computing
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
-from ..pictures import feeds_of, photographs
+from ..load.images import feeds_of, photographs
 from .costs import CostTable
 
 ROUNDS, MOST_ROUNDS, SECONDS = 3, 40, 3.0

@@ -12,7 +12,7 @@ from ...models.facts import Facts
 from ...runtime.checking.measures import decibels
 from ..attention.mechanism import Mechanism
 from ..attention.site import neutral, swap
-from ..pictures import Feeds, Pictures
+from ..load.images import Feeds, Pictures
 from .changes import Difference
 from .replay import Replay
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...plugins.errors import BackendUnavailableError
-from ...runtime.pictures.images import encode_picture
-from ...runtime.pictures.picture import Picture
-from ..pictures import Pixels
+from ...core.errors import BackendUnavailableError
+from ...runtime.images.images import encode_picture
+from ...runtime.images.picture import Picture
+from ..load.images import Pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...plugins.ports.port import Port
+from ...core.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, shape_of, told
 from ..facts import Facts

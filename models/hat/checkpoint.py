@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...plugins.errors import CheckpointError
+from ...core.errors import CheckpointError
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..swinir.checkpoint import load_restorer
 from ..window_sides import both_sides

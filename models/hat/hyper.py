@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ...plugins.errors import CheckpointError
+from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
 from ..building import shape_of
 from ..swinir.hyper import swinir_hyper

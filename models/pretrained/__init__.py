@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 _FOLDER = Path(__file__).resolve().parent
 

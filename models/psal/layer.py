@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from ...plugins.operators.patch_match.torch_op import patch_match
 from .scores import pair_scores
 from .values import aggregate_values, match_logits, mix_values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import AXES, FRAMES_AXES, Port
+from ...core.errors import NystraError
+from ...core.ports.port import AXES, FRAMES_AXES, Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, require
 from ..facts import Facts

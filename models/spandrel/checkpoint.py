@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...plugins.errors import CheckpointError, NystraError
-from ...plugins.ports.port import Port
+from ...core.errors import CheckpointError, NystraError
+from ...core.ports.port import Port
 from ..architecture import Architecture, Built, PrecisionPolicy, Request, State
 from ..facts import Facts
 from .adapters import adapt

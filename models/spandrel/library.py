@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from ...plugins.errors import CheckpointError, UnsupportedModelError
+from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import State
 from ..registry import likeness
 

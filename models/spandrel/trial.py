@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...plugins.errors import UnsupportedModelError
+from ...core.errors import UnsupportedModelError
 from .network import ForeignNetwork
 from .sides import Sides
 

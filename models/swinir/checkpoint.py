@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ...plugins.errors import CheckpointError
-from ...plugins.ports.port import Port, picture_size
+from ...core.errors import CheckpointError
+from ...core.ports.port import Port, picture_size
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, require
 from ..facts import Facts

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 
-from ...plugins.errors import CheckpointError
+from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
 from ..building import shape_of
 from ..tensor_checks import MOST_BLOCKS

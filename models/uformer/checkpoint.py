@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...plugins.errors import CheckpointError
-from ...plugins.ports.port import Port
+from ...core.errors import CheckpointError
+from ...core.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
 from ..building import construct, require
 from ..facts import Facts

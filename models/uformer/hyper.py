@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from ...plugins.errors import CheckpointError, UnsupportedModelError
+from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import Hyper, State
 from ..building import shape_of
 from ..tensor_checks import MOST_BLOCKS

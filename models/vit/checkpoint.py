@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...plugins.errors import CheckpointError, NystraError
-from ...plugins.ports.port import LOGITS_AXES, Port, picture_size
-from ...plugins.ports.preprocessing import Preprocessing
+from ...core.errors import CheckpointError, NystraError
+from ...core.ports.port import LOGITS_AXES, Port, picture_size
+from ...core.ports.preprocessing import Preprocessing
 from ..architecture import Architecture, Built, Hyper, Request, State
 from ..building import construct, told
 from ..facts import Facts

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...plugins.errors import CheckpointError
+from ...core.errors import CheckpointError
 from ..architecture import State
 
 _FAMILY_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}

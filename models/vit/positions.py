@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 
 def trained_grid(count: int, told: tuple[int, int] | None, source: str) -> tuple[int, int]:

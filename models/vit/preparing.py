@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ...plugins.ports.preprocessing import Preprocessing, Resize, read_preprocessing
+from ...core.ports.preprocessing import Preprocessing, Resize, read_preprocessing
 from .layouts import Layout
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

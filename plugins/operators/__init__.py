@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 from .schema import OperatorSchema  # before schema() is defined: the module has its name
 
 __all__ = ["OPERATORS", "find_schema"]

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 from .schema import DOMAIN, PLUGIN_ATTRIBUTES, OperatorSchema
 
 OPSETS = (18, 19, 20)

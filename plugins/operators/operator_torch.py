@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ...core.errors import NystraError
 from .. import native
-from ..errors import NystraError
 from . import OPERATORS
 from .schema import Attributes, OperatorSchema
 

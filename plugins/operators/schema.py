@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 
 DOMAIN = "nystra"
 """The ONNX domain of every operator."""

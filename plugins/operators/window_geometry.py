@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 
 _MARGINS = ("margin_h", "margin_w")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 from .schema import Attribute, Attributes
 
 LARGEST_SIDE = 1024

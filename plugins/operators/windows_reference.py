@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 from .schema import Attributes
 from .window_schema import cell_bounds
 

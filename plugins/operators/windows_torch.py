@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import NystraError
+from ...core.errors import NystraError
 from .attention import Regions, landmark_pool
 from .window_geometry import WindowGeometry
 

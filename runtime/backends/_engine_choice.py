@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...plugins.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import EngineModel
 from ..engines.record import EngineRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 NOT_BUILT = "the operator library is not built here"
 """How the reason begins where a model would be served by a library that is not there."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 from ._library import LibraryChoice, choose_library

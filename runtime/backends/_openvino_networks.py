@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from ..engines import cache
 from ..engines.model import EngineModel
 from ..engines.record import EngineRecord

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from ._cuda import Driver
 
 VARIABLE = "NYSTRA_CUDA_GRAPH"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ...plugins.library import CPU_LIBRARY, library_path
 from ..engines import cache
 from ..engines.record import EngineRecord

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...plugins.errors import BackendUnavailableError
+from ...core.errors import BackendUnavailableError
 from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
 from ..engines.toolkit import find_device
 from ._installed import installed

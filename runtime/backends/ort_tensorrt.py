@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...plugins.errors import BackendUnavailableError
+from ...core.errors import BackendUnavailableError
 from ...plugins.library import library_path
 from ._library import LibraryChoice
 from .ort_cuda import CUDA_PROVIDER, OrtCudaBackend

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import LIBRARY, EngineModel
 from ..model.model_ports import TensorInfo

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.strict_json import read_json
-from ..files.json_text import stable_json
-from ..files.writing import atomic_write_bytes
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_write_bytes
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
 
 SCHEMA_VERSION = 1
 

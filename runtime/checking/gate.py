@@ -9,26 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.examples import example_arrays
-from ...plugins.ports.port import Size, picture_size
-from ..files.json_text import json_number
+from ...core.errors import NystraError
+from ...core.json_text import json_number
+from ...core.ports.examples import example_arrays
+from ...core.ports.port import Size, picture_size
 from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
+from ..tasks.classification.quality import Accuracy
+from ..tasks.restoration.quality import QualityReport
 from ..timing.interleaved import interleaved
-from .accuracy import Accuracy
 from .baseline import ITEMS, Accepted, Baseline
 from .intact import find_changes, guarded_metadata, metadata_changes
 from .measures import FIGURES, PSNR_CEILING, ROUNDING
-from .quality import QualityReport
-from .validation import (
-    SizeReport,
-    ValidationReport,
-    allowed_differences,
-    compare,
-    sides_text,
-)
+from .validation import SizeReport, ValidationReport, allowed_differences, compare, sides_text
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 FILE = "file"

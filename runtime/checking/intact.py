@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...plugins.errors import BackendUnavailableError, NystraError
-from ...plugins.strict_json import parse_json
+from ...core.errors import BackendUnavailableError, NystraError
+from ...core.json_text import stable_json
+from ...core.strict_json import parse_json
 from ..backends import find_backend
-from ..files.json_text import stable_json
 from ..model.manifest import Manifest
 from ..model.onnx_header import read_onnx_header
 from ..model.references import RECORDED_METADATA, References

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import Port
+from ...core.errors import NystraError
+from ...core.ports.port import Port
 from .metrics import SSIM_SIDE, ssim
 
 Array = npt.NDArray[Any]

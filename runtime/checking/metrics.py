@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
-from ..files.json_text import json_number
+from ...core.errors import NystraError
+from ...core.json_text import json_number
 
 __all__ = ["json_number", "luma", "psnr", "ssim"]
 

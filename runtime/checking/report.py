@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from .baseline import ITEMS
 from .gate import FAILED, SKIPPED, Verdict
 

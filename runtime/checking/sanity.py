@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 FLAT = 1e-6
 """An output whose largest and smallest value differ by less is flat."""

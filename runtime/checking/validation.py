@@ -9,14 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
-from ..files.json_text import json_number
-from ..model.references import (
-    MEAN_TOLERANCES_IN,
-    TOLERANCES_IN,
-    ReferenceCase,
-    References,
-)
+from ...core.errors import NystraError
+from ...core.json_text import json_number
+from ..model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
 from .measures import ROUNDING, reference_figures, worst_figures
 from .sanity import find_problems, max_abs
 

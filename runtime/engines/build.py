@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ...plugins.errors import BackendUnavailableError, ExportError
+from ...core.errors import BackendUnavailableError, ExportError
 from . import cache, toolkit
 from .child import Progress, ask
 from .model import EngineModel

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import BackendUnavailableError, ExportError, NystraError
-from ..files.writing import atomic_write_bytes
+from ...core.errors import BackendUnavailableError, ExportError, NystraError
+from ...core.files.writing import atomic_write_bytes
 from .child import Progress
 from .network import Log, Network
 from .toolkit import RTX, Toolkit, by_number

@@ -22,9 +22,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...plugins.errors import NystraError
-from ...plugins.files import file_sha256, regular_file
-from ..files.writing import atomic_path, make_folder
+from ...core.errors import NystraError
+from ...core.files.reading import file_sha256, regular_file
+from ...core.files.writing import atomic_path, make_folder
 from .record import EngineRecord
 
 CACHE_VARIABLE = "NYSTRA_CACHE_DIR"

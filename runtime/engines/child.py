@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import BackendUnavailableError, ExportError, NystraError
-from ..child_process import start_child
+from ...core.errors import BackendUnavailableError, ExportError, NystraError
+from ..workers.child_process import start_child
 from . import toolkit
 
 WORKER = f"{__package__}.worker"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import ExportError, NystraError
+from ...core.errors import ExportError, NystraError
 from ..model.model_facts import parse_facts
 from ..model.onnx_header import read_onnx_header
 from . import cache

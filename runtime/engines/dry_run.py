@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import BackendUnavailableError
-from ...plugins.ports.examples import batch_sizes, example_arrays
-from ...plugins.ports.port import Size, picture_size
+from ...core.errors import BackendUnavailableError
+from ...core.ports.examples import batch_sizes, example_arrays
+from ...core.ports.port import Size, picture_size
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes
 from . import toolkit

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.files import file_sha256
+from ...core.errors import NystraError
+from ...core.files.reading import file_sha256
 from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from .toolkit import Toolkit
 
 _DTYPES = {

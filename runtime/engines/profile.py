@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import SIDES, Port
+from ...core.errors import NystraError
+from ...core.ports.port import SIDES, Port
 
 DEFAULT_TILE = 256
 """Side of the one picture an engine is built for where nothing else is asked, in pixels."""

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 """The names of the builders, as backends and on the command line."""

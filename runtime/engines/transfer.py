@@ -6,9 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from ...plugins.errors import NystraError
-from ..files.file_set import file_set
-from ..files.writing import check_writable_folder
+from ...core.errors import NystraError
+from ...core.files.file_set import file_set
+from ...core.files.writing import check_writable_folder
 from . import cache
 from .build import Built
 from .model import EngineModel

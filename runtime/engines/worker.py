@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from . import toolkit
 from .building import RefusedError, build, configure, set_targets, start_build
 from .network import Log, Network

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...plugins.errors import NystraError
-from ...plugins.files import regular_file
+from ...core.errors import NystraError
+from ...core.files.reading import regular_file
 from .onnx_header import opened_model
 from .protobuf import message_fields, message_strings
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from .external_data import external_files
 from .onnx_header import opened_model
 from .protobuf import BYTES, fields, message

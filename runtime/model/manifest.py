@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.files import file_sha256
-from ...plugins.strict_json import read_json
-from ..files.json_text import stable_json
-from ..files.writing import atomic_write_bytes
+from ...core.errors import NystraError
+from ...core.files.reading import file_sha256
+from ...core.files.writing import atomic_write_bytes
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
 
 SCHEMA_VERSION = 1
 

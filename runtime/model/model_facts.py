@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.listing import KEY, read_count, read_ports, read_range
-from ...plugins.ports.port import AXES, Port
-from ...plugins.ports.preprocessing import KEY as PREPROCESSING
-from ...plugins.ports.preprocessing import Preprocessing, read_preprocessing
-from ...plugins.strict_json import parse_json
+from ...core.errors import NystraError
+from ...core.ports.listing import KEY, read_count, read_ports, read_range
+from ...core.ports.port import AXES, Port
+from ...core.ports.preprocessing import KEY as PREPROCESSING
+from ...core.ports.preprocessing import Preprocessing, read_preprocessing
+from ...core.strict_json import parse_json
 from .model_ports import TensorInfo, input_ports, output_ports
 
 _LARGEST_SIDE = AXES["height"].largest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import IMAGE_AXES, LOGITS_AXES, SIDES, UNKNOWN, Port
+from ...core.errors import NystraError
+from ...core.ports.port import IMAGE_AXES, LOGITS_AXES, SIDES, UNKNOWN, Port
 
 
 @dataclass(frozen=True)

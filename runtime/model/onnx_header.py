@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ...plugins.errors import NystraError
-from ...plugins.files import regular_file
+from ...core.errors import NystraError
+from ...core.files.reading import regular_file
 from .protobuf import TruncatedError, message_fields, message_strings, text
 
 _KNOWN_FIELDS = {1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26}

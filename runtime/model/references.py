@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
-from ...plugins.files import regular_file
-from ...plugins.strict_json import parse_json
-from ..files.json_text import stable_json
-from ..files.writing import atomic_write_bytes
+from ...core.errors import NystraError
+from ...core.files.reading import regular_file
+from ...core.files.writing import atomic_write_bytes
+from ...core.json_text import stable_json
+from ...core.strict_json import parse_json
 
 Array = npt.NDArray[Any]
 

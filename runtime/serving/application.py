@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..restoring.tile_memory import available_memory
-from .engine import Engine
+from ..tiling.tile_memory import available_memory
 from .limits import Limits
 from .opening import Models, open_models
+from .request_queue import Engine
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from .errors import ModelFailedError, StoppingError
 from .work import Work
 

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ..classifying.classifier import classifier_for
-from ..classifying.job import ranked
-from ..classifying.options import USUAL_TOP
-from ..files.json_text import stable_json
+from ...core.errors import NystraError
+from ...core.json_text import stable_json
 from ..session import Session
+from ..tasks.classification.classifier import classifier_for
+from ..tasks.classification.options import USUAL_TOP
+from ..tasks.classification.run import ranked
+from .batch_limit import images_a_run
 from .batcher import Batcher, Ran
 from .limits import Limits
 from .service import Answer, Parts, Service, decoded, measured, told
-from .sharing import images_a_run
 from .work import Work
 
 

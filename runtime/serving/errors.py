@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 
 class ServiceError(NystraError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from ..session import Session
-from ..tasks import TASKS, find_task
+from ..tasks.registry import TASKS, find_task
 from .batcher import Ran
 from .errors import UnknownModelError
 from .limits import Limits

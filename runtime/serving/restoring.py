@@ -8,19 +8,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...plugins.errors import NystraError
-from ..pictures.images import SUFFIXES, encode_picture, format_named
-from ..pictures.picture import Picture
-from ..restoring.companions import ROLES, companion_arrays
-from ..restoring.restored import check_output, with_pixels
-from ..restoring.restorer import Restorer
-from ..restoring.session_restorer import restorer_for
+from ...core.errors import NystraError
+from ..images.images import SUFFIXES, encode_picture, format_named
+from ..images.picture import Picture
 from ..session import Session
+from ..tasks.restoration.answer import check_output, with_pixels
+from ..tasks.restoration.auxiliary_inputs import ROLES, companion_arrays
+from ..tasks.restoration.restorer import Restorer
+from ..tasks.restoration.session_restorer import restorer_for
+from .batch_limit import images_a_run
 from .batcher import Batcher, Ran
 from .errors import ModelFailedError
 from .limits import Limits
 from .service import Answer, Parts, Service, decoded, measured, told
-from .sharing import images_a_run
 from .work import Work
 
 _MEDIA = {"PNG": "image/png", "JPEG": "image/jpeg", "TIFF": "image/tiff", "WebP": "image/webp"}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..pictures.images import decode_picture, picture_head
-from ..pictures.picture import Picture
+from ..images.images import decode_picture, picture_head
+from ..images.picture import Picture
 from ..session import Session
 from .batcher import Ran
 from .errors import BadRequestError, ServiceError, TooLargeError

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.port import Size, size_text
+from ...core.errors import NystraError
+from ...core.ports.port import Size, size_text
 from ..backends import find_backend
 from ..model.onnx_header import read_onnx_header
 from .child import Child, ChildError

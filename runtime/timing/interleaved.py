@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 
 
 @dataclass(frozen=True)

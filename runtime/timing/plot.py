@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..files.writing import atomic_path
+from ...core.files.writing import atomic_path
 from .rows import Row
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
-from ...plugins.ports.port import Size, size_text
+from ...core.ports.port import Size, size_text
 from ..engines.toolkit import find_device
 
 UNAVAILABLE = 3

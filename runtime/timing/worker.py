@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ...plugins.ports.examples import Array, example_arrays
-from ...plugins.ports.port import Port
-from ..child_requests import answer_requests
-from .device_memory import DeviceMemory
-from .process_memory import PeakMemory
+from ...core.errors import NystraError
+from ...core.ports.examples import Array, example_arrays
+from ...core.ports.port import Port
+from ..machine.device_memory import DeviceMemory
+from ..machine.process_memory import PeakMemory
+from ..workers.child_requests import answer_requests
 
 Feeds = dict[str, Array]
 
@@ -63,7 +63,7 @@ def open_session(request: Mapping[str, Any]) -> Opened:
         NystraError: The model cannot be used.
         BackendUnavailableError: The backend or the library is missing.
     """
-    from ...plugins.errors import BackendUnavailableError
+    from ...core.errors import BackendUnavailableError
     from ..session import Session
 
     session = Session(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
-from ..pictures.picture import Picture
+from ..images.picture import Picture
 from .colour import Colour
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
+from ...core.errors import NystraError
 from .chroma import enlarge, shrink
 
 Array = npt.NDArray[Any]

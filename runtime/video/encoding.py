@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ...plugins.errors import BackendUnavailableError
+from ...core.errors import BackendUnavailableError
+from ..tasks.video.options import CODECS
 from .colour import Colour, from_rgb
 from .file_source import plane_array
 from .library import load_av
-from .options import CODECS
 
 _TUNING = {
     "h264": {"preset": "medium"},

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...plugins.errors import NystraError
-from ..files.writing import atomic_path, make_folder
-from ..pictures.picture import Picture
-from ..restoring.worklist import check_can_make
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_path, make_folder
+from ..images.picture import Picture
+from ..tasks.restoration.worklist import check_can_make
+from ..tasks.video.options import VideoOptions
 from .assembling import assemble, check_container
 from .clip import Clip, Frame, Source
 from .colour import Colour
 from .encoding import Encoding, Packet
 from .file_source import VideoFile
 from .library import av_errors, load_av
-from .options import VideoOptions
 from .parts import Parts
 
 PART = 60

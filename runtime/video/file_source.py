@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...plugins.errors import NystraError
-from ...plugins.files import open_regular
-from ..pictures.picture import Picture
+from ...core.errors import NystraError
+from ...core.files.reading import open_regular
+from ..images.picture import Picture
 from .clip import Clip, Frame
 from .colour import SUBSAMPLINGS, UNSPECIFIED, Colour, to_rgb, usual_matrix
 from .library import av_errors, load_av

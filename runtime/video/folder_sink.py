@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...plugins.errors import NystraError
-from ..files.writing import make_folder
-from ..pictures.images import write_picture
-from ..pictures.picture import Picture
-from ..restoring.worklist import Naming, check_can_make
+from ...core.errors import NystraError
+from ...core.files.writing import make_folder
+from ..images.images import write_picture
+from ..images.picture import Picture
+from ..tasks.restoration.worklist import Naming, check_can_make
 from .clip import Frame, Source
 
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from ...plugins.errors import NystraError
-from ..pictures.header import read_picture_size
-from ..pictures.images import READ_SUFFIXES, read_picture
-from ..pictures.picture import Picture
+from ...core.errors import NystraError
+from ..images.header import read_picture_size
+from ..images.images import READ_SUFFIXES, read_picture
+from ..images.picture import Picture
 from .clip import Clip, Frame
 from .colour import Colour, usual_matrix
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from ...plugins.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError
 
 
 def load_av() -> ModuleType:

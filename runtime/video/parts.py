@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...plugins.errors import NystraError
-from ...plugins.strict_json import read_json
-from ..files.json_text import stable_json
-from ..files.writing import atomic_write_bytes, make_folder
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_write_bytes, make_folder
+from ...core.json_text import stable_json
+from ...core.strict_json import read_json
 from .encoding import Packet
 
 _NAME = re.compile(r"([0-9]{9})_([0-9]{4})\.npz")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_cluster.torch_op import window_cluster
-from ..computing import Form, in_form
+from ..implementation import Form, in_form
 from .parameters import Cluster
 from .tokens import attend_tokens
 

@@ -15,8 +15,8 @@ from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ....models.patches import exact_patches
 from ....models.sites import exact_map, exact_tokens, exact_windows
 from ....plugins.operators.window_overlap.torch_op import window_overlap
-from ..beside import beside, lay_frames, stack_frames, unlaid
-from ..computing import Form, in_form
+from ..frame_layout import beside, lay_frames, stack_frames, unlaid
+from ..implementation import Form, in_form
 from .parameters import Full
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry
 from ....models.vit.linformer import linformer_attention
-from ..computing import Form
+from ..implementation import Form
 from .parameters import Linformer
 
 

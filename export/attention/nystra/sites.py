@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystrom.torch_op import window_nystrom, window_nystrom_terms
-from ..beside import lay_frames, stack_frames
-from ..computing import Form, in_form
+from ..frame_layout import lay_frames, stack_frames
+from ..implementation import Form, in_form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystra
 

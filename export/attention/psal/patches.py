@@ -20,7 +20,7 @@ from ....models.psal.values import (
     mix_rows,
 )
 from ....plugins.operators.patch_match.torch_op import patch_match
-from ..computing import Form, in_form
+from ..implementation import Form, in_form
 from .parameters import Psal
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ....plugins.operators.window_softmax.torch_op import window_softmax
-from ..computing import Form, in_form
+from ..implementation import Form, in_form
 from .parameters import Psal
 from .patches import attend_patches
 from .tokens import attend_tokens, attend_windows

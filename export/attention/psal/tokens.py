@@ -12,7 +12,7 @@ from ....models.psal.layer import PsalOptions, matches
 from ....models.psal.values import batch_offset, match_logits, match_weights, mix_rows
 from ....plugins.operators.patch_match.torch_op import patch_match
 from ....plugins.operators.windows_torch import merge, partition, token_regions
-from ..computing import Form, in_form
+from ..implementation import Form, in_form
 from .parameters import Psal
 
 _APART = 100.0

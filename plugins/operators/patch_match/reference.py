@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..schema import Attributes
 from .random_table import Integers, draw
 from .schema import COSINE, L2, SCHEMA, SMALLEST_NORM, STEPS

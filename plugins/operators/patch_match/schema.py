@@ -1,6 +1,6 @@
 """The schema of ``NystraPatchMatch``."""
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..schema import REVISION_ATTRIBUTE, Attribute, Attributes, OperatorSchema
 
 L2, DOT, COSINE = 0, 1, 2

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..operator_torch import register
 from .schema import LARGEST_MAP, SCHEMA, STEPS
 from .scores_torch import PairScores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..attention import pinv
 from ..operator_torch import register
 from ..schema import Attributes

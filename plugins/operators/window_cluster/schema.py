@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..schema import REVISION_ATTRIBUTE, Attribute, Attributes, OperatorSchema
 from ..window_schema import (
     BIAS_ATTRIBUTE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..cluster_torch import Blocks, attend, key_clusters
 from ..operator_torch import register
 from ..schema import Attributes

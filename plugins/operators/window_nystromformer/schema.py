@@ -1,12 +1,7 @@
 """The schema of ``NystraWindowNystromformer``."""
 
 from ..schema import REVISION_ATTRIBUTE, OperatorSchema
-from ..window_schema import (
-    LANDMARK_ATTRIBUTES,
-    SCALE_ATTRIBUTE,
-    WINDOW_ATTRIBUTES,
-    landmark_rule,
-)
+from ..window_schema import LANDMARK_ATTRIBUTES, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, landmark_rule
 
 SCHEMA = OperatorSchema(
     name="NystraWindowNystromformer",

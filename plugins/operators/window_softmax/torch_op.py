@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...errors import NystraError
+from ....core.errors import NystraError
 from ..attention import softmax_attention
 from ..operator_torch import register
 from ..schema import OperatorSchema

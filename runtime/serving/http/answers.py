@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-from ....plugins.errors import NystraError
+from ....core.errors import NystraError
 from ..errors import ServiceError
 from ..service import Answer
 

@@ -13,11 +13,11 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
-from ....plugins.errors import NystraError
-from ..engine import Engine
+from ....core.errors import NystraError
 from ..errors import GoneError, ModelFailedError, ServiceError, StoppingError
 from ..limits import Limits
 from ..opening import Models
+from ..request_queue import Engine
 from ..service import Answer, Service
 from ..work import Work, out_of_time
 from .answers import answered, refused

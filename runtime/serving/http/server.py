@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
-from ....plugins.errors import NystraError
+from ....core.errors import NystraError
 from ..limits import Limits
 
 _BACKLOG = 2048

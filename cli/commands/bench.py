@@ -1,0 +1,221 @@
+"""``nystra bench``: models and backends side by side, timed in interleaved runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import BackendUnavailableError, NystraError
+from ...core.files.reading import regular_file
+from ...core.ports.port import SIDES, picture_size, size_text
+from ..common import (
+    BACKEND_NAMES,
+    add_checkpoint_arguments,
+    add_output_arguments,
+    hyper_from,
+    parse_sizes,
+    print_json,
+    print_table,
+    steps,
+)
+from ..console import say
+
+if TYPE_CHECKING:
+    from ...runtime.timing.bench import Configuration
+    from ...runtime.timing.rows import Row
+
+SUMMARY = "Time model files and backends against each other, in interleaved runs."
+
+TORCH_WORKER = "nystra.export.pytorch.benchmark_worker"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help=".onnx files")
+    parser.add_argument(
+        "--backends",
+        metavar="LIST",
+        help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
+        f"--checkpoint), openvino-bf16, {', '.join(BACKEND_NAMES[1:])} (default: ort-cpu, "
+        "ort-cpu-library, and torch-cpu with --checkpoint)",
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="what PyTorch runs, with the file's plan"
+    )
+    parser.add_argument(
+        "--sizes",
+        metavar="HxW,...",
+        help="input pictures, height x width in pixels (default: the model's own where it is "
+        "fixed, else 128x128)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="timed seconds of a configuration (default: 3)"
+    )
+    parser.add_argument(
+        "--runs", type=int, default=100, help="or so many timed runs (default: 100)"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="OUT.png", help="draw time against size (needs matplotlib)"
+    )
+    add_checkpoint_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 0 when at least one configuration ran."""
+    from ...runtime.timing.bench import bench
+    from ...runtime.timing.rows import UNAVAILABLE, describe_machine
+
+    if args.threads is not None and args.threads < 1:
+        raise NystraError(f"the number of threads is {args.threads}, expected 1 or more")
+    sizes = _sizes(args)
+    configurations = _configurations(args)
+    if args.plot is not None:
+        _check_plot(args.plot)
+    with steps(args) as progress:
+        rows = bench(configurations, sizes, seconds=args.seconds, runs=args.runs, progress=progress)
+    measured = [row for row in rows if row.reason is None]
+    if args.plot is not None and measured:
+        from ...runtime.timing.plot import plot_rows
+
+        plot_rows(rows, args.plot)
+    machine = describe_machine(args.threads)
+    if args.json:
+        document: dict[str, Any] = {
+            "schema_version": 1,
+            "machine": machine,
+            "method": {
+                "interleaved": True,
+                "process": "one for each row",
+                "least_seconds": args.seconds,
+                "or_runs": args.runs,
+                "spinning": "onnxruntime's threads stop after each run",
+                "memory": "peak resident bytes above those before the first run",
+                "device_memory": "growth of the GPU's memory in use from before the model was "
+                "loaded to after the first runs, in bytes",
+                "megapixels": "of the input",
+            },
+            "rows": [row.as_dict() for row in rows],
+        }
+        print_json(document)
+    elif not args.quiet:
+        _print(rows, machine, args.verbose)
+    if measured:
+        return 0
+    return 2 if any(row.exit_code == 2 for row in rows) else UNAVAILABLE
+
+
+def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
+    """Return the sizes asked for, or else those that fixed models are for."""
+    from ...runtime.model.onnx_tensors import read_facts
+
+    facts = {model: read_facts(model) for model in args.models}
+    if args.sizes is not None:
+        for model, stated in facts.items():
+            if not any(set(SIDES) <= set(port.axes) for port in stated.inputs):
+                taken = ", ".join(f"{port.name} ({', '.join(port.axes)})" for port in stated.inputs)
+                raise NystraError(
+                    f"--sizes are heights and widths, which {model} does not take: its inputs are "
+                    f"{taken}. Omit --sizes"
+                )
+        return parse_sizes("--sizes", args.sizes)
+    own = [stated.sides for stated in facts.values() if stated.sides is not None]
+    different = [sides for place, sides in enumerate(own) if sides not in own[:place]]
+    return different or [picture_size(128, 128)]
+
+
+def _configurations(args: argparse.Namespace) -> list[Configuration]:
+    from ...export.pytorch.backend import TORCH_BACKENDS, register_torch
+    from ...models.pretrained import checkpoint_path
+    from ...runtime.timing.bench import LIBRARY_BACKEND, session_configuration
+
+    if args.backends is not None:
+        backends = list(dict.fromkeys(args.backends.split(",")))
+    else:
+        backends = ["ort-cpu", LIBRARY_BACKEND, *(["torch-cpu"] if args.checkpoint else [])]
+    checkpoint = None
+    if args.checkpoint is not None:
+        checkpoint = regular_file(checkpoint_path(args.checkpoint), "the checkpoint")
+    hyper = hyper_from(args)
+    register_torch(checkpoint, hyper)
+    torch = {"checkpoint": None if checkpoint is None else str(checkpoint), "hyper": hyper}
+    configurations = []
+    for model in args.models:
+        for backend in backends:
+            configuration = session_configuration(model, backend, args.threads)
+            if backend in TORCH_BACKENDS:
+                request = {**configuration.request, **torch}
+                configuration = replace(configuration, worker=TORCH_WORKER, request=request)
+            configurations.append(configuration)
+    return configurations
+
+
+def _check_plot(path: Path) -> None:
+    """Find out before the long measurement whether the plot can be drawn."""
+    from importlib import import_module
+
+    from ...core.files.writing import check_writable_folder
+
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise NystraError(f"--plot {path} is not a .png, .svg or .pdf file")
+    try:
+        import_module("matplotlib.figure")
+    except ModuleNotFoundError:
+        raise BackendUnavailableError(
+            "--plot needs matplotlib, which is not installed: pip install 'nystra[report]'"
+        ) from None
+    check_writable_folder(path.parent)
+
+
+def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
+    head = ["model", "backend", "size", "p50", "p90", "p99", "pictures/s", "MP/s", "memory"]
+    device = any(row.device_memory is not None for row in rows)
+    table: list[tuple[str, ...]] = [(*head, *["GPU memory"] * device, "speed")]
+    for row in rows:
+        where = (row.model, row.backend, size_text(row.size))
+        if row.reason is not None:
+            table.append((*where, *["-"] * (7 + device)))
+            continue
+        table.append(
+            (
+                *where,
+                *(f"{row.percentile(share) * 1e3:.1f} ms" for share in (50, 90, 99)),
+                f"{row.pictures_per_second:.2f}",
+                f"{row.megapixels_per_second:.3f}",
+                _mebibytes(row.memory.get("above")),
+                *[_mebibytes(row.device_memory)] * device,
+                ratio_text(row),
+            )
+        )
+    print_table(table)
+    for reason in dict.fromkeys(f"{row.name}: {row.reason}" for row in rows if row.reason):
+        say(reason)
+    if verbose:
+        for row in rows:
+            if row.reason is None:
+                say(f"{row.label}: {len(row.times)} runs, {row.note}")
+    threads = machine["threads"] or "all"
+    say(
+        f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores, "
+        f"{threads} threads, onnxruntime {machine['onnxruntime']}"
+        + (f", {machine['gpu']}" if machine["gpu"] else "")
+    )
+    for first in dict.fromkeys(row.ratio_to for row in rows if row.ratio_to):
+        say(f"faster, slower: than {first}, the median of interleaved runs")
+
+
+def ratio_text(row: Row) -> str:
+    """Return how much faster a row is than the first that ran at its size."""
+    if row.ratio is None:
+        return "-"
+    if row.name == row.ratio_to or abs(row.ratio - 1) < 0.005:
+        return "1x"
+    return f"{1 / row.ratio:.2f}x faster" if row.ratio < 1 else f"{row.ratio:.2f}x slower"
+
+
+def _mebibytes(size: int | None) -> str:
+    return "-" if size is None else f"{size / 2**20:.0f} MiB"

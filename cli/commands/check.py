@@ -1,0 +1,223 @@
+"""``nystra check``: the gate of a CI job, a model file against its accepted figures."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import NystraError
+from ...core.ports.port import picture_size
+from ..common import (
+    add_output_arguments,
+    add_session_arguments,
+    add_truth_arguments,
+    check_truth_arguments,
+    open_session,
+    parse_size,
+    print_json,
+    print_table,
+    steps,
+    warn,
+)
+from ..console import say
+
+if TYPE_CHECKING:
+    from ...runtime.checking.baseline import Baseline
+    from ...runtime.checking.gate import Measured, Verdict
+    from ...runtime.session import Session
+
+SUMMARY = "Hold a model file against a baseline of accepted figures; exit code 1 on a regression."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("model", type=Path, help=".onnx file")
+    parser.add_argument(
+        "--baseline", type=Path, required=True, metavar="FILE.json", help="the accepted figures"
+    )
+    parser.add_argument(
+        "--update", action="store_true", help="accept the present figures: write the baseline"
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="skip what the baseline has and is not measured now (default: an error)",
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
+    )
+    add_truth_arguments(parser)
+    parser.add_argument(
+        "--speed-against", type=Path, metavar="OTHER.onnx", help="time it against this model"
+    )
+    parser.add_argument(
+        "--speed-size",
+        metavar="HxW",
+        help="picture for the timing (default: the baseline's, or 128x128)",
+    )
+    parser.add_argument(
+        "--speed-seconds", type=float, default=10.0, help="seconds of the timing (default: 10)"
+    )
+    parser.add_argument("--junit", type=Path, metavar="FILE.xml", help="write a JUnit report")
+    parser.add_argument("--markdown", type=Path, metavar="FILE.md", help="write a summary")
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 1 when an item failed."""
+    import time
+
+    from ...runtime.checking.baseline import read_baseline
+    from ...runtime.checking.gate import FAILED, accept, verdicts_on
+
+    check_truth_arguments(args)
+    start = time.perf_counter()
+    fresh = args.update and not args.baseline.exists()
+    baseline = None if fresh else read_baseline(args.baseline)
+    if baseline is not None and not args.partial and not args.update:
+        _check_measured(args, baseline)
+    _check_outputs(args)
+    session = open_session(args)
+    measured = _measure(args, session, baseline)
+    if baseline is not None and not args.partial and not args.update:
+        _check_flicker(args, baseline, measured)
+    if args.update or baseline is None:
+        baseline = accept(measured, args.model.name, baseline)
+    verdicts = verdicts_on(measured, baseline)
+    passed = all(verdict.state != FAILED for verdict in verdicts)
+    if args.update and passed:
+        baseline.write(args.baseline)
+    _report(args, verdicts, time.perf_counter() - start)
+    updated = args.update and passed
+    if args.json:
+        print_json(
+            {
+                "schema_version": 1,
+                "passed": passed,
+                "updated": updated,
+                "model": str(args.model),
+                "baseline": str(args.baseline),
+                "backend": session.backend,
+                "library_reason": session.library_reason,
+                "items": [verdict.as_dict() for verdict in verdicts],
+            }
+        )
+    elif not args.quiet:
+        print_table([("item", "verdict", ""), *((v.item, v.state, v.message) for v in verdicts)])
+        say(session.library_reason)
+        if args.update:
+            state = "written" if updated else "not written: the model is wrong by itself"
+            say(f"{args.baseline}: {state}")
+    else:
+        for verdict in verdicts:
+            if verdict.state == FAILED:
+                warn(verdict.message)
+    return 0 if passed else 1
+
+
+def _check_measured(args: argparse.Namespace, baseline: Baseline) -> None:
+    """Refuse to pass over an accepted figure in silence."""
+    from ...runtime.checking.gate import NEEDS
+
+    for item, flags in NEEDS.items():
+        given = {"speed": args.speed_against, "accuracy": args.labelled, "quality": args.images}
+        if item in baseline.items and given[item.partition("_")[0]] is None:
+            raise _unasked(args, item, flags)
+
+
+def _check_flicker(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
+    """Refuse the same of a figure that the model decides on: it takes frames, or not."""
+    from ...runtime.checking.gate import NEEDS
+
+    item = "quality_flicker"
+    if item in baseline.items and item not in measured.items:
+        raise _unasked(args, item, NEEDS[item])
+
+
+def _unasked(args: argparse.Namespace, item: str, flags: str) -> NystraError:
+    return NystraError(
+        f"the baseline {args.baseline} guards {item}, which was not asked for: give {flags}, or "
+        "--partial to skip it"
+    )
+
+
+def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
+    from ...runtime.checking.gate import add_accuracy, add_quality, add_speed, measure_file
+    from ...runtime.checking.intact import bodies_of
+    from ...runtime.model.references import read_references
+    from ...runtime.tasks.classification.classifier import classifier_for
+    from ...runtime.tasks.classification.quality import measure_accuracy
+    from ...runtime.tasks.video.quality import validate_folder
+
+    with steps(args) as progress:
+        progress("compare")
+        path = args.references or args.model.with_suffix(".npz")
+        references = read_references(path)
+        measured = measure_file(session, references, bodies_of(session, args.threads))
+        if args.images is not None:
+            progress("pictures")
+            quality = validate_folder(
+                session,
+                args.images,
+                args.truth,
+                video=args.video,
+                mask=args.mask,
+                reference=args.reference,
+            )
+            add_quality(measured, quality)
+        if args.labelled is not None:
+            progress("labelled pictures")
+            accuracy = measure_accuracy(classifier_for(session), args.labelled)
+            add_accuracy(measured, accuracy)
+        if args.speed_against is not None:
+            progress("speed")
+            size = _speed_size(args)
+            if size is None and baseline is not None and baseline.speed:
+                size = picture_size(*baseline.speed["size"])
+            add_speed(
+                measured,
+                session,
+                args.speed_against,
+                size,
+                seconds=args.speed_seconds,
+                threads=args.threads,
+                library=args.library,
+            )
+    return measured
+
+
+def _speed_size(args: argparse.Namespace) -> dict[str, int] | None:
+    return None if args.speed_size is None else parse_size("--speed-size", args.speed_size)
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Find out before the measurement whether the reports can be written."""
+    from ...core.files.writing import check_writable_folder
+
+    _speed_size(args)
+    if args.speed_seconds <= 0:
+        raise NystraError(f"--speed-seconds is {args.speed_seconds:g}, expected more than 0")
+    written = [args.junit, args.markdown, args.baseline if args.update else None]
+    for path in written:
+        if path is not None:
+            check_writable_folder(path.parent)
+
+
+def _report(args: argparse.Namespace, verdicts: list[Verdict], seconds: float) -> None:
+    import os
+    import sys
+
+    from ...core.files.writing import atomic_write_bytes
+    from ...runtime.checking import report
+
+    model: Any = args.model
+    if args.junit is not None:
+        atomic_write_bytes(args.junit, report.junit(model.name, verdicts, seconds))
+    summary = report.markdown(model.name, verdicts)
+    if args.markdown is not None:
+        atomic_write_bytes(args.markdown, summary.encode())
+    report.append_step_summary(summary, os.environ)
+    for line in report.github_annotations(model, verdicts, os.environ):
+        say(line, file=sys.stderr if args.json else sys.stdout)

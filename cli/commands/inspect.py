@@ -1,0 +1,198 @@
+"""``nystra inspect``: the sites of a checkpoint, or the operators of a model file."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import BackendUnavailableError, NystraError
+from ...core.strict_json import parse_json
+from ..common import (
+    add_checkpoint_arguments,
+    add_output_arguments,
+    add_session_arguments,
+    hyper_from,
+    print_json,
+    print_table,
+    steps,
+    warn,
+)
+from ..console import say
+
+SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
+
+_LONGEST = 400
+"""Characters of a metadata entry that are shown."""
+
+_LEGEND = (
+    "tokens: keys a query sees; FLOPs: share of the network's, in exact attention there; bias: "
+    "largest entry, in logits; error: of the site's output under the plan, all other sites exact; "
+    "guarded: tokens whose result the guard changes"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    from ..flags.plan_flags import add_plan_arguments
+
+    parser.add_argument("file", type=Path, help="checkpoint, or .onnx file")
+    add_plan_arguments(parser)
+    add_checkpoint_arguments(parser)
+    parser.add_argument(
+        "--calibrate", type=Path, metavar="FOLDER", help="your pictures to measure the plan on"
+    )
+    parser.add_argument(
+        "--sort",
+        choices=("network", "loss"),
+        default="network",
+        help="the sites in the network's order, or those that lose most first (default: network)",
+    )
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code."""
+    return _inspect_model(args) if args.file.suffix == ".onnx" else _inspect_checkpoint(args)
+
+
+def _inspect_checkpoint(args: argparse.Namespace) -> int:
+    from ...export.attention.advice import plan_warnings
+    from ...export.attention.site import resolve
+    from ...export.load.images import calibration_feeds
+    from ...export.load.preparing import load_for
+    from ...export.plan.inspection import inspect_network
+    from ..flags.plan_flags import plan_from
+
+    with steps(args) as progress:
+        progress("load")
+        plan = plan_from(args)
+        loaded = load_for(args.file, plan, hyper_from(args))
+        resolved = resolve(plan, loaded.network)
+        progress("measure")
+        samples = calibration_feeds(loaded.facts, args.calibrate)
+        inspection = inspect_network(loaded.network, loaded.facts, resolved, samples)
+    reports = inspection.sites
+    by_loss = sorted(reports, key=lambda report: -(report.error or 0.0))
+    if args.sort == "loss":
+        reports = by_loss
+    warnings = [*loaded.warnings, *plan_warnings(plan, loaded, resolved)]
+    if not args.quiet:
+        for text in warnings:
+            warn(text)
+    if args.json:
+        document: dict[str, Any] = {
+            "facts": loaded.facts.as_dict(),
+            "hyper": loaded.hyper,
+            **replace(inspection, sites=reports).as_dict(),
+            "warnings": warnings,
+        }
+        print_json(document)
+        return 0
+    facts = loaded.facts
+    say(
+        f"{facts.architecture}, {facts.scale}x, {facts.input_channels} channels, "
+        f"{_window(facts.window)}, licence {facts.license}"
+    )
+    rows = [("site", "tokens", "FLOPs", "bias", "plan", "error", "guarded")]
+    for site in reports:
+        rows.append(
+            (
+                site.path,
+                "any" if site.tokens is None else str(site.tokens),
+                f"{site.flops_share:.1%}",
+                "-" if site.bias is None else f"{site.bias:.2f}",
+                str(site.planned),
+                "-" if site.error is None else f"{site.error:.2%}",
+                "-" if site.guarded is None else f"{site.guarded:.2%}",
+            )
+        )
+    if not reports:
+        say("no attention that nystra replaces: the network is exported as it was trained")
+        return 0
+    print_table(rows)
+    say(_LEGEND)
+    if worst := [f"{site.path} ({site.error:.2%})" for site in by_loss[:3] if site.error]:
+        say(f"loses most: {', '.join(worst)}")
+    say(inspection.sentence())
+    return 0
+
+
+def _window(sides: tuple[int, ...] | None) -> str:
+    return "no window" if sides is None else f"window {'x'.join(map(str, sides))}"
+
+
+def _inspect_model(args: argparse.Namespace) -> int:
+    from ...runtime.backends import find_backend
+    from ...runtime.model.onnx_header import read_onnx_header
+    from ...runtime.session import Session
+
+    metadata = dict(read_onnx_header(args.file).metadata)
+    library, reason, path = None, "", "not run here"
+    try:
+        session = Session(args.file, args.backend, args.threads, args.library, args.precision)
+        library, reason = session.library, session.library_reason
+        path = "body" if library is None else "kernel"
+    except BackendUnavailableError as error:
+        precision = metadata.get("nystra.precision", "fp32")
+        if precision in find_backend("ort-cpu").precisions:
+            raise
+        reason = str(error)  # the file can be looked at where it cannot run
+    sites = _sites(metadata.get("nystra.attention", "{}"))
+    nodes = _nodes(args.file, sites)
+    if args.json:
+        print_json(
+            {
+                "metadata": metadata,
+                "library": library,
+                "library_reason": reason,
+                "nodes": [{"name": n, "operator": o, "path": path} for n, o in nodes],
+                "sites": sites,
+            }
+        )
+        return 0
+    for key in sorted(metadata):
+        if key not in ("nystra.attention", "nystra.io"):
+            say(f"{key}: {_excerpt(metadata[key])}")
+    say(f"library: {reason}")
+    if nodes:
+        named = {name.partition("#")[0] for name, _ in nodes}
+        plain = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]
+        print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *plain])
+        say("path: kernel, a fused kernel of the library; body, standard operators in its place")
+        if plain:
+            say("plain: attention that is written in standard operators only")
+    else:
+        say("no nystra nodes: plain ONNX")
+    return 0
+
+
+def _excerpt(text: str) -> str:
+    """Return a text, or the beginning of one as long as the labels of a thousand classes."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}... ({len(text)} characters, --json prints them)"
+
+
+def _sites(text: str) -> dict[str, Any]:
+    """Return what the plan in a model's metadata says of each site."""
+    where = "the metadata entry nystra.attention"
+    plan = parse_json(text, where)
+    sites = plan.get("sites", {}) if isinstance(plan, dict) else None
+    if not isinstance(sites, dict) or not all(
+        isinstance(site, dict) and isinstance(site.get("mechanism"), str) for site in sites.values()
+    ):
+        raise NystraError(f"{where} is no plan: export the model again")
+    return sites
+
+
+def _nodes(path: Path, sites: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return name and operator of the nystra nodes: from the graph, or from the plan."""
+    try:
+        import onnx
+    except ModuleNotFoundError:  # a machine that only runs models
+        return [(name, site["mechanism"]) for name, site in sites.items()]
+    model = onnx.load(str(path), load_external_data=False)
+    return [(node.name, node.op_type) for node in model.graph.node if node.domain == "nystra"]

@@ -1,0 +1,266 @@
+"""``nystra run``: use a model file on pictures and videos."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import NystraError
+from ..common import (
+    add_labels_argument,
+    add_output_arguments,
+    add_session_arguments,
+    open_session,
+    parse_bytes,
+    print_json,
+    print_table,
+    warn,
+)
+from ..console import say
+from ..flags.ray_flags import add_cluster_arguments, cluster_options, spread_runner
+from ..flags.video_flags import add_video_arguments, video_options
+
+if TYPE_CHECKING:
+    from ...runtime.session import Session
+    from ...runtime.tasks.registry import Task, Telling
+
+SUMMARY = "Restore or classify a picture, a folder of pictures or a video with a model file."
+
+_LONG = 30.0
+"""Seconds after which a run that nobody watches says where it is."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.epilog = (
+        "Exit codes: 0 all pictures done or skipped; 2 at least one failed (in a folder the others "
+        "are written all the same) or nothing could be done; 3 a backend is missing."
+    )
+    parser.add_argument("model", type=Path, help=".onnx file")
+    parser.add_argument(
+        "-i", "--input", type=Path, required=True, help="picture, video, folder, or - for stdin"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        help="picture, video, folder, or - for stdout; of classes a .csv or .json file (default: "
+        "a table)",
+    )
+    parser.add_argument(
+        "-t",
+        "--tile",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tile side in input pixels, 0 = by the memory (default: 0)",
+    )
+    parser.add_argument(
+        "--overlap", type=int, metavar="N", help="overlap of the tiles, in input pixels"
+    )
+    parser.add_argument(
+        "--max-memory",
+        metavar="BYTES",
+        help="what the process may take in all, such as 4G (default: what is free)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="processes that share the pictures of a folder, and the threads (default: one)",
+    )
+    parser.add_argument(
+        "--mask",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of a model that fills holes: white = fill, same size as the picture",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of a model that copies from another picture",
+    )
+    _add_output_group(parser)
+    _add_class_group(parser)
+    add_video_arguments(parser)
+    add_cluster_arguments(parser)
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def _add_output_group(parser: argparse.ArgumentParser) -> None:
+    outputs = parser.add_argument_group("outputs")
+    outputs.add_argument("--overwrite", action="store_true", help="replace existing outputs")
+    outputs.add_argument(
+        "--skip-existing",
+        action="store_true",
+        help="leave out pictures whose output exists: go on where a run stopped",
+    )
+    outputs.add_argument(
+        "--recursive", action="store_true", help="take the pictures of subfolders too"
+    )
+    outputs.add_argument(
+        "--format",
+        metavar="NAME",
+        help="png, jpg, tif or webp (default: the input's, else png); of classes csv or json",
+    )
+    outputs.add_argument(
+        "--suffix", default="", metavar="TEXT", help="behind the names in a folder, such as _x2"
+    )
+    outputs.add_argument(
+        "--quality",
+        type=int,
+        metavar="N",
+        help="of JPEG (default: 95) and of WebP (default: lossless), 1 to 100",
+    )
+
+
+def _add_class_group(parser: argparse.ArgumentParser) -> None:
+    classes = parser.add_argument_group("classes (of a model that classifies)")
+    classes.add_argument(
+        "--top", type=int, metavar="K", help="classes of each picture, best first (default: 5)"
+    )
+    add_labels_argument(classes)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
+    from ...runtime.tasks.registry import find_task
+
+    prints = args.output == "-" or (args.output is None and args.format is not None)
+    if args.json and prints:
+        raise NystraError(
+            "--json and what is written to the standard output contradict each other: give one"
+        )
+    cluster = cluster_options(args)
+    if cluster is None:
+        _check_threads(args.threads)
+    begin = time.perf_counter()
+    session = open_session(args, args.tile or None)
+    if not args.quiet:
+        _say_how_it_runs(session, verbose=args.verbose)
+    task = find_task(session)
+    options = _options(args, task, session.facts.task)
+    telling = task.tell()
+    run_task = task.load() if cluster is None else spread_runner(task, cluster)
+    results = run_task(
+        session,
+        args.input,
+        args.output,
+        options,
+        video=video_options(args),
+        report=_reporter(telling, quiet=args.quiet, verbose=args.verbose),
+    )
+    if args.json:
+        print_json({"library_reason": session.library_reason, "pictures": results})
+    elif not args.quiet and not prints:
+        rows = telling.rows(results)
+        if len(rows) > 1 and (not args.verbose or not task.needs_output):
+            print_table(rows)
+        if args.input.is_dir() and not any("frames" in result for result in results):
+            say(_summary(results, time.perf_counter() - begin))
+    for result in results:
+        for text in result["warnings"]:
+            warn(f"{result['input']}: {text}")
+    failed = [result for result in results if result["status"] == "failed"]
+    for result in failed:
+        warn(f"{result['input']} failed: {result['error']}")
+    return 2 if failed else 0
+
+
+def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
+    """Return the flags that go with a task, as its runner takes them.
+
+    Raises:
+        NystraError: One was given that goes with another task, or the output is missing.
+    """
+    from ...runtime.tasks.registry import TASKS
+
+    if args.output is None and task.needs_output:
+        raise NystraError(f"a model of the task {name!r} needs an output: give -o")
+    memory = None if args.max_memory is None else parse_bytes("--max-memory", args.max_memory)
+    values = vars(args) | {"max_memory": memory}
+    kind = task.options()
+    own = {field.name for field in fields(kind)}
+    others = {field.name for row in TASKS for field in fields(row.options())} - own
+    given = [f"--{flag.replace('_', '-')}" for flag in sorted(others) if values[flag]]
+    if given:
+        raise NystraError(f"{', '.join(given)}: does not apply to a model of the task {name!r}")
+    return kind(**{flag: values[flag] for flag in own})
+
+
+def _check_threads(threads: int | None) -> None:
+    cores = os.cpu_count() or 1
+    if threads is not None and threads > cores:
+        warn(f"--threads {threads} on {cores} cores: threads that wait for each other are slow")
+
+
+def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
+    from ...runtime.backends._library import NOT_BUILT
+
+    if session.library_reason.startswith(NOT_BUILT):
+        say(
+            "note: built without the operator library; linear attention runs on standard "
+            "operators, often slower. `nystra inspect` explains.",
+            file=sys.stderr,
+        )
+    if verbose:
+        say(session.library_reason, file=sys.stderr)
+
+
+def _reporter(
+    telling: Telling, *, quiet: bool, verbose: bool
+) -> Callable[[dict[str, Any], int, int], None] | None:
+    """Return what says on stderr how far it is: a line a picture, or one every so many."""
+    from ...runtime.progress import wants_bar
+
+    if quiet or (wants_bar() and not verbose):
+        return None
+    counts: Counter[str] = Counter()
+    begin = last = time.perf_counter()
+
+    def report(result: dict[str, Any], done: int, total: int) -> None:
+        nonlocal last
+        counts[result["status"]] += 1
+        if verbose:
+            say(f"{done} of {total}: {telling.line(result)}", file=sys.stderr, flush=True)
+            return
+        now = time.perf_counter()
+        if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
+            failed = f", {counts['failed']} failed" if counts["failed"] else ""
+            things = "frames" if "frames" in result else "pictures"
+            left = _duration((now - begin) / done * (total - done))
+            say(f"{done} of {total} {things}{failed}, {left} left", file=sys.stderr, flush=True)
+            last = now
+
+    return report
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in words, to two figures or so: ``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _summary(results: list[dict[str, Any]], seconds: float) -> str:
+    """Return one line: how many pictures were done, failed and skipped, and why skipped."""
+    counts = Counter(result["status"] for result in results)
+    strange = [result["input"] for result in results if result["reason"] == "no picture"]
+    there = counts["skipped"] - len(strange)
+    reasons = [f"{there} with an output"] if there else []
+    if strange:
+        names = ", ".join(Path(path).name for path in strange[:3])
+        reasons.append(f"{len(strange)} no pictures: {names}{', ...' if strange[3:] else ''}")
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return (
+        f"{counts['done']} done, {counts['failed']} failed, {counts['skipped']} skipped{why} in "
+        f"{seconds:.1f} s"
+    )

@@ -1,0 +1,352 @@
+"""``nystra validate``: is the file right, and how good is what it makes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import NystraError
+from ..common import (
+    add_checkpoint_arguments,
+    add_output_arguments,
+    add_session_arguments,
+    add_truth_arguments,
+    check_truth_arguments,
+    hyper_from,
+    open_session,
+    print_json,
+    print_table,
+    steps,
+    warn,
+)
+from ..console import say
+
+if TYPE_CHECKING:
+    from ...export.load.source import Source
+    from ...runtime.session import Session
+    from ...runtime.tasks.classification.quality import Accuracy
+    from ...runtime.tasks.restoration.restorer import Restorer
+
+SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("model", type=Path, help=".onnx file")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="run PyTorch now (default: recorded outputs)",
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
+    )
+    parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference allowed")
+    add_truth_arguments(parser)
+    parser.add_argument("--channel", choices=("y", "rgb"), default="y", help="default: y")
+    parser.add_argument("--crop", type=int, metavar="N", help="border left out (default: scale)")
+    parser.add_argument(
+        "--pad",
+        choices=("none", "official"),
+        default="none",
+        help="official: mirror each picture as SwinIR's test procedure does (default: none)",
+    )
+    parser.add_argument(
+        "--sheet",
+        type=Path,
+        metavar="OUT.png",
+        help="draw --images, else photographs: input, exported, truth, difference; with "
+        "--checkpoint also what full attention makes of them",
+    )
+    parser.add_argument(
+        "--layerwise",
+        action="store_true",
+        help="name the first layer that departs from ort-cpu without the operator library; "
+        "--tolerance is then a share of each layer's largest magnitude",
+    )
+    add_checkpoint_arguments(parser)
+    add_session_arguments(parser)
+    add_output_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry the command out; return the exit code: 1 when the file is wrong."""
+    from ...export.pytorch.backend import TORCH_BACKENDS, register_torch
+    from ...runtime.checking.intact import bodies_of, find_changes
+    from ...runtime.checking.validation import validate_against_references
+
+    check_truth_arguments(args)
+    if args.layerwise:
+        return _layerwise(args)
+    if args.backend in TORCH_BACKENDS:
+        register_torch(args.checkpoint, hyper_from(args))
+    session = open_session(args)
+    restorer = None if args.sheet is None else _restorer(args.sheet, session)
+    with steps(args) as progress:
+        source = _source(args, session.metadata, progress)
+        references = _references(args, session.metadata, source, progress)
+        progress("compare")
+        report = validate_against_references(session, references, args.tolerance)
+        changes = find_changes(session, references)
+        by_bodies = None
+        if (bodies := bodies_of(session, args.threads)) is not None:
+            progress("compare the operators' bodies")
+            by_bodies = validate_against_references(bodies, references, args.tolerance)
+        passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
+        quality = _quality(args, session, progress) if args.images is not None else None
+        accuracy = _accuracy(args, session, source, progress)
+        if restorer is not None:
+            progress("sheet")
+            _sheet(args, session, restorer, source)
+    if args.json:
+        document: dict[str, Any] = {
+            **report.as_dict(),
+            "passed": passed,
+            "bodies": None if by_bodies is None else by_bodies.as_dict(),
+            "changes": changes,
+            "against": str(args.checkpoint or "recorded references"),
+            "library_reason": session.library_reason,
+        }
+        if quality is not None:
+            document["quality"] = quality.as_dict()
+        if accuracy:
+            document["accuracy"] = {name: figures.as_dict() for name, figures in accuracy.items()}
+        print_json(document)
+    elif not args.quiet:
+        _print(report, by_bodies, quality, session.library_reason)
+        _print_accuracy(accuracy)
+    for text in changes:
+        warn(text)
+    for text in quality.warnings if quality is not None else ():
+        warn(text)
+    return 0 if passed else 1
+
+
+def _layerwise(args: argparse.Namespace) -> int:
+    from ...export.validate.layerwise import Way, compare_layers
+    from ...runtime.model.onnx_header import read_onnx_header
+    from ..layers import print_layers
+
+    if (args.images, args.labelled, args.sheet) != (None, None, None):
+        raise NystraError("--layerwise compares layers only: omit --images, --labelled and --sheet")
+    if args.precision is not None:
+        raise NystraError("--layerwise runs a file as it says: omit --precision")
+    header = read_onnx_header(args.model)
+    way = Way(args.backend, args.threads, args.library)
+    with steps(args) as progress:
+        source = _source(args, header.metadata, progress)
+        references = _references(args, header.metadata, source, progress)
+        report = compare_layers(args.model, references, way, args.tolerance, progress)
+    if args.json:
+        print_json(report.as_dict())
+    elif not args.quiet:
+        print_layers(report)
+    return 0 if report.passed else 1
+
+
+def _source(
+    args: argparse.Namespace, metadata: dict[str, str], progress: Callable[[str], None]
+) -> Source | None:
+    """Return what the file was exported from, where --checkpoint is given."""
+    if args.checkpoint is None:
+        return None
+    if args.references is not None:
+        raise NystraError("--checkpoint and --references contradict each other: give one")
+    from ...export.load.source import load_source
+
+    progress("load")
+    return load_source(args.model, metadata, args.checkpoint, hyper_from(args))
+
+
+def _references(
+    args: argparse.Namespace,
+    metadata: dict[str, str],
+    source: Source | None,
+    progress: Callable[[str], None],
+) -> Any:
+    """Return the recorded outputs, or PyTorch's of now."""
+    from ...runtime.model.references import read_references
+
+    if source is None:
+        return read_references(args.references or args.model.with_suffix(".npz"))
+    from ...export.build.metadata import metadata as metadata_of
+    from ...export.build.transforms import TRANSFORMS
+    from ...export.load.images import validation_feeds
+    from ...export.validate.references import record_references
+    from ...runtime.model.onnx_tensors import read_facts
+    from ...runtime.model.references import RECORDED_METADATA
+
+    facts = source.loaded.facts
+    ports = zip(facts.inputs, read_facts(args.model).inputs, strict=True)
+    taken = tuple(replace(port, lengths=own.lengths) for port, own in ports)
+    feeds = validation_feeds(replace(facts, inputs=taken))
+    transform = TRANSFORMS.get(metadata.get("nystra.precision", "fp32"))
+    if transform is None:
+        raise NystraError(
+            f"{args.model} says nystra.precision {metadata['nystra.precision']!r}; known are "
+            f"{', '.join(TRANSFORMS)}: export it again"
+        )
+    references = record_references(
+        source.loaded.network,
+        source.resolved,
+        feeds,
+        transform,
+        progress,
+        facts.outputs[0],
+        facts.architecture,
+        _exact_layers(args.model, metadata.get("nystra.exact_layers", "[]")),
+    )
+    stated = metadata | metadata_of(facts, {})
+    return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
+
+
+def _exact_layers(model: Path, stated: str) -> list[str]:
+    """Return the modules that a file's transform left in float32."""
+    try:
+        layers = json.loads(stated)
+    except ValueError:
+        layers = None
+    if not isinstance(layers, list) or not all(isinstance(path, str) for path in layers):
+        raise NystraError(
+            f"{model} says nystra.exact_layers {stated[:80]!r}, expected a JSON list of modules: "
+            "export it again"
+        )
+    return layers
+
+
+def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
+    from ...runtime.tasks.video.quality import validate_folder
+
+    return validate_folder(
+        session,
+        args.images,
+        args.truth,
+        args.crop,
+        args.channel,
+        args.pad,
+        video=args.video,
+        mask=args.mask,
+        reference=args.reference,
+        progress=lambda done, total: progress(f"picture {done} of {total}"),
+    )
+
+
+def _accuracy(
+    args: argparse.Namespace,
+    session: Session,
+    source: Source | None,
+    progress: Callable[[str], None],
+) -> dict[str, Accuracy]:
+    """Return how often the file is right, and the network as it was trained where it is given."""
+    if args.labelled is None:
+        return {}
+    from ...runtime.tasks.classification.classifier import classifier_for
+    from ...runtime.tasks.classification.quality import measure_accuracy
+
+    runners = {"file": classifier_for(session)}
+    if source is not None:
+        from ...export.pytorch.network_session import TorchBackend
+
+        runners["network"] = replace(runners["file"], function=TorchBackend(source.exact()))
+
+    def measured(name: str) -> Accuracy:
+        return measure_accuracy(
+            runners[name],
+            args.labelled,
+            lambda done, total: progress(f"{name}: labelled picture {done} of {total}"),
+        )
+
+    return {name: measured(name) for name in runners}
+
+
+def _restorer(sheet: Path, session: Session) -> Restorer:
+    from ...export.report.model_sheet import sheet_restorer
+
+    return sheet_restorer(sheet, session)
+
+
+def _sheet(
+    args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
+) -> None:
+    from ...export.report.model_sheet import Given, draw_model_sheet
+    from ...runtime.tasks.restoration.auxiliary_inputs import Companions
+
+    given = None
+    if args.images is not None:
+        given = Given(args.images, args.truth, Companions(args.mask, args.reference))
+    draw_model_sheet(args.sheet, session, restorer, source, given)
+
+
+def _mean(size: Any) -> str:
+    """Return what the mean difference may be, where a seeded search allows for that."""
+    if size.mean_tolerance is None or size.max_abs <= size.tolerance:
+        return ""
+    return f", or mean {size.mean_abs:.1e} of {size.mean_tolerance:.1e}"
+
+
+def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> None:
+    from ...runtime.checking.measures import FIGURES
+
+    titles = [FIGURES[name].title for name in report.figures]
+    rows: list[tuple[str, ...]] = [("size", "max difference", "allowed", *titles, "verdict")]
+    rows += [_size_row(size, report.figures) for size in report.sizes]
+    if by_bodies is not None:
+        rows += [_size_row(size, report.figures, " bodies") for size in by_bodies.sizes]
+    print_table(rows)
+    say(library_reason)
+    if quality is not None:
+        table = [_heading(quality)]
+        table += [_figures(picture.name, picture) for picture in quality.pictures]
+        table.append(_figures("mean", quality))
+        print_table(table)
+        say(f"border {quality.crop_border} left out, padding {quality.pad}")
+        if quality.flicker is not None:
+            say(
+                f"flicker {quality.flicker:.3f} of 255: the mean error of the change from frame "
+                "to frame (dtSSD), 0 is best"
+            )
+
+
+def _print_accuracy(accuracy: dict[str, Accuracy]) -> None:
+    rows = [("labelled pictures", "top-1", "top-5")]
+    rows += [
+        (name, f"{figures.top1:.2%}", f"{figures.top5:.2%}") for name, figures in accuracy.items()
+    ]
+    if accuracy:
+        print_table(rows)
+        file = accuracy["file"]
+        say(f"{file.pictures} pictures in {len(file.classes)} folders, told by {file.told_by}")
+
+
+def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
+    from ...runtime.checking.measures import FIGURES
+    from ...runtime.checking.validation import sides_text
+
+    return (
+        sides_text(size.shapes) + by,
+        f"{size.max_abs:.1e}",
+        f"{size.tolerance:.1e}" + _mean(size),
+        *(FIGURES[name].text(size.figures.get(name, math.nan)) for name in names),
+        "; ".join(size.findings) or "passed",
+    )
+
+
+def _heading(quality: Any) -> tuple[str, ...]:
+    masked = () if quality.inside is None else ("hole", "PSNR in it", "L1 in it", "L1 outside")
+    return ("picture", f"PSNR ({quality.channel})", "SSIM", *masked)
+
+
+def _figures(name: str, quality: Any) -> tuple[str, ...]:
+    """Return a row of the quality table, for a picture or the mean."""
+    row = (name, f"{quality.psnr:.2f}", f"{quality.ssim:.4f}")
+    if quality.inside is None:
+        return row
+    inside = quality.inside
+    hole = (f"{inside.share:.1%}", f"{inside.psnr:.2f}", f"{inside.l1:.4f}")
+    return (*row, *hole, f"{quality.outside.l1:.1e}")

@@ -1,0 +1,263 @@
+"""Arguments and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import NystraError
+from ..core.ports.port import picture_size
+from ..runtime.backends import backend_names
+from .console import complain, printable, say
+
+if TYPE_CHECKING:
+    from ..runtime.session import Session
+
+BACKEND_NAMES = backend_names()
+
+
+def parse_sizes(flag: str, text: str) -> list[dict[str, int]]:
+    """Read ``128x128,64x96``, height x width, that ``flag`` was given.
+
+    Raises:
+        NystraError: It is not of that form.
+    """
+    return [parse_size(flag, part) for part in text.split(",")]
+
+
+def parse_size(flag: str, text: str) -> dict[str, int]:
+    """Read ``64x96``, height x width, that ``flag`` was given.
+
+    Raises:
+        NystraError: It is not of that form.
+    """
+    try:
+        height, width = (int(number) for number in text.split("x"))
+    except ValueError:
+        height = width = 0
+    if height < 1 or width < 1:
+        raise NystraError(f"{flag} {text!r} is not of the form 128x128, height x width")
+    return picture_size(height, width)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``, ``-v`` and ``-q``."""
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-v", "--verbose", action="store_true", help="say each step")
+    volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+
+
+def add_labels_argument(parser: argparse._ActionsContainer) -> None:
+    """Add ``--labels``."""
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="what the classes are called, one a line or a JSON list (default: the model's own)",
+    )
+
+
+def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
+    parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")
+    parser.add_argument("--heads", type=int, metavar="N", help="attention heads of the network")
+    parser.add_argument(
+        "--frames", type=int, metavar="N", help="frames of a film that a video network takes"
+    )
+    parser.add_argument(
+        "--resize-positions",
+        metavar="HxW",
+        help="run a vision transformer at this size: its learned positions are resized (bicubic)",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another hyper-parameter, its value in JSON or text; may be repeated",
+    )
+
+
+def parse_bytes(flag: str, text: str) -> int:
+    """Return the bytes of a size such as ``4G``, ``500M`` or ``1.5GiB`` that ``flag`` was given.
+
+    Raises:
+        NystraError: It is no size.
+    """
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None:
+        raise NystraError(f"{flag} is {text!r}, expected a size such as 4G or 500M")
+    return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how a model file is run."""
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        metavar="NAME",
+        help=f"{', '.join(BACKEND_NAMES)}; openvino:GPU names a device; fastest times ort-cpu and "
+        "openvino once on a file; auto is the first that is installed (default: auto)",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
+    parser.add_argument(
+        "--library",
+        default="auto",
+        metavar="auto|none|FILE",
+        help="the operator or plugin library; none runs the standard-operator bodies "
+        "(default: auto)",
+    )
+    parser.add_argument(
+        "--precision",
+        metavar="bf16",
+        help="compute in bfloat16, with --backend openvino (default: as the file says)",
+    )
+
+
+def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
+    """Load the model file of a command, whose ``--backend fastest`` says what it chose, and why.
+
+    Args:
+        args: With what `add_session_arguments` adds, and ``model``.
+        side: Of the pictures or tiles to come, where it is known.
+    """
+    from ..runtime.backends import FASTEST
+    from ..runtime.backends._library import EMULATED
+    from ..runtime.session import Session
+
+    backend, precision = args.backend, args.precision
+    if backend == FASTEST:
+        from ..runtime.fastest import choose_fastest
+
+        with steps(args, piped=True) as progress:
+            choice = choose_fastest(
+                args.model, args.threads, args.library, precision, side, progress
+            )
+        backend, precision = choice.backend, choice.precision
+        if not args.quiet:
+            complain(f"note: {choice.reason}")
+    session = Session(args.model, backend, args.threads, args.library, precision)
+    if session.library_reason.endswith(EMULATED) and not args.quiet:
+        complain(f"note: {EMULATED}")
+    return session
+
+
+def add_truth_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the pictures to hold a model against, and what goes with them."""
+    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
+    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
+    parser.add_argument(
+        "--labelled",
+        type=Path,
+        metavar="FOLDER",
+        help="pictures with known classes, one sub-folder a class: how often a classifier is right",
+    )
+    parser.add_argument(
+        "--video",
+        action="store_true",
+        help="--images and --truth are the frames of one video: measure how it flickers too "
+        "(said already by a model of frames)",
+    )
+    parser.add_argument(
+        "--mask",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of --images, for a model that fills holes: white = fill",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE|FOLDER",
+        help="of --images, for a model that copies from another picture",
+    )
+
+
+def check_truth_arguments(args: argparse.Namespace) -> None:
+    """Check them against each other.
+
+    Raises:
+        NystraError: One is given without the others it belongs to.
+    """
+    if (args.images is None) != (args.truth is None):
+        raise NystraError("--images and --truth belong together: give both or neither")
+    if args.images is None and (args.mask is not None or args.reference is not None):
+        raise NystraError("--mask and --reference belong to --images and --truth: give these too")
+    if args.images is None and args.video:
+        raise NystraError("--video belongs to --images and --truth: give these too")
+
+
+def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the hyper-parameters given on the command line.
+
+    Raises:
+        NystraError: A --set without '=', or a value below 1.
+    """
+    hyper: dict[str, Any] = {}
+    for text in args.set:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise NystraError(f"--set {text!r} is not KEY=VALUE")
+        try:
+            hyper[key] = json.loads(value)
+        except json.JSONDecodeError:
+            hyper[key] = value
+    for flag, key, value in (
+        ("--window", "window_size", args.window),
+        ("--heads", "num_heads", args.heads),
+        ("--frames", "frames", args.frames),
+    ):
+        if value is None:
+            continue
+        if value < 1:
+            raise NystraError(f"{flag} {value} is below 1")
+        if key in hyper:
+            raise NystraError(f"{flag} and --set {key} contradict each other: give one")
+        hyper[key] = value
+    if args.resize_positions is not None:
+        size = parse_size("--resize-positions", args.resize_positions)
+        hyper["resize_positions"] = list(size.values())
+    return hyper
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON on stdout."""
+    say(json.dumps(document, indent=1, sort_keys=True, default=str))
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns, the first row as the head."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        say("  ".join(cells).rstrip())
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    complain(f"warning: {text}")
+
+
+@contextlib.contextmanager
+def steps(args: argparse.Namespace, *, piped: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the present step.
+
+    On a terminal it is one line with the time spent, and a bar where a step says ``3/14`` of
+    itself; with ``-v``, and where stderr is piped if that is wanted, each step is a line of stderr.
+    """
+    from ..runtime.progress import step_bar, wants_bar
+
+    if args.verbose or (piped and not args.quiet and not wants_bar()):
+        yield lambda text: say(text, file=sys.stderr, flush=True)
+    elif not wants_bar(args.quiet):
+        yield lambda _: None
+    else:
+        with step_bar() as show:
+            yield lambda text: show(printable(text))

@@ -1,0 +1,1 @@
+"""Flags that are made from records: mechanisms, videos, Ray, the automatic plan."""

@@ -1,0 +1,69 @@
+"""The flags of ``--attn auto``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...core.errors import NystraError
+from .plan_flags import AUTO, given_parameters, plan_from, spelled
+
+if TYPE_CHECKING:
+    from ...export.attention.plan import Plan
+    from ...export.auto.outcome import Outcome
+    from ...export.options import Planner
+
+
+def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what goes with ``--attn auto``."""
+    group = parser.add_argument_group(
+        "--attn auto",
+        "the fastest plan that keeps --min-psnr (default: 50) on the pictures of --calibrate",
+    )
+    group.add_argument(
+        "--costs",
+        type=Path,
+        metavar="FILE",
+        help="table of the times of attention: read if it is there, else measured and written",
+    )
+
+
+def plan_or_planner(args: argparse.Namespace) -> Plan | Planner:
+    """Return the plan given on the command line, or what makes one.
+
+    Raises:
+        NystraError: As `plan_from`; flags that need ``--attn auto``, or do not go with it.
+    """
+    if args.attn != AUTO or args.plan is not None:
+        if args.costs is not None:
+            raise NystraError("--costs is for --attn auto: give that, or omit it")
+        return plan_from(args)
+    given = given_parameters(args)
+    if given:
+        flag = spelled(next(iter(given)))
+        raise NystraError(
+            f"{flag} does not apply to --attn auto, which chooses it for each site: omit it, or "
+            "name a mechanism"
+        )
+    if args.min_psnr is not None and not (math.isfinite(args.min_psnr) and args.min_psnr > 0):
+        raise NystraError(f"--min-psnr {args.min_psnr} is not a number of dB above 0")
+    from ...export.auto.planner import AutoPlanner
+
+    report = None if args.report is None else _report(args)
+    return AutoPlanner(args.costs, tuple(args.keep_full), report)
+
+
+def _report(args: argparse.Namespace) -> Callable[[Outcome], None]:
+    """Return what draws the page; what stands in its way is refused before anything is measured."""
+    from ...export.auto.report import page_path, write_report
+    from ...export.report.images import require_matplotlib
+
+    require_matplotlib()
+    folder, page = args.report, page_path(args.report, args.checkpoint)
+    if page.exists() and not args.overwrite:
+        raise NystraError(f"{page} is there: choose another --report, or give --overwrite")
+    return partial(write_report, folder=folder)

@@ -1,0 +1,62 @@
+"""The flags of ``nystra run`` that spread it over a Ray cluster."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...core.errors import NystraError
+
+if TYPE_CHECKING:
+    from ...runtime.distributed.options import ClusterOptions
+    from ...runtime.tasks.registry import Runner, Task
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add them."""
+    cluster = parser.add_argument_group("on many machines (pip install 'nystra[ray]')")
+    cluster.add_argument(
+        "--ray",
+        metavar="HOST:PORT|local",
+        help="spread pictures, frames, or the tiles of one picture over a Ray cluster that this "
+        "machine is part of, or over processes here; --threads are then those of a worker "
+        "(default: 1)",
+    )
+    cluster.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that hold the model (default: as many as the CPUs or GPUs allow)",
+    )
+
+
+def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
+    """Return what was given, or None without ``--ray``.
+
+    Raises:
+        NystraError: It is no address, ``--workers`` was given without one, or ``--jobs`` with it.
+    """
+    if args.ray is None:
+        if args.workers is not None:
+            raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")
+        return None
+    if args.jobs is not None:
+        raise NystraError("--jobs and --ray contradict each other: --workers says how many")
+    from ...runtime.distributed.options import ClusterOptions
+
+    threads = 1 if args.threads is None else args.threads
+    return ClusterOptions(args.ray, args.workers, threads, args.library)
+
+
+def spread_runner(task: Task, cluster: ClusterOptions) -> Runner:
+    """Return what runs a file of a task on a cluster.
+
+    Raises:
+        NystraError: The task gives no pictures.
+    """
+    from ...runtime.distributed.run import run_spread
+
+    if task.gives == "logits":
+        raise NystraError("--ray does not apply to a model that classifies: leave it out")
+    return partial(run_spread, cluster=cluster)

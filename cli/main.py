@@ -1,0 +1,152 @@
+"""The commands ``nystra-export`` and ``nystra``: arguments, errors and exit codes.
+
+Exit codes: 0 fine, 1 a check failed, 2 usage or bad input, 3 a backend is missing,
+130 interrupted. Nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Container, Sequence
+
+from ..core.errors import NystraError
+from .commands import bench, build, check, deploy, export, inspect, run, serve, validate
+from .console import complain, say
+
+_COMMANDS = {
+    "export": export,
+    "validate": validate,
+    "run": run,
+    "serve": serve,
+    "inspect": inspect,
+    "build": build,
+    "bench": bench,
+    "check": check,
+    "deploy": deploy,
+}
+_INSTALL = {
+    "torch": "nystra[export]",
+    "onnx": "nystra[export]",
+    "onnxscript": "nystra[export]",
+    "safetensors": "nystra[export]",
+    "onnxruntime": "nystra[ort]",
+    "PIL": "nystra[images]",
+    "png": "nystra[images]",
+    "tifffile": "nystra[images]",
+    "tqdm": "nystra[images]",
+    "fastapi": "nystra[serve]",
+    "uvicorn": "nystra[serve]",
+    "python_multipart": "nystra[serve]",
+    "prometheus_client": "nystra[serve]",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``nystra`` with these arguments; return the exit code."""
+    given = sys.argv[1:] if argv is None else argv
+    parser, _ = build_parsers(given[:1])
+    return _dispatch(parser, given)
+
+
+def build_parsers(
+    wanted: Container[str] = _COMMANDS,
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of ``nystra``, and that of each command by name.
+
+    Args:
+        wanted: Commands that are to know their arguments, which takes its time.
+    """
+    parser = argparse.ArgumentParser(
+        prog="nystra", description="Export, run and check image restoration transformers."
+    )
+    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+    group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    made = {}
+    for name, command in _COMMANDS.items():
+        made[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        if name in wanted:
+            command.add_arguments(made[name])
+    return parser, made
+
+
+def export_main(argv: Sequence[str] | None = None) -> int:
+    """Run ``nystra-export`` with these arguments; return the exit code."""
+    parser = argparse.ArgumentParser(prog="nystra-export", description=export.SUMMARY)
+    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+    parser.set_defaults(command="export")
+    export.add_arguments(parser)
+    return _dispatch(parser, sys.argv[1:] if argv is None else argv)
+
+
+def _version() -> str:
+    from .. import __version__
+
+    return __version__
+
+
+def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed; 0 for --help, 2 for usage
+        return int(stop.code or 0)
+    args.command_line = [parser.prog, *argv]
+    try:
+        code: int = _COMMANDS[args.command].run(args)
+        sys.stdout.flush()
+        return code
+    except NystraError as error:
+        complain(f"error: {error}")
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = _INSTALL.get((error.name or "").partition(".")[0])
+        if extra is None:
+            return _unexpected(args, error)
+        complain(
+            f"error: this command needs {error.name}, which is not installed: pip install '{extra}'"
+        )
+        return 3
+    except KeyboardInterrupt as stop:
+        complain(f"interrupted. {stop}" if str(stop) else "interrupted")
+        return 130
+    except BrokenPipeError:
+        _drop_output()
+        return 0
+    except Exception as error:  # the last: whatever was given, one line and exit code 2
+        return _unexpected(args, error)
+
+
+def _unexpected(args: argparse.Namespace, error: Exception) -> int:
+    """Say in one line what nothing below expected; with ``-v`` after its traceback."""
+    if getattr(args, "verbose", False):
+        say(traceback.format_exc().rstrip(), file=sys.stderr)
+    complain(f"error: {_reason(error)}")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return 2
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory: take smaller pictures, tiles or sizes, or a larger machine"
+    if isinstance(error, RecursionError):
+        return "what was given is nested too deeply"
+    words = next(iter(str(error).strip().splitlines()), "")[:300]
+    if isinstance(error, OSError):
+        place = "a file" if error.filename is None else error.filename
+        return f"cannot use {place}: {error.strerror or words}"
+    kind = type(error).__name__
+    return f"what was given led to {kind} ({words}): run it with -v for the traceback"
+
+
+def _drop_output() -> None:
+    """Let nothing be written to stdout any more, not even at exit: it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

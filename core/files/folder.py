@@ -1,0 +1,59 @@
+"""A folder that takes its place whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import NystraError
+from .leftovers import remove_leftovers, temporary_beside
+from .writing import make_folder
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a new folder beside ``path``, moved to ``path`` when the block succeeds.
+
+    When the block raises, the new folder is removed and one already at ``path`` stays as it was.
+
+    Args:
+        path: The folder; those above it are created.
+        overwrite: Replace a folder that is there, with all that is in it.
+
+    Raises:
+        NystraError: There is one and it may not be replaced, or it cannot be written.
+    """
+    target = Path(path).absolute()
+    if target.exists() and not (overwrite and target.is_dir()):
+        what = "exists" if target.is_dir() else "is a file, expected a folder"
+        raise NystraError(f"{path} {what}: choose another output or add --overwrite")
+    make_folder(target.parent)
+    remove_leftovers(target.parent)
+    temporary = temporary_beside(target)
+    try:
+        temporary.mkdir()
+        yield temporary
+        _move(temporary, target)
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(f"cannot write {path}: {reason}. Check the folder and disk.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(temporary: Path, target: Path) -> None:
+    """Put the new folder in the place of what is there; on an error put that back."""
+    if not target.exists():
+        os.rename(temporary, target)
+        return
+    former = temporary_beside(target)
+    os.rename(target, former)
+    try:
+        os.rename(temporary, target)
+    except BaseException:
+        os.rename(former, target)
+        raise
+    shutil.rmtree(former, ignore_errors=True)

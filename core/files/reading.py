@@ -1,0 +1,81 @@
+"""Looking at files that others made before anything opens them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import NystraError
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def regular_file(
+    path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
+) -> Path:
+    """Return the path of an existing regular file, or refuse it before it is opened.
+
+    A pipe or a device may never end, and opening one can already hang.
+
+    Args:
+        path: The file; links are followed.
+        what: What it was given as, for the message: ``the baseline``.
+        error: The class that is raised.
+
+    Raises:
+        NystraError: It does not exist, cannot be looked at, or is no regular file.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as reason:  # ValueError: a NUL byte in the name
+        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise error(f"{what} {path} is {kind}, expected a regular file")
+    return Path(path)
+
+
+def open_regular(
+    path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
+) -> BinaryIO:
+    """Open a regular file for reading; see `regular_file`.
+
+    Raises:
+        NystraError: It is missing, no regular file, or may not be read.
+    """
+    file = regular_file(path, what, error)
+    try:
+        return file.open("rb")
+    except OSError as reason:
+        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+
+
+def file_sha256(
+    path: str | os.PathLike[str], what: str = "the file", error: type[NystraError] = NystraError
+) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal; see `regular_file`.
+
+    Raises:
+        NystraError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    with open_regular(path, what, error) as stream:
+        try:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+        except OSError as reason:
+            raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+    return digest.hexdigest()
+
+
+def _why(reason: OSError | ValueError) -> object:
+    return getattr(reason, "strerror", None) or reason

@@ -1,0 +1,60 @@
+"""Writing files so that a failure leaves nothing half-written and destroys nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import NystraError
+from .file_set import file_set
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``, moved to ``path`` when the block succeeds.
+
+    The temporary name keeps the suffix, since many writers choose a format by it. When the
+    block raises, the temporary file is removed and a file already at ``path`` stays as it was;
+    what a killed process left in the folder is removed.
+
+    Raises:
+        NystraError: The folder does not exist or cannot be written, or the disk is full.
+    """
+    check_writable_folder(Path(path).parent)
+    with file_set() as files:
+        yield files.temporary(path)
+
+
+def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a whole file at once, or leave what was there.
+
+    Raises:
+        NystraError: The folder does not exist or cannot be written, or the disk is full.
+    """
+    check_writable_folder(Path(path).parent)
+    with file_set() as files:
+        files.write(path, data)
+
+
+def check_writable_folder(folder: Path) -> None:
+    """Raise `NystraError` unless files can be made in the folder."""
+    if not folder.exists():
+        raise NystraError(f"the folder {folder} does not exist: create it or choose another output")
+    if not folder.is_dir():
+        raise NystraError(f"{folder} is a file, expected a folder: choose another output")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise NystraError(f"the folder {folder} is not writable: choose another output")
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, or raise `NystraError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(
+            f"cannot create the folder {folder}: {reason}. Choose another."
+        ) from error
+    check_writable_folder(folder)

@@ -1,0 +1,132 @@
+"""What computes a mechanism at a site: the class for the kind of the site, in its ``sites.py``."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+import torch
+
+from ...core.errors import NystraError
+from ...models.geometry import WindowGeometry
+from ...models.patches import exact_patches
+from ...models.sites import (
+    MapMechanism,
+    MapSite,
+    PatchMechanism,
+    PatchSite,
+    TokenMechanism,
+    TokenSite,
+    WindowMechanism,
+    WindowSite,
+    exact_map,
+    exact_tokens,
+    exact_windows,
+)
+from .as_trained.parameters import AsTrained
+from .full.parameters import Full
+from .mechanism import Geometry, Mechanism
+from .tokens_of_windows import TokensOfWindows, tokens_of
+
+Form = Literal["plain", "operator"]
+AnySite: TypeAlias = WindowSite | TokenSite | PatchSite | MapSite
+Computing: TypeAlias = WindowMechanism | TokenMechanism | PatchMechanism | MapMechanism
+
+Plain = TypeVar("Plain", bound=Callable[..., Any])
+
+_CLASSES: dict[type[AnySite], str] = {
+    WindowSite: "Windows",
+    TokenSite: "Tokens",
+    PatchSite: "Patches",
+    MapSite: "Maps",
+}
+_OVERLAPS = "Overlaps"
+"""Of windows whose keys stand over them; without it, they are served one by one as tokens."""
+
+_SOFTMAX = (exact_windows, exact_tokens, exact_patches, exact_map)
+
+
+def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
+    """Return the callable that computes a mechanism at a site.
+
+    Args:
+        mechanism: The mechanism with its parameters.
+        site: Is left as it is; a mechanism with trained tensors finds them there.
+        form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
+
+    Raises:
+        NystraError: The mechanism does not serve this site.
+    """
+    if isinstance(mechanism, AsTrained):
+        return site.mechanism
+    if reason := unserved(mechanism, site):
+        raise NystraError(reason)
+    name = _served_as(mechanism, site)
+    more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
+    computed: Any = getattr(_home(mechanism), name)(mechanism, form, **more)
+    if name == "Tokens" and isinstance(site, WindowSite):
+        computed = TokensOfWindows(computed)
+    return cast(Computing, computed)
+
+
+def in_form(plain: Plain, form: Form) -> Plain:
+    """Return the plain function of an operator, or the custom op that is made of it.
+
+    Args:
+        plain: Of the operator's name, from its ``torch_op.py``.
+        form: Which of the two.
+    """
+    chosen: Plain = getattr(torch.ops.nystra, plain.__name__) if form == "operator" else plain
+    return chosen
+
+
+def unserved(mechanism: Mechanism, site: AnySite) -> str:
+    """Return why a mechanism cannot be computed at a site, or ""."""
+    if isinstance(mechanism, AsTrained):
+        return ""
+    name = _served_as(mechanism, site)
+    if not hasattr(_home(mechanism), name):
+        return f"{mechanism.name} serves no attention between {name.lower()}"
+    if missing := untrained(mechanism, site):
+        return f"{mechanism.name} needs trained tensors that are not there: {', '.join(missing)}"
+    return mechanism.fits(geometry_for(mechanism, site))
+
+
+def outrun(mechanism: Mechanism, site: AnySite) -> str:
+    """Return why exact attention is the faster one at a site that a mechanism serves, or ""."""
+    if not isinstance(site, WindowSite) or _served_as(mechanism, site) != "Tokens":
+        return ""
+    return (
+        f"{mechanism.name} is standard operators where keys stand over their windows, and exact "
+        "attention one node that is faster; a plan that names the site gets it"
+    )
+
+
+def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
+    """Return the geometry of a site as a mechanism serves it."""
+    geometry: Geometry = getattr(site, "geometry", None)
+    if isinstance(geometry, WindowGeometry) and _served_as(mechanism, site) == "Tokens":
+        return tokens_of(geometry)
+    return geometry
+
+
+def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
+    """Return the names of the trained tensors of a mechanism that a site does not hold."""
+    return [name for name in mechanism.trained if getattr(site, name, None) is None]
+
+
+def as_trained(site: AnySite) -> Mechanism:
+    """Return what a site came with: ``full`` where that is exact softmax attention."""
+    return Full() if site.mechanism in _SOFTMAX else AsTrained()
+
+
+def _home(mechanism: Mechanism) -> Any:
+    return importlib.import_module(f".{mechanism.name}.sites", __package__)
+
+
+def _served_as(mechanism: Mechanism, site: AnySite) -> str:
+    """Return the name of the class that computes a mechanism at a site."""
+    if isinstance(site, WindowSite) and site.geometry.overlapping:
+        return _OVERLAPS if hasattr(_home(mechanism), _OVERLAPS) else "Tokens"
+    return next(name for kind, name in _CLASSES.items() if isinstance(site, kind))

@@ -1,0 +1,1 @@
+"""Building: from a planned network to an ONNX graph, one pass a file."""

@@ -1,0 +1,62 @@
+"""How much memory exact attention takes where it grows with the square of the picture."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...models.facts import Facts
+from ...models.sites import MapSite, PatchSite
+from ..attention.full.parameters import Full
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, neutral, swap
+
+BYTES_PER_SCORE = 20
+"""Peak bytes for a score of query and key in onnxruntime: measured 19 on CSNLN."""
+
+BYTES_PER_FUSED_SCORE = 15
+"""The same where scores are fused along their diagonals: the inpainting network's peaks at 512 and
+768 pixels a side."""
+
+
+def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mechanism]) -> float:
+    """Return b: the largest attention of a picture of n pixels takes about b n^2 bytes.
+
+    Looked at are the sites without a window that the plan leaves ``full``; 0 when there is none.
+    """
+    full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
+    if not any(isinstance(module, (PatchSite, MapSite)) for module in full):
+        return 0.0
+    twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
+    size = facts.test_size()
+    counts = [0.0]
+    for site in find_sites(twin):
+        module = site.module
+        if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
+            inner: Any = module.mechanism
+            counted: Any = _counting(inner, module, counts)
+            module.mechanism = counted
+    with torch.no_grad():
+        twin(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
+    return max(counts) / math.prod(size.values()) ** 2
+
+
+def _counting(
+    inner: Callable[..., Tensor], module: PatchSite | MapSite, counts: list[float]
+) -> Callable[..., Tensor]:
+    shrink, each = 1, BYTES_PER_SCORE
+    if isinstance(module, PatchSite):
+        shrink = module.geometry.shrink
+        each = BYTES_PER_FUSED_SCORE if module.geometry.fuse else BYTES_PER_SCORE
+
+    def call(query: Tensor, key: Tensor, *others: Any) -> Tensor:
+        queries, keys = (tensor.shape[2] * tensor.shape[3] / shrink**2 for tensor in (query, key))
+        counts.append(each * queries * keys)
+        return inner(query, key, *others)
+
+    return call

@@ -1,0 +1,125 @@
+"""Static quantisation to 8-bit integers: layers with weights, everything else float32.
+
+Find the layers, measure how large their inputs become on the user's pictures, return layers to
+float32 until the pictures keep the budget, write what is left as onnxruntime's quantiser does.
+Attention, normalisation, functions and residual sums keep all their digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from ....models.architecture import PrecisionPolicy
+from ....core.errors import UnsupportedModelError
+from ....runtime.checking.measures import Measure
+from ....core.json_text import json_number
+from .budget import Kept, keep_budget
+from .calibration import calibrate
+from .layers import find_layers
+from .quantiser import quantise
+from .twin import rounded_twin
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What became of a model.
+
+    Attributes:
+        twin: A float32 model that rounds where this one does.
+        kept: What computes in int8, and what went back to float32.
+        refused: Module of a layer that was never to be int8 -> why.
+        share: Of the multiplications of all layers, those in int8.
+        measure: By which the budget was kept.
+        pictures: How many the ranges were measured on.
+    """
+
+    twin: onnx.ModelProto
+    kept: Kept
+    refused: Mapping[str, str]
+    share: float
+    measure: Measure
+    pictures: int
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """Modules whose layers went back to float32."""
+        return tuple(layer.path for layer in self.kept.returned)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        headline = self.measure.headline
+        return {
+            "int8_layers": len(self.kept.layers),
+            "share_of_multiplications": self.share,
+            f"{headline}_against_float32": json_number(self.kept.figure),
+            "pictures": self.pictures,
+            "returned": {
+                layer.path: {headline: json_number(layer.alone), "share": layer.share}
+                for layer in self.kept.returned
+            },
+            "kept": dict(self.refused),
+        }
+
+    def sentences(self) -> list[str]:
+        """Return what is int8 and how well, and what went back to float32."""
+        measure, kept = self.measure, self.kept
+        done = f"{len(kept.layers)} layers compute in int8, {self.share:.0%} of the multiplications"
+        left = f"{measure.text(kept.figure)} against float32 on the calibration pictures"
+        texts = [f"{done}: {left}"]
+        if kept.returned:
+            named = ", ".join(
+                f"{layer.path} ({measure.text(layer.alone)} alone)" for layer in kept.returned[:3]
+            )
+            more = len(kept.returned) - 3
+            others = f" and {more} more" if more > 0 else ""
+            texts.append(f"{len(kept.returned)} layers went back to float32: {named}{others}")
+        return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
+
+
+def quantise_model(
+    model: onnx.ModelProto,
+    policy: PrecisionPolicy,
+    feeds: Sequence[Mapping[str, npt.NDArray[Any]]],
+    measure: Measure,
+    least: float,
+) -> Quantised:
+    """Write 8-bit layers into a model, in place.
+
+    Args:
+        model: Traced and tidied, without bodies.
+        policy: Of the architecture.
+        feeds: Inputs of the network by name, one of each calibration picture.
+        measure: By which its output is compared.
+        least: The headline, against the float32 graph, that every picture is to keep.
+
+    Raises:
+        UnsupportedModelError: No layer can be int8, or none can at what is to be kept.
+    """
+    candidates = find_layers(model.graph)
+    reasons = {layer.path: policy.exact(layer.path) for layer in candidates}
+    refused = {path: why for path, why in reasons.items() if why is not None}
+    layers = [layer for layer in candidates if layer.path not in refused]
+    if not layers:
+        why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers with weights"
+        raise UnsupportedModelError(
+            f"nothing of this network can be int8: {why}. Use --precision fp32"
+        )
+    calibration = calibrate(model, layers, feeds)
+    kept = keep_budget(model, layers, calibration, feeds, measure, least)
+    if not kept.layers:
+        worst = kept.returned[-1]
+        raise UnsupportedModelError(
+            f"no layer can be int8 where every picture is to keep {measure.text(least)}: the last "
+            f"to go back, {worst.path}, leaves {measure.text(worst.alone)} alone. Lower --min-psnr "
+            "or use --precision fp32"
+        )
+    twin = rounded_twin(model, kept.layers, calibration.ranges)
+    quantise(model, kept.layers, calibration.ranges)
+    total = sum(calibration.products(layer) for layer in layers)
+    share = sum(calibration.products(layer) for layer in kept.layers) / total
+    return Quantised(twin, kept, refused, share, measure, len(feeds))

@@ -1,0 +1,132 @@
+"""Where a graph computes in a low precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+from ....core.errors import ExportError
+from ....plugins.operators.schema import DOMAIN
+from .constants import Constants
+from .table import LOW_TYPES, POINTWISE, WEIGHTED, WINDOWS, LowType, moves
+from .types import data_inputs, float_tensors, opset_of, takes
+
+
+@dataclass
+class LowPrecision:
+    """Where a graph computes in a low precision.
+
+    Attributes:
+        low: The type.
+        tensors: Tensors of that type, by their names in the float32 graph.
+        entering: float32 tensors that are cast to it.
+        nodes: First output -> the node that takes it, gives it, or both.
+        kept: First output of a node that could be low -> why it stays float32.
+    """
+
+    low: LowType
+    tensors: set[str] = field(default_factory=set)
+    entering: set[str] = field(default_factory=set)
+    nodes: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+def choose(
+    model: onnx.ModelProto,
+    precision: str,
+    keep: Mapping[str, str] | None = None,
+    *,
+    tensorrt: bool = False,
+) -> LowPrecision:
+    """Decide what computes in a low precision; nothing is changed.
+
+    Convolutions and products with weights, and the windowed operators, are low. What hands values
+    on, or computes on one map on its way to the next of them, takes the type it finds; all else is
+    float32 (`table`). Inputs and outputs of the graph stay float32.
+
+    Args:
+        model: Traced and tidied, without bodies.
+        precision: ``fp16`` or ``bf16``.
+        keep: Operator types, or first outputs of nodes, to leave in float32 -> why.
+        tensorrt: The file is for TensorRT alone: nystra nodes of type bfloat16 are allowed, which
+            onnxruntime has no kernel for, and standard ones that ONNX allows from opset 22 on.
+
+    Raises:
+        ExportError: A node holds a graph of its own.
+    """
+    low = LOW_TYPES[precision]
+    keep = keep or {}
+    opset = opset_of(model)
+    constants = Constants(model.graph, low)
+    floats = float_tensors(model.graph)
+    chosen = LowPrecision(low)
+    kinds, reasons, maps = [], [], []
+    for node in model.graph.node:
+        if any(attribute.type == onnx.AttributeProto.GRAPH for attribute in node.attribute):
+            raise ExportError(
+                f"node {node.name or node.output[0]} ({node.op_type}) holds a graph of its own, "
+                f"which cannot be written in {precision}: export fp32"
+            )
+        kind = _kind(node, constants)
+        given = data_inputs(node, opset) if kind else []
+        maps.append([name for name in given if name in floats and name not in constants.known])
+        exact = kind == "point" and (len(maps[-1]) != 1 or not low.pointwise)
+        kinds.append("" if exact else kind)
+        reason = keep.get(node.output[0]) or keep.get(node.op_type) or constants.unfit(node)
+        if reason is None and not tensorrt:
+            reason = _not_yet(node, low, opset)
+        reasons.append(reason)
+    free = ["" if reason else kind for kind, reason in zip(kinds, reasons, strict=True)]
+    wanted = _wanted(model.graph, free, maps)
+    for node, kind, reason, given in zip(model.graph.node, kinds, reasons, maps, strict=True):
+        if not kind:
+            continue
+        if kind != "low":
+            if not given or not all(name in chosen.tensors for name in given):
+                continue
+            if kind == "point" and node.output[0] not in wanted:
+                continue
+        if reason is not None:
+            chosen.kept[node.output[0]] = reason
+            continue
+        chosen.entering |= {name for name in given if name not in chosen.tensors}
+        chosen.tensors |= {name for name in node.output if name in floats}
+        chosen.nodes[node.output[0]] = node
+    return chosen
+
+
+def _kind(node: onnx.NodeProto, constants: Constants) -> str:
+    """Return ``low``, ``move``, ``point`` or nothing: how a node's type is found."""
+    if node.domain == DOMAIN:
+        return "low" if node.op_type in WINDOWS else ""
+    if node.domain != "":
+        return ""
+    if node.op_type in WEIGHTED:
+        return "low" if node.input[WEIGHTED[node.op_type]] in constants.known else ""
+    if moves(node):
+        return "move"
+    if node.op_type == "Div" and node.input[1] not in constants.known:
+        return ""
+    return "point" if node.op_type in POINTWISE else ""
+
+
+def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
+    """Return why a node cannot be of the type in a file that is for every program, or None."""
+    if node.domain == DOMAIN:
+        return "onnxruntime has no bfloat16 kernel for it" if low.name == "bf16" else None
+    if node.domain != "" or takes(node.op_type, opset, low.text):
+        return None
+    return f"ONNX allows no {low.name} {node.op_type} at opset {opset}"
+
+
+def _wanted(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
+    """Return the tensors that reach a low operator through what may take any type."""
+    wanted: set[str] = set()
+    for node, kind, given in zip(
+        reversed(graph.node), reversed(kinds), reversed(maps), strict=True
+    ):
+        if kind == "low" or (kind and any(name in wanted for name in node.output)):
+            wanted.update(given)
+    return wanted

@@ -1,0 +1,104 @@
+"""Low precision in the graph: the one place where every program finds it.
+
+TensorRT 11 has no other way to ask for a precision. The pass runs on a tidied float32 graph before
+the bodies are attached: choose what computes in the low type, measure what it would have to hold,
+leave in float32 what comes too near its limits, write the casts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from ....models.architecture import PrecisionPolicy
+from ....core.errors import UnsupportedModelError
+from .cast import lower
+from .choice import choose
+from .policy import kept_layers
+from .ranges import largest_values, overflowing
+from .table import LOW_TYPES
+from .twin import rounded_twin
+
+TENSORRT = "tensorrt"
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What became of a model.
+
+    Attributes:
+        low: Nodes that take or give the low type.
+        kept: Name of a node that could be low -> why it stays float32.
+        largest: The largest absolute value measured in a tensor of the low type, 0 for bf16.
+        twin: A float32 model that rounds where this one does.
+    """
+
+    low: int
+    kept: dict[str, str]
+    largest: float
+    twin: onnx.ModelProto
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """Nothing: the yardstick rounds every layer that the policy does not name."""
+        return ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"low_nodes": self.low, "kept": self.kept, "largest_value": self.largest}
+
+    def sentences(self) -> list[str]:
+        """Return one sentence for each reason why nodes stay float32."""
+        counts = Counter(self.kept.values())
+        return [f"{count} nodes stay in float32: {why}" for why, count in counts.items()]
+
+
+def lower_model(
+    model: onnx.ModelProto,
+    precision: str,
+    policy: PrecisionPolicy,
+    feeds: Sequence[Mapping[str, npt.NDArray[Any]]],
+    *,
+    tensorrt: bool = False,
+) -> Lowered:
+    """Write a low precision into a model, in place.
+
+    Args:
+        model: Traced and tidied, without bodies.
+        precision: ``fp16`` or ``bf16``.
+        policy: Of the architecture.
+        feeds: Inputs of the network by name, to measure values on.
+        tensorrt: The file is for TensorRT alone.
+
+    Raises:
+        UnsupportedModelError: Nothing of the network can be of that type.
+    """
+    keep = {**policy.keep, **kept_layers(model.graph, policy)}
+    chosen = choose(model, precision, keep, tensorrt=tensorrt)
+    kept, largest = dict(chosen.kept), 0.0
+    if LOW_TYPES[precision].narrow_range and chosen.nodes:
+        values = largest_values(model, chosen.tensors | chosen.entering, feeds)
+        high = overflowing(chosen, values)
+        if high:
+            chosen = choose(model, precision, {**keep, **high}, tensorrt=tensorrt)
+            kept |= chosen.kept
+        held = chosen.tensors | chosen.entering
+        largest = max((values[name] for name in held), default=0.0)
+    if not chosen.nodes:
+        reasons = "; ".join(dict.fromkeys(kept.values())) or "it has no layers with weights"
+        advice = "--precision fp16" if precision == "bf16" else "--precision fp32"
+        if precision == "bf16" and not tensorrt:
+            advice += f", or --target {TENSORRT} for a file that TensorRT alone takes"
+        raise UnsupportedModelError(
+            f"nothing of this network can be {precision}: {reasons}. Use {advice}"
+        )
+    names = {node.output[0]: node.name or node.output[0] for node in model.graph.node}
+    low = len(chosen.nodes)
+    tensors = lower(model, chosen)
+    twin = rounded_twin(model, precision, tensors)
+    return Lowered(low, {names[first]: why for first, why in kept.items()}, largest, twin)

@@ -1,0 +1,44 @@
+"""What low precision does to an architecture: asked of the folder of its network."""
+
+from __future__ import annotations
+
+import onnx
+
+from ....models.architecture import PrecisionPolicy
+from ....models.registry import row_named
+from ....core.errors import UnsupportedModelError
+
+
+def policy_for(architecture: str, precision: str) -> PrecisionPolicy:
+    """Return what stays float32 in a file of an architecture.
+
+    Raises:
+        UnsupportedModelError: The precision was measured not to be safe, or was not measured.
+    """
+    policy = row_named(architecture).architecture().precision
+    if policy is None:
+        raise UnsupportedModelError(
+            f"{precision} was not measured for {architecture}: use --precision fp32"
+        )
+    if precision in policy.refused:
+        raise UnsupportedModelError(
+            f"{architecture} in {precision} is not safe: {policy.refused[precision]}. "
+            "Use --precision fp32"
+        )
+    return policy
+
+
+def kept_layers(graph: onnx.GraphProto, policy: PrecisionPolicy) -> dict[str, str]:
+    """Return the nodes of the layers that a policy keeps in float32: first output -> why.
+
+    A layer is known by the name of its weight or bias, which are those of the network.
+    """
+    reasons = {
+        tensor.name: policy.exact(tensor.name.rpartition(".")[0]) for tensor in graph.initializer
+    }
+    kept = {}
+    for node in graph.node:
+        why = next((why for name in node.input if (why := reasons.get(name))), None)
+        if why is not None:
+            kept[node.output[0]] = why
+    return kept

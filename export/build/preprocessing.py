@@ -1,0 +1,119 @@
+"""Resizing, cropping and normalising, written in front of a traced graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ...core.ports.port import Port
+from ...core.ports.preprocessing import Preprocessing, Resize
+from ...runtime.images.resampling import CUBIC
+
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+_SIDES = (2, 3)
+
+
+def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, picture: Port) -> None:
+    """Let a model prepare pictures of any size itself, in place.
+
+    Args:
+        model: Traced and tidied; its first input is what `preprocessing` makes.
+        preprocessing: What is done to a picture.
+        picture: The input in its place, of the same name.
+    """
+    given, graph = model.graph.input[0], model.graph
+    writer = _Writer(picture.name)
+    if preprocessing.resize is not None:
+        writer.resize(preprocessing.resize)
+    if preprocessing.crop is not None:
+        writer.crop(preprocessing.crop)
+    if preprocessing.mean:
+        writer.normalise(preprocessing)
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name == given.name:
+                node.input[place] = writer.image
+    traced = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*writer.nodes, *traced])
+    graph.initializer.extend(writer.constants)
+    dimensions = given.type.tensor_type.shape.dim
+    free = picture.free_axes()
+    for place, axis in enumerate(picture.axes):
+        if axis not in picture.lengths:
+            dimensions[place].Clear()
+            dimensions[place].dim_param = free[place]
+
+
+class _Writer:
+    """Nodes in front of a graph.
+
+    Attributes:
+        image: Name of the tensor as far as it is prepared.
+        nodes: In their order.
+        constants: That they take.
+    """
+
+    def __init__(self, image: str) -> None:
+        """Begin with the picture."""
+        self.image = image
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def resize(self, resize: Resize) -> None:
+        """Add the resizing: with one side, the other follows from the picture's shape."""
+        sides = self._constant("sides", np.array(resize.sides, np.int64))
+        if len(resize.sides) == 1:
+            shape = self._shape()
+            shorter = self._node("ReduceMin", [shape], "shorter", keepdims=1)
+            grown = self._node("Mul", [shape, sides], "grown")
+            sides = self._node("Div", [grown, shorter], "size")
+        self.image = self._node(
+            "Resize",
+            [self.image, "", "", sides],
+            "resized",
+            mode=_MODES[resize.filter],
+            antialias=int(resize.antialias),
+            exclude_outside=int(resize.antialias),
+            axes=_SIDES,
+            coordinate_transformation_mode="half_pixel",
+            cubic_coeff_a=CUBIC[resize.antialias],
+        )
+
+    def crop(self, crop: tuple[int, int]) -> None:
+        """Add the cut of the middle; Round takes half to even, as Python does."""
+        kept = self._constant("crop", np.array(crop, np.int64))
+        spare = self._node("Sub", [self._shape(), kept], "spare")
+        real = self._node("Cast", [spare], "spare_real", to=onnx.TensorProto.FLOAT)
+        half = self._node("Mul", [real, self._constant("half", np.float32(0.5))], "half_spare")
+        rounded = self._node("Round", [half], "rounded")
+        first = self._node("Cast", [rounded], "first", to=onnx.TensorProto.INT64)
+        last = self._node("Add", [first, kept], "last")
+        axes = self._constant("axes", np.array(_SIDES, np.int64))
+        self.image = self._node("Slice", [self.image, first, last, axes], "cropped")
+
+    def normalise(self, preprocessing: Preprocessing) -> None:
+        """Add (x - mean) / std."""
+        mean, std = (
+            self._constant(name, np.array(values, np.float32).reshape(1, -1, 1, 1))
+            for name, values in (("mean", preprocessing.mean), ("std", preprocessing.std))
+        )
+        centred = self._node("Sub", [self.image, mean], "centred")
+        self.image = self._node("Div", [centred, std], "normalised")
+
+    def _shape(self) -> str:
+        return self._node("Shape", [self.image], f"shape_of_{len(self.nodes)}", start=2)
+
+    def _constant(self, name: str, values: Any) -> str:
+        tensor = numpy_helper.from_array(np.asarray(values), f"preprocessing.{name}")
+        self.constants.append(tensor)
+        return tensor.name
+
+    def _node(self, kind: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        made = f"preprocessing.{name}"
+        self.nodes.append(helper.make_node(kind, inputs, [made], name=made, **attributes))
+        return made

@@ -1,0 +1,215 @@
+"""Tracing a network whose sites are operators into an ONNX model without bodies."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import torch
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnusedNodesPass
+from torch import Tensor, nn
+from torch.export import Dim
+
+from ...models.facts import Facts
+from ...core.errors import ExportError
+from ...core.ports.examples import trace_size
+from ...core.ports.port import AXES, SIDES, Port, picture_size
+from .expansion import Template, expand, free_weights
+from .nodes import translation_table
+from .repeats import Call, call_translation, repeats_as_calls
+from .translations import missing_translations
+from .weights import squeeze_weights
+
+
+def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
+    """Return the shape of each input to trace with, one that freezes no free axis.
+
+    Sides are none that the network would pad to.
+    """
+    cell = facts.cell
+    size = facts.sides or picture_size(2 * cell - 1, 3 * cell - 5)
+    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
+
+
+def _dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
+    """Return the free axes of each input, the same one where the name is the same.
+
+    Sides are ``least`` pixels and more.
+    """
+    axes: dict[str, Any] = {}
+    shapes = []
+    for port in ports:
+        for place, name in port.free_axes().items():
+            axis = port.axes[place]
+            smallest = least if axis in SIDES else 1
+            axes.setdefault(name, Dim(name, min=smallest, max=AXES[axis].largest))
+        shapes.append({place: axes[name] for place, name in port.free_axes().items()})
+    return tuple(shapes) if axes else None
+
+
+def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
+    """Trace a network: its inputs to its outputs.
+
+    Repeated modules are traced once each kind and copied, however often the network runs them.
+
+    Args:
+        network: Its sites in operator form.
+        facts: Of the network.
+        opset: 18, 19 or 20, of the default domain.
+
+    Returns:
+        A model with the inputs and outputs that the facts name, and nodes of the domain
+        ``nystra``.
+
+    Raises:
+        ExportError: The network cannot be traced; the cause is in the message.
+    """
+    examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
+    names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
+    free = _dynamic_shapes(facts.inputs, facts.size_minimum)
+    try:
+        with torch.no_grad(), _quiet(), _sizes_of_one(), _translations_once(), _rare_collections():
+            with repeats_as_calls(network) as calls:
+                exported = _raw(network, examples, free, opset, *names)
+            squeeze_weights(exported.model)
+            exported.optimize()
+            if calls:
+                expand(exported.model, calls, _templates(calls, opset))
+    except ExportError:
+        raise
+    except Exception as error:  # whatever the tracer raises, the export ends here
+        advice = ". A file of one size may do: --static 1x3x64x64" if free else ""
+        raise ExportError(f"PyTorch could not trace the network: {error}{advice}") from error
+    model: onnx.ModelProto = exported.model_proto
+    return model
+
+
+def _raw(
+    module: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[dict[int, Any], ...] | None,
+    opset: int,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> torch.onnx.ONNXProgram:
+    """Return the graph of a module, no two of its nodes the same, not yet optimised."""
+    program = torch.export.export(
+        module,
+        examples,
+        dynamic_shapes=free,
+        prefer_deferred_runtime_asserts_over_guards=True,
+    )
+    exported = torch.onnx.export(
+        program,
+        dynamo=True,
+        input_names=inputs,
+        output_names=outputs,
+        opset_version=opset,
+        custom_translation_table=translation_table() | call_translation() | missing_translations(),
+        optimize=False,
+        verbose=False,
+    )
+    if exported is None:
+        raise ExportError("torch.onnx.export returned no program")
+    _merge_equal_nodes(exported.model)
+    return exported
+
+
+def _templates(calls: Mapping[str, Call], opset: int) -> dict[str, Template]:
+    """Return the graph of every call, one for all that differ in nothing but weights."""
+    templates: dict[str, Template] = {}
+    for name, call in calls.items():
+        same = (templates[other] for other in templates if call.has_graph_of(calls[other]))
+        templates[name] = next(same, None) or _template(call, opset)
+    return templates
+
+
+def _template(call: Call, opset: int) -> Template:
+    exported = _raw(call.module, call.examples(), call.free_axes(), opset)
+    template = free_weights(exported.model, call)
+    exported.optimize()
+    return template
+
+
+def _merge_equal_nodes(model: ir.Model) -> None:
+    """Merge the nodes of a raw graph that compute the same, in place; most of its nodes do.
+
+    The optimiser ends with this too, but one of its rules compares every node with every other
+    before: for 12 steps of CSNLN that is most of the time of an export.
+    """
+    CommonSubexpressionEliminationPass()(model)
+    RemoveUnusedNodesPass()(model)
+
+
+def _sizes_of_one() -> contextlib.AbstractContextManager[object]:
+    """Keep PyTorch from taking sides for larger than 1 where it asks whether a map is contiguous.
+
+    Without it the maps of a network with strided convolutions get 2 rows and columns at least.
+    """
+    from torch.fx.experimental import _config
+
+    if not hasattr(_config, "backed_size_oblivious"):
+        return contextlib.nullcontext()
+    patched: contextlib.AbstractContextManager[object] = _config.patch(  # type: ignore[attr-defined]
+        backed_size_oblivious=True
+    )
+    return patched
+
+
+@contextlib.contextmanager
+def _translations_once() -> Iterator[None]:
+    """Give PyTorch what onnxscript said before of how operators are translated.
+
+    Asked at every export it reads the sources of all 497 translations, most of a second.
+    """
+    from torch.onnx._internal import _lazy_import
+
+    apis: Any = getattr(_lazy_import, "onnxscript_apis", None)
+    if apis is None:  # another PyTorch keeps it elsewhere
+        yield
+        return
+    read = apis.get_torchlib_ops
+    apis.get_torchlib_ops = lambda: _once(read)
+    try:
+        yield
+    finally:
+        vars(apis).pop("get_torchlib_ops", None)
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector look a hundred times less often at what a trace makes and keeps."""
+    before = gc.get_threshold()
+    gc.set_threshold(100 * before[0], *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@functools.cache
+def _once(read: Callable[[], Any]) -> Any:
+    return read()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -1,0 +1,176 @@
+"""What changes the arithmetic of a graph: one row a transform.
+
+A transform rewrites the traced graph, hands a float32 twin to judge the arithmetic by, and says by
+which plain PyTorch network (the yardstick) its tolerance is measured. What it may then depart by
+stands in `runtime.checking.measures`, under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import onnx
+from torch import nn
+
+from ...models.architecture import PrecisionPolicy
+from ...models.registry import row_named
+from ...core.errors import NystraError, UnsupportedModelError
+from ...core.ports.port import Port
+from ...runtime.checking.measures import measure_for
+from .int8.quantising import quantise_model
+from .precision.lowering import TENSORRT, lower_model
+from .precision.policy import policy_for
+from ..load.images import Feeds
+from ..validate.fake_quantised import quantised_network, rounded_network
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a transform may go by.
+
+    Attributes:
+        architecture: Of the network.
+        feeds: Its inputs at each validation size.
+        pictures: Its inputs for each calibration picture.
+        output: What it gives.
+        least: What the user asks to be kept (``--min-psnr``), or None.
+    """
+
+    architecture: str
+    feeds: Sequence[Feeds]
+    pictures: Sequence[Feeds]
+    output: Port
+    least: float | None = None
+
+
+class Outcome(Protocol):
+    """What became of a graph.
+
+    Attributes:
+        twin: A float32 model that departs where the transformed one does; it is judged too.
+        exact: Modules that the transform, by what it measured, left as they are: the yardstick
+            does too.
+    """
+
+    @property
+    def twin(self) -> onnx.ModelProto:
+        """See the class."""
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """See the class."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form, for the manifest."""
+
+    def sentences(self) -> list[str]:
+        """Return what the user should know, one sentence each."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One row.
+
+    Attributes:
+        name: What ``--precision`` takes; the row of its tolerance.
+        apply: (model, what to go by) -> outcome; the model, traced and tidied and without bodies,
+            is changed in place. None leaves the graph as it is.
+        yardstick: (the plain network, architecture, modules left as they are) -> a copy that
+            rounds as the transform does, by other code.
+        allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
+            is known not to be safe, before anything long is begun.
+        target: The only program that takes the file, or None.
+        calibrated: It measures the user's own pictures, which have to be given.
+    """
+
+    name: str
+    apply: Callable[[onnx.ModelProto, Given], Outcome] | None = None
+    yardstick: Callable[[nn.Module, str, Collection[str]], nn.Module] | None = None
+    allow: Callable[[str], object] = lambda _: None
+    target: str | None = None
+    calibrated: bool = False
+
+    @property
+    def label(self) -> str:
+        """What ``nystra.precision`` and the file's name say."""
+        return self.name if self.target is None else f"{self.name}-{self.target}"
+
+
+def _lower(precision: str, target: str | None, model: onnx.ModelProto, given: Given) -> Outcome:
+    policy = policy_for(given.architecture, precision)
+    return lower_model(model, precision, policy, given.feeds, tensorrt=target is not None)
+
+
+def _rounded(
+    precision: str, label: str, network: nn.Module, name: str, _: Collection[str]
+) -> nn.Module:
+    return rounded_network(network, label, policy_for(name, precision))
+
+
+def _precision(name: str, target: str | None = None) -> Transform:
+    label = name if target is None else f"{name}-{target}"
+    return Transform(
+        name,
+        partial(_lower, name, target),
+        partial(_rounded, name, label),
+        partial(policy_for, precision=name),
+        target,
+    )
+
+
+def _int8_policy(name: str) -> PrecisionPolicy:
+    """Return what an architecture keeps in float32; every export measures the rest.
+
+    Raises:
+        UnsupportedModelError: The architecture says that int8 does not do.
+    """
+    policy = row_named(name).architecture().precision or PrecisionPolicy()
+    if "int8" in policy.refused:
+        raise UnsupportedModelError(
+            f"{name} in int8 is refused: {policy.refused['int8']}. Use --precision fp32"
+        )
+    return policy
+
+
+def _quantise(model: onnx.ModelProto, given: Given) -> Outcome:
+    measure = measure_for(given.output)
+    budget = measure.tolerances["int8"].budget
+    least = budget if given.least is None else given.least
+    policy = _int8_policy(given.architecture)
+    return quantise_model(model, policy, given.pictures, measure, least)
+
+
+def _quantised(network: nn.Module, name: str, exact: Collection[str]) -> nn.Module:
+    return quantised_network(network, _int8_policy(name), exact)
+
+
+UNCHANGED = Transform("fp32")
+_INT8 = Transform("int8", _quantise, _quantised, _int8_policy, calibrated=True)
+_ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT), _INT8)
+
+TRANSFORMS = {row.label: row for row in _ROWS}
+"""By what ``nystra.precision`` says."""
+
+
+def find_transform(precision: str, target: str | None = None) -> Transform:
+    """Return the transform of a precision and a target.
+
+    Raises:
+        NystraError: The precision is unknown, or the target says nothing to it.
+    """
+    names = list(dict.fromkeys(row.name for row in _ROWS))
+    if precision not in names:
+        raise NystraError(f"precision {precision!r} is none of {', '.join(names)}")
+    targets = {str(row.target): row.name for row in _ROWS if row.target is not None}
+    if target is not None and target not in targets:
+        raise NystraError(f"target {target!r} is unknown: expected {', '.join(targets)}")
+    for row in _ROWS:
+        if (row.name, row.target) == (precision, target):
+            return row
+    raise NystraError(
+        f"--target {target} does not apply to --precision {precision}: such a file is for every "
+        f"program anyway; it is for --precision {targets[str(target)]}"
+    )

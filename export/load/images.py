@@ -1,0 +1,208 @@
+"""The pictures that an export is measured on: the shipped photographs or the user's own.
+
+What an input gets goes by its role: the photograph, the mirrored photograph as reference, a hole
+in the middle as mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from ...core.ports.examples import batch_sizes, example_array, own_sizes
+from ...core.ports.port import Port, Size, picture_size
+from ...core.ports.preprocessing import Preprocessing
+from ...models.facts import Facts
+from ...runtime.images.images import read_picture
+from ...runtime.tasks.classification.preparing import prepare
+
+Pixels: TypeAlias = npt.NDArray[np.float32]
+Feeds: TypeAlias = dict[str, Pixels]
+
+_LARGEST_CALIBRATION_SIDE = 256
+_SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What a plan is judged on, and made on where a planner makes it.
+
+    Attributes:
+        samples: Inputs of the network by name of the picture, or of what is cut out of it.
+        held: Names of those that a planner does not choose by, only verifies on.
+        held_out: The pictures that these are from.
+        coarse: The network leaves no time for all that a planner could try.
+    """
+
+    samples: dict[str, Feeds]
+    held: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+    coarse: bool = False
+
+    @property
+    def seen(self) -> dict[str, Feeds]:
+        """The samples that are not held out."""
+        return {name: feeds for name, feeds in self.samples.items() if name not in self.held}
+
+
+def photographs() -> dict[str, Path]:
+    """Return the shipped photographs by name."""
+    folder = Path(__file__).parents[1] / "photographs"
+    return {path.stem: path for path in sorted(folder.glob("*.png"))}
+
+
+def validation_sizes(facts: Facts) -> list[Size]:
+    """Return the sizes a file is validated at; a file of one size at several batches.
+
+    One is a multiple of the window (or, without one, of the size multiple), none but the first
+    is square, one is smaller than the window in a direction.
+    """
+    if facts.sides is not None:
+        return batch_sizes(facts.inputs, facts.sides)
+    cell, least = facts.cell, facts.size_minimum
+    return [
+        picture_size(2 * cell, 2 * cell),
+        picture_size(2 * cell + 3, max(least, cell + cell // 2 - 1)),
+        picture_size(max(least, cell // 2 + 1), 2 * cell + cell // 2),
+    ]
+
+
+def validation_feeds(facts: Facts) -> list[Feeds]:
+    """Return the inputs by name for each validation size, in the batch that the network takes.
+
+    A picture is in 0..1 in steps of 1/255.
+    """
+    sources = list(photographs().values())
+    return [
+        feeds_of(facts, read_picture(sources[index % len(sources)]).pixels, size)
+        for index, size in enumerate(validation_sizes(facts))
+    ]
+
+
+def calibration_feeds(
+    facts: Facts, folder: Path | None, side: int | None = None
+) -> dict[str, Feeds]:
+    """Return what a plan is judged on: name of a picture to inputs as ``validation_feeds`` gives.
+
+    Args:
+        facts: Of the network.
+        folder: The user's pictures (the middle 256x256 of each), or None for the shipped ones;
+            where the facts say how a picture is prepared, the whole of each is.
+        side: Of what is cut out of a picture; None takes these.
+
+    Raises:
+        NystraError: The folder is missing or holds no pictures.
+    """
+    if side is None:
+        side = sample_side(facts) if folder is None else _LARGEST_CALIBRATION_SIDE
+    samples = {}
+    for path in calibration_pictures(folder):
+        pixels = read_picture(path).pixels
+        height, width = pixels.shape[:2]
+        size = facts.sides or picture_size(min(side, height), min(side, width))
+        samples[path.stem] = (
+            feeds_of(facts, pixels, size)
+            if facts.preprocessing is None
+            else _prepared(facts, facts.preprocessing, pixels)
+        )
+    return samples
+
+
+def calibration_pictures(folder: Path | None) -> list[Path]:
+    """Return the user's pictures, or the shipped photographs where no folder is given.
+
+    Raises:
+        NystraError: The folder is missing or holds no pictures.
+    """
+    if folder is None:
+        return list(photographs().values())
+    if not folder.is_dir():
+        raise NystraError(f"--calibrate {folder} is not a folder")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+    if not paths:
+        raise NystraError(f"--calibrate {folder} holds no pictures ({', '.join(_SUFFIXES)})")
+    return paths
+
+
+def sample_side(facts: Facts) -> int:
+    """Return the side of what is cut out of a photograph: two cells or more."""
+    return max(64, 2 * facts.cell)
+
+
+def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:
+    """Return the inputs by name for the middle of a picture (H, W, C) in 0..1."""
+    whole = own_sizes(facts.inputs, size)
+    return {port.name: _MAKERS[port.role](port, pixels, whole) for port in facts.inputs}
+
+
+def _prepared(facts: Facts, preprocessing: Preprocessing, pixels: Pixels) -> Feeds:
+    """Return the one input of a classifier, as `nystra run` would give it."""
+    port = facts.inputs[0]
+    image = prepare(pixels, preprocessing, port.channels or 3)
+    if port.sides is not None:
+        image = _crop(image, *port.sides.values())
+    return {port.name: np.repeat(image, port.lengths.get("batch", 1), axis=0)}
+
+
+def _photograph(port: Port, pixels: Pixels, size: Size) -> Pixels:
+    return _shaped(_planes(pixels, port.channels or 3), port.shape(size))
+
+
+def _mirrored(port: Port, pixels: Pixels, size: Size) -> Pixels:
+    return _shaped(_planes(pixels, port.channels or 3)[:, :, :, ::-1], port.shape(size))
+
+
+def _mask(port: Port, _pixels: Pixels, size: Size) -> Pixels:
+    return example_array(port, size)
+
+
+def _frames(port: Port, pixels: Pixels, size: Size) -> Pixels:
+    """Return a still that moves by a pixel a frame."""
+    batch, frames, *shape = port.shape(size)
+    still = _shaped(_planes(pixels, port.channels or 3), (batch, *shape))
+    return np.stack([np.roll(still, place, axis=-1) for place in range(frames)], axis=1)
+
+
+_MAKERS: dict[str, Callable[[Port, Pixels, Size], Pixels]] = {
+    "image": _photograph,
+    "mask": _mask,
+    "reference": _mirrored,
+    "frames": _frames,
+}
+
+
+def _shaped(image: Pixels, shape: Sequence[int]) -> Pixels:
+    """Return the middle of an image as often as the batch is long, each moved by one pixel more."""
+    batch, _, height, width = shape
+    middle = _crop(image, height, width)
+    return np.concatenate([np.roll(middle, place, axis=-1) for place in range(batch)])
+
+
+def _planes(pixels: Pixels, channels: int) -> Pixels:
+    """Return a picture as (1, channels, H, W), in steps of 1/255."""
+    if channels == 1 and pixels.shape[2] != 1:
+        pixels = pixels.mean(axis=2, keepdims=True)
+    elif pixels.shape[2] != channels:
+        pixels = np.repeat(pixels[:, :, :1], channels, axis=2)
+    image = np.round(pixels * 255.0).transpose(2, 0, 1)[None] / 255.0
+    return np.ascontiguousarray(image, dtype=np.float32)
+
+
+def _crop(image: Pixels, height: int, width: int) -> Pixels:
+    """Return the middle of an image, mirrored where it is smaller."""
+    pads = [
+        (0, 0),
+        (0, 0),
+        (0, max(0, height - image.shape[2])),
+        (0, max(0, width - image.shape[3])),
+    ]
+    if any(after for _, after in pads):
+        image = np.pad(image, pads, mode="symmetric")
+    top, left = (image.shape[2] - height) // 2, (image.shape[3] - width) // 2
+    return np.ascontiguousarray(image[:, :, top : top + height, left : left + width])

@@ -1,0 +1,71 @@
+"""The checkpoint that a model file was exported from, loaded with the plan in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...core.errors import NystraError
+from ...core.ports.preprocessing import KEY as PREPROCESSING
+from ...core.ports.preprocessing import read_preprocessing
+from ...models.loading import LoadedModel
+from ..attention.mechanism import Mechanism
+from ..attention.plan import decode_plan
+from ..attention.site import neutral, resolve, swap
+from .preparing import load_for
+from .with_preprocessing import with_preprocessing
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model file was made of.
+
+    Attributes:
+        loaded: The checkpoint, at the file's window; where the file prepares pictures itself, so
+            does the network.
+        resolved: Mechanism of every site, by path.
+    """
+
+    loaded: LoadedModel
+    resolved: Mapping[str, Mechanism]
+
+    def planned(self) -> nn.Module:
+        """Return the network with the file's plan."""
+        return swap(self.loaded.network, self.resolved)
+
+    def exact(self) -> nn.Module:
+        """Return the network with the attention it was trained with."""
+        return swap(self.loaded.network, neutral(self.loaded.network))
+
+
+def load_source(
+    path: Path, metadata: Mapping[str, str], checkpoint: Path, hyper: Mapping[str, Any]
+) -> Source:
+    """Load the checkpoint of a model file.
+
+    Args:
+        path: The model file.
+        metadata: Of it.
+        checkpoint: What it was exported from.
+        hyper: What the checkpoint does not tell.
+
+    Raises:
+        NystraError: The file carries no plan, or was exported from another checkpoint.
+    """
+    if "nystra.attention" not in metadata:
+        raise NystraError(f"{path} carries no plan: it was not written by nystra-export")
+    plan = decode_plan(metadata["nystra.attention"], f"the plan in {path}")
+    loaded = load_for(checkpoint, plan, hyper)
+    if plan.source_sha256 != loaded.checkpoint.sha256:
+        raise NystraError(
+            f"{path} was exported from another checkpoint: sha256 {plan.source_sha256}, "
+            f"{checkpoint} has {loaded.checkpoint.sha256}"
+        )
+    stated = metadata.get(PREPROCESSING)
+    if stated is not None and read_preprocessing(stated).in_graph:
+        loaded = with_preprocessing(loaded)
+    return Source(loaded, resolve(plan, loaded.network))

@@ -1,0 +1,101 @@
+"""A classifier that prepares its pictures itself, in PyTorch: what such a file is held against.
+
+The graph gets the same from `graph.preprocessing`, by ONNX's operators; neither knows the other.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from ...core.errors import NystraError
+from ...core.ports.port import SIDES
+from ...core.ports.preprocessing import Preprocessing
+from ...models.loading import LoadedModel
+from ...runtime.tasks.classification.classifier import check_preprocessing
+from ...runtime.tasks.classification.preparing import middle
+from .images import Feeds, Pixels
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Resizes, crops and normalises pictures before a network runs: a forward pre-hook."""
+
+    preprocessing: Preprocessing
+
+    def __call__(self, _: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments with the first, pictures (B, C, H, W) in 0..1, prepared."""
+        image, *others = arguments
+        return (self.prepared(image), *others)
+
+    def prepared(self, image: Tensor) -> Tensor:
+        """Return (B, C, H', W') for pictures (B, C, H, W) in 0..1."""
+        resize, crop = self.preprocessing.resize, self.preprocessing.crop
+        if resize is not None:
+            height, width = image.shape[2:]
+            size = resize.size(height, width)
+            image = interpolate(image, size, mode=resize.filter, antialias=resize.antialias)
+        if crop is not None:
+            rows, columns = map(middle, image.shape[2:], crop)
+            image = image[:, :, rows, columns]
+        if self.preprocessing.mean:
+            mean, std = (
+                image.new_tensor(values).view(-1, 1, 1)
+                for values in (self.preprocessing.mean, self.preprocessing.std)
+            )
+            image = (image - mean) / std
+        return image
+
+
+def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
+    """Return a network that takes pictures of any size; the given one is left as it is.
+
+    Raises:
+        NystraError: Nobody says how its pictures are prepared, or they become of a size that it
+            does not take.
+    """
+    facts = loaded.facts
+    preprocessing, image = facts.preprocessing, facts.inputs[0]
+    if preprocessing is None or preprocessing == Preprocessing(labels=preprocessing.labels):
+        raise NystraError(
+            f"--with-preprocessing: {loaded.checkpoint.path.name} does not say how its pictures "
+            "are prepared (resize, crop, mean, std): omit it"
+        )
+    if facts.sides is not None and preprocessing.size is None:
+        raise NystraError(
+            f"--with-preprocessing: pictures do not become of the one size that "
+            f"{loaded.checkpoint.path.name} takes, {tuple(facts.sides.values())}: omit it"
+        )
+    sides = None if facts.sides is None else (facts.sides["height"], facts.sides["width"])
+    check_preprocessing(preprocessing, image.channels or 0, sides, loaded.checkpoint.path.name)
+    lengths = {axis: length for axis, length in image.lengths.items() if axis not in SIDES}
+    opened = replace(image, lengths=lengths, multiple=1)
+    return replace(
+        loaded,
+        network=prepared_network(loaded.network, preprocessing),
+        facts=replace(
+            facts,
+            inputs=(opened, *facts.inputs[1:]),
+            size_minimum=1,
+            preprocessing=preprocessing.within_graph(),
+        ),
+    )
+
+
+def prepared_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
+    """Return the inputs of a network, by name, for pictures (B, C, H, W) in 0..1 as the first."""
+    (name, image), *others = feeds.items()
+    made: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
+    return {name: made} | dict(others)
+
+
+def prepared_network(network: nn.Module, preprocessing: Preprocessing) -> nn.Module:
+    """Return a copy of a network that prepares its first input; its modules keep their names."""
+    copied = copy.deepcopy(network)
+    copied.register_forward_pre_hook(Preparation(preprocessing))
+    return copied

@@ -1,0 +1,1 @@
+"""Planning: what is computed at each site, and where the file goes."""

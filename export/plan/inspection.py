@@ -1,0 +1,152 @@
+"""What a plan does at every site of a network, before anything is exported."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ...models.facts import Facts
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, neutral, swap
+from ..load.images import Feeds
+from ..validate.fidelity import measure_sites
+
+
+@dataclass(frozen=True)
+class SiteReport:
+    """One row of ``nystra inspect``.
+
+    Attributes:
+        path: Of the site.
+        tokens: Keys a query sees, N; None where it grows with the picture.
+        flops_share: Of the whole network's multiply-adds, spent in exact attention here.
+        bias: Largest entry of the position bias, in logits, or None.
+        planned: What the plan does here.
+        error: Relative error of the site's output under the plan, or None as trained.
+        guarded: Share of tokens the guard touched, or None.
+    """
+
+    path: str
+    tokens: int | None
+    flops_share: float
+    bias: float | None
+    planned: Mechanism
+    error: float | None
+    guarded: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        values = {key: value for key, value in vars(self).items() if key != "planned"}
+        return values | {"plan": self.planned.as_dict()}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What ``nystra inspect`` says of a network.
+
+    Attributes:
+        sites: A report for every site, in the order of the network.
+        shape: Of the first input that operations are counted for.
+        flops: Of the whole network, 2 for each multiply-add of convolutions and matrix products.
+        attention: What of them is exact attention.
+    """
+
+    sites: list[SiteReport]
+    shape: tuple[int, ...]
+    flops: int
+    attention: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        counted = {"shape": self.shape, "network": self.flops, "attention": self.attention}
+        return {"flops": counted, "sites": [site.as_dict() for site in self.sites]}
+
+    def sentence(self) -> str:
+        """Return how much of the network's operations attention is."""
+        rest = self.flops - self.attention
+        return (
+            f"exact attention is {self.attention / self.flops:.0%} of the network's operations: "
+            f"{self.attention / 1e9:.3g} GFLOPs, {rest / 1e9:.3g} are left, for an input of "
+            f"{'x'.join(map(str, self.shape))}"
+        )
+
+
+def inspect_network(
+    network: nn.Module,
+    facts: Facts,
+    resolved: Mapping[str, Mechanism],
+    samples: Mapping[str, Feeds],
+) -> Inspection:
+    """Return what a plan does at every site, and what exact attention costs there.
+
+    Args:
+        network: The loaded network.
+        facts: Of the network.
+        resolved: Mechanism of every site.
+        samples: Inputs by name of the picture, that errors and guarded shares are measured on.
+    """
+    costs = {cost.path: cost for cost in measure_sites(network, resolved, samples)}
+    total, spent = network_flops(network, facts)
+    reports = []
+    for site in find_sites(network):
+        cost = costs.get(site.path)
+        reports.append(
+            SiteReport(
+                site.path,
+                site.tokens,
+                spent[site.path] / total,
+                site.bias_size,
+                resolved[site.path],
+                None if cost is None else cost.error,
+                None if cost is None else cost.guarded,
+            )
+        )
+    shape = facts.inputs[0].shape(facts.test_size())
+    return Inspection(reports, shape, total, sum(spent.values()))
+
+
+class _Meter:
+    """Hands on what a mechanism computes and adds up its operations."""
+
+    def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
+        self.exact, self.counter, self.flops = exact, counter, 0
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        before = self.counter.get_total_flops()
+        result = self.exact(*arguments)
+        self.flops += self.counter.get_total_flops() - before
+        return result
+
+
+def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
+    """Return the operations of one picture with attention as trained, in all and at each site.
+
+    The picture is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
+    convolutions and matrix products, 2 for each multiply-add. A network of others that makes
+    tensors of its own, which are on the CPU, is counted there.
+    """
+    try:
+        return _counted(network, facts, "meta")
+    except (RuntimeError, NotImplementedError):
+        return _counted(network, facts, "cpu")
+
+
+def _counted(network: nn.Module, facts: Facts, device: str) -> tuple[int, dict[str, int]]:
+    twin = copy.deepcopy(swap(network, neutral(network))).to(device)
+    size = facts.test_size()
+    images = [torch.empty(port.shape(size), device=device) for port in facts.inputs]
+    counter = FlopCounterMode(display=False)
+    meters: dict[str, _Meter] = {}
+    for site in find_sites(twin):
+        mechanism: Any = site.module.mechanism
+        meter: Any = _Meter(mechanism, counter)
+        site.module.mechanism = meters[site.path] = meter
+    with counter, torch.no_grad():
+        twin(*images)
+    return int(counter.get_total_flops()), {path: meter.flops for path, meter in meters.items()}

@@ -1,0 +1,61 @@
+"""The name of a model file: ``{name}_{scale}x_{dims}_{precision}_op{N}_{attention}.onnx``.
+
+Before the suffix stands what else makes it another file: ``_prepares`` where it resizes and
+normalises pictures itself, ``_w8`` where the window is not the trained one, ``_inline`` and
+``_bare`` (no bodies) for the form of the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...core.errors import NystraError
+from ...models.facts import Facts
+from ..attention.as_trained.parameters import AsTrained
+from ..attention.mechanism import Mechanism
+
+
+def attention_label(resolved: Mapping[str, Mechanism]) -> str:
+    """Return ``full``, ``nystra``, ...: the mechanism of the sites, or ``mixed``.
+
+    A network without any is as it was trained.
+    """
+    used = {site.name for site in resolved.values()} or {AsTrained.name}
+    return used.pop() if len(used) == 1 else "mixed"
+
+
+def output_path(
+    output: Path,
+    source: Path,
+    facts: Facts,
+    resolved: Mapping[str, Mechanism],
+    opset: int,
+    precision: str = "fp32",
+    marks: Sequence[str] = (),
+) -> Path:
+    """Return where the model file goes.
+
+    Args:
+        output: A file that ends in ``.onnx``, or an existing folder.
+        source: The checkpoint.
+        facts: Of the network.
+        resolved: Mechanism of every site.
+        opset: Of the file.
+        precision: As ``nystra.precision`` says it.
+        marks: What else makes it another file, in few letters each.
+
+    Raises:
+        NystraError: The folder does not exist, or the file ends in something else.
+    """
+    if output.is_dir():
+        stem = source.stem
+        first = facts.inputs[0]
+        dims = "dynamic" if first.free_axes() else "x".join(map(str, first.shape({})))
+        parts = [stem, f"{facts.scale}x", dims, precision, f"op{opset}", attention_label(resolved)]
+        return output / f"{'_'.join([*parts, *marks])}.onnx"
+    if output.suffix != ".onnx":
+        raise NystraError(f"the output {output} is neither an existing folder nor a .onnx file")
+    if not output.parent.is_dir():
+        raise NystraError(f"the folder {output.parent} of the output does not exist: create it")
+    return output

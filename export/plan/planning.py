@@ -1,0 +1,134 @@
+"""Stage 2: what is computed at each site, and where the file goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...core.errors import NystraError
+from ...core.files.writing import check_writable_folder
+from ..attention.advice import plan_warnings
+from ..attention.as_trained.parameters import AsTrained
+from ..attention.full.parameters import Full
+from ..attention.mechanism import Mechanism
+from ..attention.plan import Plan
+from ..attention.site import neutral, refuse_untrained, resolve
+from ..load.preparing import Prepared
+from ..options import Proposal
+from .naming import output_path
+from .replacing import export_form, refuse_to_replace
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is to be written where.
+
+    Attributes:
+        plan: As it is written: every site, the window, the checkpoint.
+        neutral: What every site came with, which the plan is compared with.
+        target: The model file.
+        warnings: One sentence each.
+        proposal: What a planner said of its plan; a plan that was given says nothing.
+    """
+
+    plan: Plan
+    neutral: dict[str, Mechanism]
+    target: Path
+    warnings: tuple[str, ...]
+    proposal: Proposal
+
+    @property
+    def resolved(self) -> dict[str, Mechanism]:
+        """Mechanism of every site."""
+        return self.plan.sites
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether the plan is what the network came with."""
+        return self.resolved == self.neutral
+
+
+def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Planned:
+    """Resolve the plan that was asked for, or let the planner make one.
+
+    Args:
+        prepared: From `prepare`.
+        output: A ``.onnx`` file or an existing folder.
+        progress: Is called with what a planner does.
+
+    Raises:
+        NystraError: The plan does not fit the network, the output cannot be written, or it
+            would replace something else.
+    """
+    loaded, options = prepared.loaded, prepared.options
+    proposal = _proposed(prepared, output, progress)
+    asked = proposal.plan
+    refuse_untrained(asked, loaded.network)
+    resolved = resolve(asked, loaded.network)
+    target = _target(prepared, output, resolved)
+    written = replace(
+        asked,
+        default=_written_default(asked.default, resolved),
+        sites=resolved,
+        window=loaded.facts.window,
+        source_sha256=loaded.checkpoint.sha256,
+    )
+    warnings = (
+        *loaded.warnings,
+        *proposal.warnings,
+        *plan_warnings(asked, loaded, resolved),
+    )
+    if not options.overwrite:
+        refuse_to_replace(target, written, export_form(options))
+    return Planned(written, neutral(loaded.network), target, warnings, proposal)
+
+
+def _written_default(asked: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
+    """Return what a written plan has for its default: as trained is ``full`` where that is all."""
+    if isinstance(asked, AsTrained) and not any(
+        isinstance(site, AsTrained) for site in resolved.values()
+    ):
+        return Full()
+    return asked
+
+
+def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
+    """Return the plan that was given, or what the planner proposes."""
+    loaded, asked = prepared.loaded, prepared.options.plan
+    if isinstance(asked, Plan):
+        return Proposal(asked)
+    folder = _target(prepared, output, neutral(loaded.network)).parent  # refused before it is made
+    proposal = asked(prepared, folder, progress)
+    if proposal.plan.window not in (None, loaded.facts.window):
+        raise NystraError(
+            f"the planner made a plan for window {proposal.plan.window}, the network is loaded at "
+            f"{loaded.facts.window}"
+        )
+    return proposal
+
+
+def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism]) -> Path:
+    """Return the model file, in a folder that can be written."""
+    loaded = prepared.loaded
+    target = output_path(
+        output,
+        loaded.checkpoint.path,
+        loaded.facts,
+        resolved,
+        prepared.options.opset,
+        prepared.transform.label,
+        _marks(prepared),
+    )
+    check_writable_folder(target.parent)
+    return target
+
+
+def _marks(prepared: Prepared) -> list[str]:
+    """Return what else makes it another file, for its name."""
+    loaded, marks = prepared.loaded, ["prepares"] if prepared.options.with_preprocessing else []
+    if loaded.retargeted and loaded.facts.window is not None:
+        sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
+        marks.append("w" + "x".join(str(side) for side in sides))
+    form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
+    return [*marks, form] if form else marks

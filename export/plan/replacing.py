@@ -1,0 +1,89 @@
+"""Whether an export may replace the files that stand where it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import NystraError
+from ...runtime.model.manifest import Manifest
+from ..attention.plan import Plan
+from ..options import ExportOptions
+
+_ADVICE = "choose another -o, or give --overwrite"
+
+
+def export_form(options: ExportOptions) -> dict[str, Any]:
+    """Return what makes a file another one besides checkpoint and plan, for its manifest."""
+    return {
+        "functions": options.functions,
+        "opset": options.opset,
+        "precision": options.precision,
+        "static": None if options.static is None else list(options.static),
+        "target": options.target,
+        "preprocessing": options.with_preprocessing,
+    }
+
+
+def export_files(target: Path) -> tuple[Path, ...]:
+    """Return what is written for a model file, in the order of writing: the manifest is last."""
+    beside = (target.with_suffix(".plan.json"), target.with_suffix(".npz"))
+    return (*beside, target, Manifest.path_for(target))
+
+
+def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
+    """Raise `NystraError` unless what is there is an export of the same thing, or nothing.
+
+    Args:
+        target: The model file.
+        plan: As it would be written.
+        form: From `export_form`.
+    """
+    there = [path for path in export_files(target) if path.exists()]
+    if not there:
+        return
+    listing = Manifest.path_for(target)
+    try:
+        manifest = Manifest.read(listing) if listing.exists() else None
+    except NystraError as error:
+        raise NystraError(
+            f"{listing} is in the way, which is no export's: {error}; {_ADVICE}"
+        ) from error
+    listed = set() if manifest is None else {*manifest.files, listing.name}
+    foreign = [path.name for path in there if path.name not in listed]
+    if manifest is None or foreign:
+        raise NystraError(
+            f"{', '.join(foreign)} in {target.parent} would be replaced, which no manifest "
+            f"({listing.name}) says to be of an export; {_ADVICE}"
+        )
+    changes = _changes(manifest, plan, form)
+    if changes:
+        raise NystraError(f"{target} is another export: {'; '.join(changes)}; {_ADVICE}")
+
+
+def _changes(manifest: Manifest, plan: Plan, form: dict[str, Any]) -> list[str]:
+    """Return what is not as in the export that is there, one phrase each."""
+    changes = []
+    if manifest.source.get("sha256") != plan.source_sha256:
+        changes.append(f"of another checkpoint ({manifest.source.get('name')})")
+    wanted, former = plan.as_dict(), manifest.plan
+    if former.get("window") != wanted.get("window"):
+        changes.append(f"at window {former.get('window')}, now {wanted.get('window')}")
+    elif _without_reasons(former.get("sites")) != _without_reasons(wanted["sites"]):
+        changes.append("with another plan")
+    changes += [
+        f"with {key} {manifest.form[key]}, now {value}"
+        for key, value in form.items()
+        if key in manifest.form and manifest.form[key] != value
+    ]
+    return changes
+
+
+def _without_reasons(sites: Any) -> Any:
+    """Return the sites of a plan without the words that stand beside them."""
+    if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
+        return sites
+    return {
+        path: {key: value for key, value in site.items() if key != "reason"}
+        for path, site in sites.items()
+    }

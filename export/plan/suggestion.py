@@ -1,0 +1,111 @@
+"""What others would do where a network keeps full attention: one line, measured here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from torch import nn
+
+from ...core.ports.port import Port
+from ...models.sites import WindowSite
+from ...plugins import native
+from ...runtime.checking.measures import Array, measure_for
+from ..attention.cluster.parameters import Cluster
+from ..attention.full.parameters import Full
+from ..attention.implementation import unserved
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, swap
+from ..auto.planner import DEFAULT_BUDGET
+from ..load.images import Feeds
+from ..pytorch.network_session import TorchBackend
+
+LEAST_WINDOW = 16
+"""Side of the windows from which on it is worth a word."""
+
+UNIFORM = (Cluster(clusters=(2, 2)), Cluster(), Cluster(block=8))
+"""Plans that ``auto`` tries everywhere, the fastest first: what it finds is no slower than one of
+them that keeps the budget."""
+
+_ROUNDS = 3
+_WORTH = 1.05  # times as fast
+
+
+def suggestion(
+    network: nn.Module,
+    resolved: Mapping[str, Mechanism],
+    samples: Mapping[str, Feeds],
+    output: Port,
+) -> str:
+    """Return what ``cluster`` and ``auto`` would gain and lose; "" where ``cluster`` gains nothing.
+
+    All run in PyTorch on the operators' kernels, in turn, on the smallest picture. What ``auto``
+    would gain is told from below: by the fastest of `UNIFORM` that keeps its budget.
+
+    Args:
+        network: The loaded network.
+        resolved: Mechanism of every site.
+        samples: Inputs by name of the picture.
+        output: What the network gives.
+    """
+    sites = {
+        site.path: site.module
+        for site in find_sites(network)
+        if isinstance(site.module, WindowSite)
+        and min(site.module.geometry.window) >= LEAST_WINDOW
+        and not site.module.geometry.overlapping
+        and isinstance(resolved[site.path], Full)
+        and not unserved(Cluster(), site.module)
+    }
+    if not sites or not native.available():
+        return ""
+    arrays = list(min(samples.values(), key=_pixels).values())
+
+    def everywhere(mechanism: Cluster) -> Callable[[], Array]:
+        changed = {path: mechanism.at(module.geometry) for path, module in sites.items()}
+        backend = TorchBackend(swap(network, {**resolved, **changed}, "operator"))
+        return lambda: backend(*arrays)
+
+    trained = TorchBackend(swap(network, resolved, "operator"))
+    measure, exact = measure_for(output), trained(*arrays)
+    runs = {mechanism: everywhere(mechanism) for mechanism in UNIFORM}
+    kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
+    keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]
+    named = {Cluster(), *keeping[:1]}
+    ratios = _ratios(lambda: trained(*arrays), {mechanism: runs[mechanism] for mechanism in named})
+    if ratios[Cluster()] < _WORTH:
+        return ""
+    text = (
+        f"--attn cluster: {ratios[Cluster()]:.1f} times as fast, {measure.text(kept[Cluster()])} "
+        "against full attention"
+    )
+    if measure.headline == "psnr":
+        text += f"; --attn auto, {DEFAULT_BUDGET:g} dB: "
+        if keeping:
+            text += f"at least {ratios[keeping[0]]:.1f} times, as {keeping[0]} everywhere"
+        else:
+            text += "some sites only"
+    return f"{text} (one picture in PyTorch on the operators' kernels)"
+
+
+def _ratios(
+    trained: Callable[[], object], runs: Mapping[Cluster, Callable[[], object]]
+) -> dict[Cluster, float]:
+    """Return how many times as fast each is, by the least times: others may load the machine."""
+    own, least = math.inf, dict.fromkeys(runs, math.inf)
+    for _ in range(_ROUNDS):
+        own = min(own, _seconds(trained))
+        for mechanism, run in runs.items():
+            least[mechanism] = min(least[mechanism], _seconds(run))
+    return {mechanism: own / seconds for mechanism, seconds in least.items()}
+
+
+def _pixels(feeds: Feeds) -> int:
+    return sum(array.size for array in feeds.values())
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

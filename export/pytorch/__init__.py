@@ -1,0 +1,1 @@
+"""PyTorch as a thing to compare with and to time."""

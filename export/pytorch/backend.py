@@ -1,0 +1,115 @@
+"""The backends ``torch-cpu`` and ``torch-cuda``: the checkpoint of a model file, in PyTorch.
+
+They compute the plain network with the file's plan, in eager mode. `register_torch` hands them to
+the runtime, which never imports PyTorch itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+
+from ...core.errors import BackendUnavailableError
+from ...runtime.backends import backend_names, find_backend, register_backend
+from ...runtime.model.model_ports import TensorInfo
+from ...runtime.model.onnx_header import OnnxHeader
+
+TORCH_BACKENDS = {"torch-cpu": "cpu", "torch-cuda": "cuda"}
+"""Name -> device."""
+
+
+def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
+    """Hand the runtime PyTorch on a checkpoint.
+
+    Args:
+        checkpoint: What the model files were exported from, or None: then they cannot run.
+        hyper: What the checkpoint does not tell.
+    """
+    every = frozenset().union(*(find_backend(name).precisions for name in backend_names()))
+    for name, device in TORCH_BACKENDS.items():
+        facts = {"checkpoint": checkpoint, "hyper": dict(hyper), "device": device}
+        register_backend(name, type(name, (TorchFile,), {**facts, "precisions": every}))
+
+
+class TorchFile:
+    """The plain network with the plan of a model file; see `Backend`.
+
+    Attributes:
+        checkpoint: What the file was exported from, or None.
+        hyper: What the checkpoint does not tell.
+    """
+
+    device: ClassVar[str] = "cpu"
+    engine: ClassVar[str | None] = None
+    precisions: ClassVar[frozenset[str]] = frozenset()
+    library_name: ClassVar[str | None] = None
+    bodies: ClassVar[bool] = False
+    checkpoint: ClassVar[Path | None] = None
+    hyper: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
+    ) -> None:
+        """Load the checkpoint with the plan of a model file exported from it.
+
+        Args:
+            path: The model file.
+            header: Of it.
+            threads: Of PyTorch in this process, or None for its own choice.
+            library: Is not used.
+
+        Raises:
+            NystraError: The file carries no plan, or was exported from another checkpoint.
+            BackendUnavailableError: There is no checkpoint to run.
+        """
+        import torch
+
+        from ..load.source import load_source
+        from .network_session import TorchBackend
+
+        if self.checkpoint is None:
+            raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
+        source = load_source(path, header.metadata, self.checkpoint, self.hyper)
+        if threads:
+            torch.set_num_threads(threads)
+        facts, network = source.loaded.facts, source.planned()
+        names = [port.name for port in facts.outputs]
+        self._backend = TorchBackend(network, device=self.device, outputs=names)
+        self.inputs = tuple(TensorInfo.of(port) for port in facts.inputs)
+        self.outputs = tuple(TensorInfo.of(port) for port in facts.outputs)
+        self.metadata = dict(header.metadata)
+        self.library: Path | None = None
+        where = _gpu() if self.device == "cuda" else "the CPU"
+        self.library_reason = f"PyTorch {torch.__version__}, the plain network, eager, on {where}"
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """Return whether there is a checkpoint and, where it is for one, a GPU."""
+        if cls.checkpoint is None:
+            return False, "it runs the checkpoint of the model: give --checkpoint"
+        try:
+            return True, "PyTorch on " + (_gpu() if cls.device == "cuda" else "the CPU")
+        except BackendUnavailableError as error:
+            return False, str(error)
+
+    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Run the network once."""
+        return self._backend.run({tensor.name: feeds[tensor.name] for tensor in self.inputs})
+
+
+def _gpu() -> str:
+    """Return the name of PyTorch's first GPU, with TF32 off: the precision is float32's."""
+    import torch
+
+    if not torch.cuda.is_available():
+        built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "has no CUDA"
+        raise BackendUnavailableError(
+            f"PyTorch {torch.__version__} {built} and finds no GPU: it needs a build with CUDA and "
+            "an NVIDIA driver"
+        )
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return torch.cuda.get_device_name(0)

@@ -1,0 +1,142 @@
+"""The page of ``--report``: what an export wrote, how good it is, and how to load it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...core.errors import NystraError
+from ...core.files.writing import make_folder
+from ...runtime.checking.measures import PSNR_CEILING
+from ...runtime.checking.metrics import psnr
+from ...runtime.images.sheet import readable_factor
+from ...runtime.session import Session
+from ...runtime.tasks.restoration.session_restorer import restorer_for
+from .figures import figures_of
+from .images import picture_uri
+from .loading_text import loading_texts
+from .model_sheet import model_rows
+from .page import Page
+from .sheet import Row
+
+if TYPE_CHECKING:
+    from ...runtime.images.sheet import Array
+    from ..attention.mechanism import Mechanism
+    from ..pipeline import ExportResult
+
+_SIDE = 320
+"""Of a picture at 1:1: three stand side by side."""
+
+_ZOOMED, _ZOOMED_WIDTH = 40, 232
+"""Of a part that is enlarged, in pixels of the output and of the page."""
+
+
+def check_report_folder(folder: Path) -> None:
+    """Raise NystraError where no page can be written into a folder, before anything long."""
+    if folder.exists() and not folder.is_dir():
+        raise NystraError(f"--report {folder} is a file, expected a folder: choose another")
+
+
+def write_export_page(result: ExportResult, folder: Path) -> Path:
+    """Write the page of an export and return its path, ``<stem>.export.html``.
+
+    A page of an earlier export of the same name is replaced, as its model file was.
+
+    Raises:
+        NystraError: It cannot be written; the model file is there.
+    """
+    try:
+        session = Session(result.model)
+        page = Page(f"{result.model.name}: what was exported")
+        _add_figures(page, result)
+        page.heading("Pictures")
+        _add_pictures(page, session, result)
+        _add_sites(page, result)
+        page.heading("Load it")
+        for title, text in loading_texts(session):
+            page.paragraph(title)
+            page.code(text)
+        make_folder(folder)
+        path = folder / f"{result.model.stem}.export.html"
+        page.write(path)
+    except NystraError as error:
+        raise type(error)(f"{result.model} is written; the report is not: {error}") from error
+    return path
+
+
+def _add_figures(page: Page, result: ExportResult) -> None:
+    for text in result.warnings:
+        page.paragraph(f"Warning: {text}")
+    page.table(("", "measured"), figures_of(result))
+    size = sum(path.stat().st_size for path in result.files) / 1e6
+    names = ", ".join(path.name for path in result.files)
+    page.paragraph(f"Files, {size:.2f} MB in all: {names}.")
+
+
+def _add_sites(page: Page, result: ExportResult) -> None:
+    page.heading("Sites")
+    sites = result.source.resolved
+    page.paragraph(f"What is computed at each of the {len(sites)} places of attention, and why.")
+    page.table(
+        ("site", "mechanism", "parameters", "why"),
+        [
+            (path, mechanism.name, _parameters(mechanism), mechanism.reason)
+            for path, mechanism in sites.items()
+        ],
+    )
+
+
+def _parameters(mechanism: Mechanism) -> str:
+    """Return the parameters of a mechanism in a line: ``landmarks 4x4, iterations 6``."""
+    texts = {
+        name: "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in mechanism.values().items()
+    }
+    return ", ".join(f"{name} {text}" for name, text in texts.items())
+
+
+def _add_pictures(page: Page, session: Session, result: ExportResult) -> None:
+    facts = session.facts
+    if facts.image is None or facts.picture is None or facts.picture.role != "picture":
+        page.paragraph("The file makes no pictures of pictures: none are shown.")
+        return
+    restorer = restorer_for(session)
+    rows = model_rows(session, restorer, result.source, most=_SIDE)
+    factor = readable_factor([row.difference for row in rows])
+    page.paragraph(
+        "Photographs, a pixel of the output a pixel of the page; below each the "
+        f"{_ZOOMED}x{_ZOOMED} pixels that change most, enlarged. The difference is the largest of "
+        f"R, G and B, {factor:g} times as large."
+    )
+    for row in rows:
+        _add_row(page, row, restorer.scale, factor)
+
+
+def _add_row(page: Page, row: Row, scale: int, factor: float) -> None:
+    """Add a picture at 1:1, and the part of it that changes most."""
+    full = row.yardstick[1]
+    figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
+    cells = [
+        (f"{row.scene.name}: {row.yardstick[0]}, PyTorch", full),
+        (f"exported, {figure}", row.exported),
+        (f"difference x {factor:g}", row.difference * factor),
+    ]
+    page.pictures([(text, picture_uri(cell)) for text, cell in cells], full.shape[1])
+    top, left = _most_changed(row.difference[:, :, 0], scale)
+    place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
+    part = _ZOOMED // scale
+    given = row.given[top // scale :, left // scale :][:part, :part]
+    near = [("input", given), *((text.split(",")[0], cell[place]) for text, cell in cells)]
+    page.pictures([(text, picture_uri(cell)) for text, cell in near], _ZOOMED_WIDTH)
+
+
+def _most_changed(difference: Array, scale: int) -> tuple[int, int]:
+    """Return top and left of the part whose differences add up to most, on pixels of the input."""
+    sums = np.pad(difference.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    height, width = (min(_ZOOMED, side) for side in difference.shape)
+    parts = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]
+    parts = (parts + sums[:-height, :-width])[::scale, ::scale]
+    top, left = np.unravel_index(int(parts.argmax()), parts.shape)
+    return int(top) * scale, int(left) * scale

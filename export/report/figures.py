@@ -1,0 +1,100 @@
+"""The figures of an export in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...runtime.checking.measures import Measure
+    from ..pipeline import ExportResult
+    from ..validate.file_check import Judgement
+    from ..validate.speed import Speed
+
+
+def figures_of(result: ExportResult) -> list[tuple[str, str]]:
+    """Return what was measured, each with its name: a line of the command or of a page."""
+    counts: dict[str, int] = {}
+    for site in result.source.resolved.values():
+        counts[site.name] = counts.get(site.name, 0) + 1
+    placed = [f"{name} at {count} sites" for name, count in counts.items()]
+    attention = ", ".join(placed) or "as trained: none that nystra replaces"
+    rows = [
+        ("model", str(result.model)),
+        ("attention", attention),
+        *([("auto", result.proposal.summary)] if result.proposal.summary else []),
+        ("graph", f"{result.nodes} nodes, {result.model.stat().st_size / 1e6:.2f} MB"),
+        ("precision", _precision(result)),
+        (
+            "against PyTorch",
+            _agreement(result.judgement),
+        ),
+    ]
+    fidelity = result.fidelity
+    rows.append(("against full", _against_full(result)))
+    if fidelity.no_bias:
+        rows.append(("  bias alone", _figures(fidelity.measure, fidelity.no_bias)))
+    if fidelity.as_trained:
+        rows.append(("against trained", _figures(fidelity.measure, fidelity.as_trained)))
+    if result.speed is not None:
+        rows.append(("speed", speed_text(result.speed)))
+    if result.suggestion:
+        rows.append(("faster", result.suggestion))
+    return rows
+
+
+def _precision(result: ExportResult) -> str:
+    from ...runtime.backends import find_backend
+
+    text = result.precision
+    if text in find_backend("ort-cpu").precisions:
+        return text
+    return f"{text}, which no CPU computes in: judged on a float32 twin that rounds where it does"
+
+
+def _agreement(judgement: Judgement) -> str:
+    sizes = [size for report in judgement.reports.values() for size in report["sizes"]]
+    nearest = max(sizes, key=lambda size: size["max_abs"] / size["tolerance"])
+    text = (
+        f"max difference {nearest['max_abs']:.1e} at {len(judgement.tolerances)} sizes "
+        f"(allowed {nearest['tolerance']:.1e}: {_reason(judgement, nearest)})"
+    )
+    turned = [size for size in sizes if size["max_abs"] > size["tolerance"]]
+    if turned:
+        worst = max(turned, key=lambda size: size["mean_abs"])
+        text += (
+            f", single pixels beyond: mean difference {worst['mean_abs']:.1e} "
+            f"(allowed {worst['mean_tolerance']:.1e})"
+        )
+    return f"{text} in {', '.join(judgement.reports)}"
+
+
+def _reason(judgement: Judgement, size: dict[str, Any]) -> str:
+    """Return what a size's tolerance is allowed for."""
+    return judgement.allowed_for[judgement.tolerances.index(size["tolerance"])]
+
+
+def speed_text(speed: Speed) -> str:
+    """Return how fast a file is beside full attention."""
+    library = "with the library" if speed.library else "without the library"
+    low, high = speed.spread
+    return (
+        f"{speed.ratio:.2f}x as fast as full attention at {speed.size[0]}x{speed.size[1]} (half of "
+        f"the runs {low:.2f}x to {high:.2f}x), {speed.planned * 1e3:.0f} ms against "
+        f"{speed.full * 1e3:.0f} ms, {library}"
+    )
+
+
+def _against_full(result: ExportResult) -> str:
+    measure, values = result.fidelity.measure, result.fidelity.plan
+    if all(value == measure.best for value in values.values()) and result.precision != "fp32":
+        return f"same attention as full; {result.precision} rounding is in the line above"
+    return _figures(measure, values)
+
+
+def _figures(measure: Measure, values: dict[str, float]) -> str:
+    if all(value == measure.best for value in values.values()):
+        return "identical"
+    mean, beyond = sum(values.values()) / len(values), "lowest" if measure.higher else "highest"
+    worst = min(values.values()) if measure.higher else max(values.values())
+    count = len(values)
+    return f"{measure.text(mean)} mean, {measure.text(worst)} {beyond} of {count} pictures"

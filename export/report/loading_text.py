@@ -1,0 +1,159 @@
+"""How a model file is loaded: programs with its own names, types and shapes in them."""
+
+from __future__ import annotations
+
+from ...core.ports.port import Port
+from ...deploy.triton.config import takes_batches, tensor_config
+from ...deploy.triton.options import TritonOptions
+from ...deploy.triton.text_format import text_format
+from ...runtime.model.onnx_header import read_onnx_header
+from ...runtime.session import Session
+
+_LIBRARY = "libnystra_onnxruntime.so"
+_EXAMPLE = {"batch": 1, "channels": 3, "height": 64, "width": 64, "frames": 5}
+_TYPES = {
+    "float32": ("float", "float"),
+    "float16": ("Ort::Float16_t", "Float16"),
+}
+"""numpy name -> C++, C#."""
+
+
+def loading_texts(session: Session) -> list[tuple[str, str]]:
+    """Return title and program for each way to load a model file."""
+    operators = "nystra" in read_onnx_header(session.path).opsets
+    return [
+        ("Python, with tiles, colour and 16 bits:", _nystra(session)),
+        ("Python, onnxruntime alone:", _python(session, operators)),
+        ("C++ (examples/cpp reads and writes pictures too):", _cpp(session, operators)),
+        ("C#:", _csharp(session, operators)),
+        (
+            "Triton, config.pbtxt beside 1/model.onnx (nystra deploy triton writes both):",
+            _triton(session, operators),
+        ),
+    ]
+
+
+def _nystra(session: Session) -> str:
+    name = session.path.name
+    if session.facts.task == "classification":
+        return f"""
+from nystra.runtime import Session, classify_pictures
+
+for result in classify_pictures(Session("{name}"), "photo.png"):
+    print(result["classes"])
+"""
+    return f"""
+from nystra.runtime import run_pictures
+
+run_pictures("{name}", "in/", "out/")
+"""
+
+
+def _python(session: Session, operators: bool) -> str:
+    lines = ["import numpy as np", "import onnxruntime"]
+    if operators:
+        lines.append("from nystra.plugins.library import library_path")
+    lines += ["", "options = onnxruntime.SessionOptions()"]
+    if operators:
+        lines.append("options.register_custom_ops_library(str(library_path()))  # for speed")
+    lines += [
+        f'session = onnxruntime.InferenceSession("{session.path.name}", options)',
+        *(
+            f"{port.name} = np.zeros({_shape(port)}, np.{port.dtype})  # {_meaning(port)}"
+            for port in session.facts.inputs
+        ),
+    ]
+    feeds = ", ".join(f'"{port.name}": {port.name}' for port in session.facts.inputs)
+    lines.append(f"output = session.run(None, {{{feeds}}})[0]")
+    return "\n".join(lines)
+
+
+def _cpp(session: Session, operators: bool) -> str:
+    lines = [
+        "#include <onnxruntime_cxx_api.h>",
+        "",
+        "Ort::Env env;",
+        "Ort::SessionOptions options;",
+    ]
+    if operators:
+        lines.append(f'options.RegisterCustomOpsLibrary("{_LIBRARY}");')
+    lines.append(f'Ort::Session session(env, "{session.path.name}", options);')
+    lines.append("auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);")
+    lines.append("std::vector<Ort::Value> values;")
+    for port in session.facts.inputs:
+        sizes = ", ".join(map(str, _shape(port)))
+        kind = _type(port.dtype)[0]
+        lines += [
+            f"std::vector<int64_t> {port.name}_shape{{{sizes}}};  // {_meaning(port)}",
+            f"std::vector<{kind}> {port.name}({'LL * '.join(map(str, _shape(port)))}LL);",
+            f"values.push_back(Ort::Value::CreateTensor<{kind}>(",
+            f"    memory, {port.name}.data(), {port.name}.size(), {port.name}_shape.data(),",
+            f"    {port.name}_shape.size()));",
+        ]
+    inputs = ", ".join(f'"{port.name}"' for port in session.facts.inputs)
+    given = _type(session.outputs[0].dtype)[0]
+    lines += [
+        f"const char* inputs[] = {{{inputs}}};",
+        f'const char* outputs[] = {{"{session.outputs[0].name}"}};',
+        "auto made = session.Run(",
+        "    Ort::RunOptions{}, inputs, values.data(), values.size(), outputs, 1);",
+        f"const {given}* output = made[0].GetTensorData<{given}>();",
+    ]
+    return "\n".join(lines)
+
+
+def _csharp(session: Session, operators: bool) -> str:
+    lines = [
+        "using System.Linq;",
+        "using Microsoft.ML.OnnxRuntime;",
+        "using Microsoft.ML.OnnxRuntime.Tensors;",
+        "",
+        "using var options = new SessionOptions();",
+    ]
+    if operators:
+        lines.append(f'options.RegisterCustomOpLibrary("{_LIBRARY}");')
+    lines.append(f'using var session = new InferenceSession("{session.path.name}", options);')
+    for port in session.facts.inputs:
+        kind = _type(port.dtype)[1]
+        sizes = ", ".join(map(str, _shape(port)))
+        lines.append(
+            f"var {port.name} = new DenseTensor<{kind}>(new[] {{ {sizes} }});  // {_meaning(port)}"
+        )
+    feeds = ", ".join(
+        f'NamedOnnxValue.CreateFromTensor("{port.name}", {port.name})'
+        for port in session.facts.inputs
+    )
+    lines += [
+        f"using var made = session.Run(new[] {{ {feeds} }});",
+        f"var output = made.First().AsTensor<{_type(session.outputs[0].dtype)[1]}>();",
+    ]
+    return "\n".join(lines)
+
+
+def _triton(session: Session, operators: bool) -> str:
+    options = TritonOptions("onnxruntime")
+    name = session.path.stem
+    most = options.max_batch if takes_batches(session.facts) else 0
+    config = tensor_config(name, session.facts, options, most, labels=False)
+    if operators:
+        place = f"{options.server_path}/{name}/1/{_LIBRARY}"
+        config["model_operations"] = {"op_library_filename": [place]}
+    return text_format(config).rstrip()
+
+
+def _type(dtype: str) -> tuple[str, str]:
+    return _TYPES.get(dtype, _TYPES["float32"])
+
+
+def _shape(port: Port) -> tuple[int, ...]:
+    """Return a shape to begin with."""
+    return tuple(port.lengths.get(axis, _EXAMPLE.get(axis, 1)) for axis in port.axes)
+
+
+def _meaning(port: Port) -> str:
+    """Return what a tensor holds, in a few words."""
+    axes = " x ".join(port.axes)
+    if port.range is None:
+        return axes
+    low, high = port.range
+    return f"{axes}, {low:g} to {high:g}"

@@ -1,0 +1,108 @@
+"""The sheet of a model file: which pictures, and full attention in PyTorch beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.images.images import picture_format
+from ...runtime.session import Session
+from ...runtime.tasks.restoration.auxiliary_inputs import Companions
+from ...runtime.tasks.restoration.restorer import Restorer
+from ...runtime.tasks.restoration.session_restorer import restorer_for
+from .scenes import given_scenes, scene_side, shipped_scenes
+from .sheet import Row, draw_sheet, made_of
+
+if TYPE_CHECKING:
+    from ..load.source import Source
+
+
+@dataclass(frozen=True)
+class Given:
+    """Pictures of the user's own.
+
+    Attributes:
+        images: What the model gets, a file or a folder.
+        truth: What it should make of them.
+        companions: Masks or references.
+    """
+
+    images: Path
+    truth: Path
+    companions: Companions
+
+
+def sheet_restorer(sheet: Path, session: Session) -> Restorer:
+    """Return the model as what takes pictures, before anything long is done for the sheet.
+
+    Raises:
+        NystraError: The sheet's ending is no picture's, or the model does not make pictures.
+    """
+    picture_format(sheet)
+    return restorer_for(session)
+
+
+def draw_model_sheet(
+    sheet: Path,
+    session: Session,
+    restorer: Restorer,
+    source: Source | None,
+    given: Given | None = None,
+) -> None:
+    """Draw what a model file makes of pictures.
+
+    Args:
+        sheet: Where to.
+        session: The model file.
+        restorer: The same, from `sheet_restorer`.
+        source: What it was exported from, for full attention beside it, or None.
+        given: Pictures of the user's own, or None for the shipped photographs.
+
+    Raises:
+        NystraError: A picture cannot be read or run, or the sheet cannot be written.
+    """
+    rows = model_rows(session, restorer, source, given)
+    draw_sheet(sheet, rows, restorer.scale, session.path.name)
+
+
+def model_rows(
+    session: Session,
+    restorer: Restorer,
+    source: Source | None,
+    given: Given | None = None,
+    most: int = 1 << 16,
+) -> list[Row]:
+    """Return what a model file makes of pictures; see `draw_model_sheet`.
+
+    Args:
+        session: As there.
+        restorer: As there.
+        source: As there.
+        given: As there.
+        most: Largest side of an output that is shown, in pixels.
+    """
+    exact = None if source is None else _in_torch(restorer, source)
+    unbounded = exact is not None and session.facts.window is None
+    side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
+    side = min(side, most // restorer.scale)
+    if given is None:
+        scenes = shipped_scenes(restorer, side)
+    else:
+        scenes = given_scenes(given.images, given.truth, given.companions, restorer, side)
+    return made_of(scenes, restorer, exact)
+
+
+def _in_torch(restorer: Restorer, source: Source) -> Restorer:
+    """Return the network with the attention it was trained with, run as the file is."""
+    from ..pytorch.network_session import TorchBackend
+
+    ports = source.loaded.facts
+    backend = TorchBackend(source.exact(), outputs=[port.name for port in ports.outputs])
+    image, *others = (port.name for port in ports.inputs)
+
+    def function(array: Any, **more: Any) -> Any:
+        feeds = {image: array, **{name: more[name] for name in others}}
+        return backend.run(feeds)[ports.outputs[0].name]
+
+    return replace(restorer, function=function, meter=None, trial=None)

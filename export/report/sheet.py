@@ -1,0 +1,150 @@
+"""The sheet of a model file: real pictures through a model file, side by side at 1:1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...runtime.checking.measures import PSNR_CEILING
+from ...runtime.checking.metrics import psnr
+from ...runtime.images.picture import resize_plane
+from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
+from ...runtime.tasks.restoration.restorer import GREY_WEIGHTS, Restorer
+from .scenes import Pixels, Scene
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was made of a scene.
+
+    Attributes:
+        scene: The scene.
+        given: What the model gets of it: grey where it makes colour of grey, holes in white.
+        exported: By the model file; pictures from here on are (H, W, 3) in 0..1.
+        exact: By PyTorch with exact attention, or None.
+        truth: The scene's, or None.
+        plain: The input, enlarged by Lanczos interpolation where the model enlarges.
+    """
+
+    scene: Scene
+    given: Pixels
+    exported: Pixels
+    exact: Pixels | None
+    truth: Pixels | None
+    plain: Pixels
+
+    @property
+    def yardstick(self) -> tuple[str, Pixels]:
+        """What the difference is to: name and picture."""
+        if self.exact is not None:
+            return "full attention", self.exact
+        if self.truth is not None:
+            return "truth", self.truth
+        same = self.plain.shape[:2] == self.scene.pixels.shape[:2]
+        return ("input" if same else "Lanczos"), self.plain
+
+    @property
+    def difference(self) -> Pixels:
+        """Largest of red, green and blue of the exported picture's difference, (H, W, 1)."""
+        difference = magnified_difference(self.exported, self.yardstick[1], 1.0)
+        largest: Pixels = difference.max(axis=2, keepdims=True)
+        return largest
+
+    def cells(self, factor: float) -> list[tuple[str, Pixels]]:
+        """Return captions and pictures from left to right."""
+        height, width = self.scene.pixels.shape[:2]
+        name, _ = self.yardstick
+        cells = [(f"{self.scene.name}: input, {width}x{height}", self.given)]
+        if "reference" in self.scene.others:
+            cells.append(("reference", self.scene.others["reference"]))
+        if name == "Lanczos":
+            cells.append(("Lanczos, without the model", self.plain))
+        if self.exact is not None:
+            cells.append((f"full attention, PyTorch{self._against(self.exact)}", self.exact))
+        figure = self._against(self.exported)
+        if self.exact is not None:
+            figure += f"{',' if figure else ':'} {_decibels(self.exported, self.exact)} to full"
+        cells.append((f"exported{figure}", self.exported))
+        if self.truth is not None:
+            cells.append(("truth", self.truth))
+        return [*cells, (f"difference from {name} x {factor:g}", self.difference * factor)]
+
+    def _against(self, picture: Pixels) -> str:
+        return "" if self.truth is None else f": {_decibels(picture, self.truth)} to truth"
+
+
+def made_of(scenes: Iterator[Scene], restorer: Restorer, exact: Restorer | None) -> list[Row]:
+    """Run the scenes.
+
+    Args:
+        scenes: One a row.
+        restorer: The model file.
+        exact: The network with the attention it was trained with, or None.
+
+    Raises:
+        NystraError: A picture cannot be read or run.
+    """
+    rows = []
+    for scene in scenes:
+        exported = _colour(restorer(scene.pixels, **scene.others)[0])
+        full = None if exact is None else _colour(exact(scene.pixels, **scene.others)[0])
+        truth = None if scene.truth is None else _colour(scene.truth)
+        given = _given(scene, restorer)
+        rows.append(Row(scene, given, exported, full, truth, _plain(given, exported)))
+    return rows
+
+
+def draw_sheet(path: Path, rows: list[Row], scale: int, model: str) -> None:
+    """Draw rows.
+
+    Args:
+        path: The sheet.
+        rows: As `made_of` returns them.
+        scale: Pixels of an output for one of its input, and axis.
+        model: What the model file is called.
+
+    Raises:
+        NystraError: The sheet cannot be written.
+    """
+    factor = readable_factor([row.difference for row in rows])
+    name = rows[0].yardstick[0]
+    enlarged = f"; input pixels are drawn {scale}x{scale}"
+    heading = [
+        f"{model}: a pixel of its output is a pixel here{enlarged * (scale > 1)}",
+        f"difference: the largest of R, G, B; white is {1 / factor:g} or more of the range 0 to 1",
+    ]
+    if name in ("full attention", "truth"):
+        heading.append("dB: PSNR in RGB of what is shown")
+    comparison_sheet([row.cells(factor) for row in rows], path, heading)
+
+
+def _colour(picture: Pixels) -> Pixels:
+    """Return a picture as (H, W, 3) in 0..1."""
+    clipped = np.clip(picture, 0.0, 1.0)
+    return np.repeat(clipped, 3, axis=2) if clipped.shape[2] == 1 else clipped
+
+
+def _plain(picture: Pixels, exported: Pixels) -> Pixels:
+    """Return the input in the size of what was made of it."""
+    planes = np.moveaxis(_colour(picture), 2, 0)
+    size = (exported.shape[0], exported.shape[1])
+    return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
+
+
+def _given(scene: Scene, restorer: Restorer) -> Pixels:
+    """Return what a model gets, its hole in white."""
+    pixels = scene.pixels
+    if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
+        pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
+    mask = scene.others.get("mask")
+    if mask is None:
+        return pixels
+    holed: Pixels = np.where(mask[:, :, None] > 0, np.float32(1), pixels)
+    return holed
+
+
+def _decibels(got: Pixels, expected: Pixels) -> str:
+    return f"{min(psnr(got, expected), PSNR_CEILING):.1f} dB"

@@ -1,0 +1,111 @@
+"""Stage 5: the files, or the report of why there are none."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import onnx
+
+from ... import __version__
+from ...core.errors import ValidationError
+from ...core.files.file_set import file_set
+from ...core.json_text import json_number, stable_json
+from ...runtime.model.manifest import Manifest
+from ...runtime.model.references import RECORDED_METADATA, references_content
+from ..build.building import Built, serialized
+from ..build.metadata import write_metadata
+from ..load.preparing import Prepared
+from ..plan.planning import Planned
+from ..plan.replacing import export_files, export_form
+from ..validate.file_check import tool_versions
+from ..validate.validating import Judged
+
+
+def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> tuple[Path, ...]:
+    """Write the model, manifest, references and plan; return the files.
+
+    Raises:
+        ValidationError: The file must not be written; ``<stem>.failed.json`` says why.
+        NystraError: The files cannot be written.
+    """
+    _record_judgement(built.model, judged)
+    manifest = _manifest(prepared, planned, built, judged)
+    if judged.failures:
+        _write_failure(prepared, planned, built, judged, manifest)
+    target = planned.target
+    *named, listing = export_files(target)
+    recorded = judged.references.meta | {RECORDED_METADATA: _metadata_of(built.model)}
+    written = (
+        stable_json(planned.plan.as_dict()),
+        references_content(judged.references.cases, recorded),
+        serialized(built.model),
+    )
+    contents = dict(zip(named, written, strict=True))
+    _write_set(contents, manifest, listing)
+    return tuple(contents)
+
+
+def _write_set(contents: dict[Path, bytes], manifest: Manifest, listing: Path) -> None:
+    """Write files and, last, the manifest that lists their hashes: all of them or none."""
+    for path, content in contents.items():
+        manifest.add_file(path.name, content)
+    contents[listing] = manifest.content()
+    with file_set() as files:
+        for path, content in contents.items():
+            files.write(path, content)
+
+
+def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def _record_judgement(model: onnx.ModelProto, judged: Judged) -> None:
+    """Add what judging pictures found to the metadata of the model, in place."""
+    psnr = json_number(judged.judgement.figures.get("psnr", math.nan))
+    if psnr is not None:  # NaN: the output holds some, or is no picture
+        stated = {"nystra.psnr_vs_torch": f"{psnr:.1f}"}
+        write_metadata(model, _metadata_of(model) | stated, __version__)
+
+
+def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> Manifest:
+    loaded, label = prepared.loaded, prepared.transform.label
+    validation = {
+        "against_torch": judged.judgement.as_dict(),
+        "fidelity": judged.fidelity.as_dict(),
+    }
+    if planned.proposal.figures:
+        validation["planning"] = planned.proposal.figures
+    if built.outcome is not None:
+        validation["precision"] = {"name": label} | built.outcome.as_dict()
+    return Manifest(
+        model=planned.target.name,
+        source={"name": loaded.checkpoint.path.name, "sha256": loaded.checkpoint.sha256},
+        tools=tool_versions(),
+        command=list(prepared.options.command),
+        facts=loaded.facts.as_dict() | {"precision": label},
+        plan=planned.plan.as_dict(),
+        form=export_form(prepared.options),
+        validation=validation,
+    )
+
+
+def _write_failure(
+    prepared: Prepared, planned: Planned, built: Built, judged: Judged, manifest: Manifest
+) -> None:
+    target = planned.target
+    manifest.validation["failures"] = list(judged.failures)
+    report = target.with_name(f"{target.stem}.failed.json")
+    kept = target.with_name(f"{target.stem}.failed.onnx")
+    where = f"the figures are in {report}"
+    contents = {}
+    if prepared.options.keep:
+        contents[kept] = serialized(built.model)
+        where += f", the file in {kept}"
+    _write_set(contents, manifest, report)
+    if target.exists():
+        where += f"; {target} is left as it was, of an earlier export"
+    raise ValidationError(
+        f"the export failed its validation and no model was written; {where}. "
+        + "; ".join(judged.failures)
+    )

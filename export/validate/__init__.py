@@ -1,0 +1,1 @@
+"""Validation: the file against PyTorch, the plan against full attention, and its speed."""

@@ -1,0 +1,112 @@
+"""How far a network may depart in a low precision: the plain network with rounded layers.
+
+The yardstick is the plain PyTorch network in which every layer with weights (convolution, linear)
+gets its input, weight and output rounded to the digits of the type, and every window site its
+position bias; the rest is float32. In a bf16 file for every program only linear layers are: ONNX
+has no bfloat16 convolution below opset 22, onnxruntime no such attention. The yardstick knows
+nothing of the file or of the pass that wrote it, so neither can widen its own tolerance. Rounding
+keeps float32's exponent: it never overflows and never loses small numbers, so overflow is never
+excused.
+
+For int8 a layer's weight is rounded to 127 steps of the largest of an output channel, its input to
+127 steps of the largest of that very map: no calibration, so that a range that is badly chosen is
+not excused either. Layers that the export returned to float32 stay exact here too.
+
+``torch.autocast("cpu")`` would be the other choice, and was measured not to do: it computes the
+products inside attention, pseudoinverse and kernel sums included, in the low type, and leaves
+normalisation and the residual stream in it. That error is many times what a good file makes, and a
+tolerance of twice it would let wrong files pass.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...models.architecture import PrecisionPolicy
+from ...models.sites import WindowSite
+from ..build.precision.table import LOW_TYPES
+
+_FLOAT32_DIGITS = 24
+_LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)
+_FOR_EVERY_PROGRAM = {"bf16": (nn.Linear,)}
+
+
+def round_digits(values: Tensor, digits: int) -> Tensor:
+    """Return float32 values rounded to binary digits, ties to even, any exponent."""
+    drop = _FLOAT32_DIGITS - digits
+    bits = values.contiguous().view(torch.int32)
+    half = (1 << (drop - 1)) - 1
+    rounded = bits + half + ((bits >> drop) & 1)
+    return (rounded & -(1 << drop)).view(torch.float32)
+
+
+def rounded_network(
+    network: nn.Module, precision: str, policy: PrecisionPolicy | None = None
+) -> nn.Module:
+    """Return a copy of a plain float32 network whose layers round to a precision.
+
+    Args:
+        network: Left as it is.
+        precision: ``fp16``, ``bf16`` or ``bf16-tensorrt``.
+        policy: Of the architecture: modules that stay float32 in the file do so here.
+    """
+    policy = policy or PrecisionPolicy()
+    digits = LOW_TYPES[precision.partition("-")[0]].digits
+    layers = _FOR_EVERY_PROGRAM.get(precision, _LAYERS)
+    site = WindowSite if layers is _LAYERS else ()
+    twin = copy.deepcopy(network)
+
+    def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(round_digits(argument, digits) for argument in arguments)
+
+    def after(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
+        return round_digits(output, digits)
+
+    for path, module in twin.named_modules():
+        if policy.exact(path) is not None:
+            continue
+        if isinstance(module, layers):
+            module.weight.data = round_digits(module.weight.data, digits)
+            module.register_forward_pre_hook(before)
+            module.register_forward_hook(after)
+        elif isinstance(module, site) and module.relative_position_bias_table is not None:
+            table = module.relative_position_bias_table
+            table.data = round_digits(table.data, digits)
+    return twin
+
+
+def quantised_network(
+    network: nn.Module, policy: PrecisionPolicy, exact: Collection[str] = ()
+) -> nn.Module:
+    """Return a copy of a plain float32 network whose layers hold 8 bits.
+
+    Args:
+        network: Left as it is.
+        policy: Of the architecture.
+        exact: Modules that stay float32 besides.
+    """
+    twin = copy.deepcopy(network)
+
+    def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(_in_steps(argument, argument.abs().max()) for argument in arguments)
+
+    for path, module in twin.named_modules():
+        if not isinstance(module, (nn.Conv2d, nn.Linear)):
+            continue
+        if policy.exact(path) is None and path not in exact:
+            weight = module.weight.data
+            others = tuple(range(1, weight.dim()))
+            module.weight.data = _in_steps(weight, weight.abs().amax(others, keepdim=True))
+            module.register_forward_pre_hook(before)
+    return twin
+
+
+def _in_steps(values: Tensor, largest: Tensor) -> Tensor:
+    """Return values rounded to 127 steps of the largest, ties to even."""
+    step = (largest / 127.0).clamp_min(torch.finfo(values.dtype).tiny)
+    return torch.round(values / step) * step

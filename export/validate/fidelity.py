@@ -1,0 +1,227 @@
+"""What a plan costs: the planned network against full attention, on pictures.
+
+Both sides run in the operator form, whose torch ops are as fast as the model file where the native
+library is built. It is not they that are judged here: the file is held against the plain form,
+see `references`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.json_text import json_number
+from ...core.ports.port import Port
+from ...models.geometry import WindowGeometry
+from ...models.sites import WindowMechanism, WindowSite
+from ...runtime.checking.measures import MEASURES, Measure, measure_for
+from ..attention.implementation import computing
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, neutral, swap
+from ..load.images import Feeds, Pixels
+from ..pytorch.network_session import TorchBackend
+
+Progress = Callable[[str], None]
+PICTURE = Port("output", "picture")
+"""What a network gives whose facts say no more."""
+
+
+@dataclass
+class SiteCost:
+    """What the plan does at one site.
+
+    Attributes:
+        path: Of the site.
+        error: Relative error of the site's output, Frobenius norm over all pictures, with every
+            other site exact.
+        guarded: Share of tokens the guard touched, None for mechanisms without a guard.
+    """
+
+    path: str
+    error: float = 0.0
+    guarded: float | None = None
+
+
+@dataclass
+class Fidelity:
+    """A plan against full attention, by picture: the headline figure of the output's measure.
+
+    Attributes:
+        measure: By which outputs are compared; PSNR in dB for pictures.
+        plan: The plan against full attention at the same window.
+        no_bias: Full attention without position bias against full attention, empty when no
+            planned site drops a bias.
+        as_trained: The plan against the network at its trained window, empty when it is the same.
+        figures: All figures of the plan against full attention.
+        sites: What the plan does at each site that is not as trained, the worst first.
+    """
+
+    measure: Measure = MEASURES["picture"]
+    plan: dict[str, float] = field(default_factory=dict)
+    no_bias: dict[str, float] = field(default_factory=dict)
+    as_trained: dict[str, float] = field(default_factory=dict)
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    sites: list[SiteCost] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the plan against full attention."""
+        return float(np.mean(list(self.plan.values())))
+
+    @property
+    def trained_mean(self) -> float | None:
+        """Mean of the plan against the network at its trained window, None where it is the same."""
+        return float(np.mean(list(self.as_trained.values()))) if self.as_trained else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        numbers = {
+            key: {name: json_number(value) for name, value in getattr(self, key).items()}
+            for key in ("plan", "no_bias", "as_trained")
+        }
+        sites = [
+            {"path": cost.path, "error": cost.error, "guarded": cost.guarded} for cost in self.sites
+        ]
+        trained = self.trained_mean
+        return {
+            **numbers,
+            "figure": self.measure.headline,
+            "figures": self.figures,
+            "mean": json_number(self.mean),
+            "trained_mean": None if trained is None else json_number(trained),
+            "sites": sites,
+        }
+
+
+def measure_fidelity(
+    network: nn.Module,
+    resolved: Mapping[str, Mechanism],
+    samples: Mapping[str, Feeds],
+    as_trained: nn.Module | None = None,
+    progress: Progress = lambda _: None,
+    output: Port = PICTURE,
+) -> Fidelity:
+    """Measure what a plan costs.
+
+    Args:
+        network: The loaded network.
+        resolved: Mechanism of every site.
+        samples: Inputs of the network in the order of its arguments, by name of the picture.
+        as_trained: The network at its trained window, where that is another one.
+        progress: Is called with the name of each step.
+        output: What the network gives.
+    """
+    measure = measure_for(output)
+    probed = _Probed(network, resolved)
+    if not probed.probes and as_trained is None:  # the plan is full attention itself
+        return Fidelity(measure, plan=dict.fromkeys(samples, measure.best))
+    planned = TorchBackend(swap(network, resolved, "operator"))
+    exact = swap(network, neutral(network), "operator")
+    bare = TorchBackend(_without_dropped_bias(exact, resolved))
+    drops_bias = any(
+        s.bias_size is not None for s in find_sites(network) if not resolved[s.path].keeps_bias
+    )
+    trained = None
+    if as_trained is not None:
+        trained = TorchBackend(swap(as_trained, neutral(as_trained), "operator"))
+    result = Fidelity(measure)
+    for name, feeds in samples.items():
+        progress(f"against full attention: {name}")
+        arrays = list(feeds.values())
+        full = probed(*arrays)
+        got = planned(*arrays) if probed.probes else full
+        result.figures[name] = measure.figures(got, full)
+        result.plan[name] = result.figures[name][measure.headline]
+        if drops_bias:
+            result.no_bias[name] = measure.value(bare(*arrays), full)
+        if trained is not None:
+            result.as_trained[name] = measure.value(got, trained(*arrays))
+    result.sites = probed.costs()
+    return result
+
+
+def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, Mechanism]) -> nn.Module:
+    for site in find_sites(network):
+        if not resolved[site.path].keeps_bias and isinstance(site.module, WindowSite):
+            site.module.mechanism = _Biasless(site.module.mechanism)
+    return network
+
+
+@dataclass(frozen=True)
+class _Biasless:
+    exact: WindowMechanism
+
+    def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+        return self.exact(qkv, None, geometry)
+
+
+class _Probe:
+    """Computes a site both ways, hands on the exact result and adds up the difference."""
+
+    def __init__(self, exact: WindowMechanism, planned: WindowMechanism) -> None:
+        self.exact, self.planned = exact, planned
+        self.difference = self.energy = 0.0
+        self.guarded: list[float] = []
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        exact = self.exact(*arguments)
+        with_share = getattr(self.planned, "with_share", None)
+        if with_share is None:
+            planned = self.planned(*arguments)
+        else:
+            planned, share = with_share(*arguments)
+            self.guarded.append(share)
+        self.difference += float(torch.sum((planned - exact).double() ** 2))
+        self.energy += float(torch.sum(exact.double() ** 2))
+        return exact
+
+
+class _Probed:
+    """The network with exact attention, which computes the plan beside it at each planned site.
+
+    Attributes:
+        probes: Of every site that is not as trained, by path.
+    """
+
+    def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
+        self.probes: dict[str, _Probe] = {}
+        trained = neutral(network)
+        twin = swap(network, trained, "operator")
+        for site in find_sites(twin):
+            if resolved[site.path] != trained[site.path]:
+                planned: Any = computing(resolved[site.path], site.module, "operator")
+                exact: Any = site.module.mechanism
+                site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
+        self._backend = TorchBackend(twin)
+
+    def __call__(self, *arrays: Pixels) -> Pixels:
+        """Return the output of full attention."""
+        return self._backend(*arrays)
+
+    def costs(self) -> list[SiteCost]:
+        """Return what the plan did at its sites in all runs, the largest error first."""
+        costs = [
+            SiteCost(
+                path,
+                (probe.difference / max(probe.energy, 1e-300)) ** 0.5,
+                float(np.mean(probe.guarded)) if probe.guarded else None,
+            )
+            for path, probe in self.probes.items()
+        ]
+        return sorted(costs, key=lambda cost: -cost.error)
+
+
+def measure_sites(
+    network: nn.Module, resolved: Mapping[str, Mechanism], samples: Mapping[str, Feeds]
+) -> list[SiteCost]:
+    """Return the cost of every site that is not as trained, the largest error first."""
+    probed = _Probed(network, resolved)
+    if probed.probes:
+        for feeds in samples.values():
+            probed(*feeds.values())
+    return probed.costs()

@@ -1,0 +1,357 @@
+"""Layer by layer: the first tensor of a model file that two ways to run it disagree on.
+
+Every tensor between the nodes becomes an output of a copy of the file, which is run both ways on
+the same inputs; polygraphy's ``Comparator`` runs and compares. Nodes of the domain nystra and
+their functions stay as they are; what happens inside a function or a subgraph is one layer.
+
+**When a layer departs.** Its largest difference may be a share of the largest magnitude of the
+reference's tensor. The share is what the file was exported with: the tolerance of the picture, in
+0..1, at that size (1e-4, more where PyTorch itself is less precise). In a file that computes in
+float16 it is 2^-5 at least, and the mean difference may be 2^-10 of the largest magnitude, one unit
+in the last place: rounding grows on its way through attention, at few places by much, and a fault
+shows in the mean (a trained SwinIR with linear attention: 9e-3 and 1e-4; in float32: 2e-5).
+Integers and booleans have to be equal. Behind a seeded search, where rounding may turn the order of
+two matches, a layer also passes when its mean difference is within the same share that the recorded
+tolerance of the mean allows. NaN always departs; an infinity departs unless both have it.
+
+Outputs that are marked keep a runtime from fusing their nodes: what is compared is each layer by
+itself, not the fused form that runs otherwise. All layers of a size are held at once, five times
+over at the peak (SwinIR-M at 17x80 pixels: 7.7 GB); the smallest recorded size comes first, and a
+larger one that does not fit into the memory is left out, which the report says.
+"""
+
+from __future__ import annotations
+
+import glob
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from ...core.errors import BackendUnavailableError, NystraError
+from ...plugins.operators.schema import DOMAIN
+from ...runtime.backends import backend_class
+from ...runtime.checking.validation import allowed_differences
+from ...runtime.model.onnx_header import read_onnx_header
+from ...runtime.model.references import ReferenceCase, References
+from ...runtime.session import Session
+from ...runtime.tiling.tile_memory import available_memory
+from .layer_report import Layer, LayerCase, LayerReport
+
+Array = npt.NDArray[Any]
+
+_MISSING = "--layerwise needs polygraphy, which is not installed: pip install 'nystra[layerwise]'"
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+_HALF_SHARE, _HALF_MEAN = 2.0**-5, 2.0**-10
+_SEARCH = "NystraPatchMatch"
+_REFERENCE, _CANDIDATE = "reference", "candidate"
+_ROOM = 5
+"""Memory of a comparison over the bytes of all layers: twice both ways, one to spare."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a file is run: the arguments of `Session`."""
+
+    backend: str = "auto"
+    threads: int | None = None
+    library: str | Path | None = "auto"
+
+
+def compare_layers(
+    path: Path,
+    references: References,
+    candidate: Way,
+    tolerance: float | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> LayerReport:
+    """Compare every layer of a file in ``ort-cpu`` without the operator library with another way.
+
+    Args:
+        path: The model file.
+        references: Their inputs are what is run; of their tolerances, see the module.
+        candidate: The other way.
+        tolerance: The share of the largest magnitude instead of the recorded one, for all layers.
+        progress: Is called with what is going on.
+
+    Raises:
+        NystraError: The file cannot be used, or both ways are the same.
+        BackendUnavailableError: Polygraphy, the backend or the operator library is missing.
+    """
+    polygraphy = _Polygraphy()
+    name, kind = backend_class(candidate.backend)
+    candidate = replace(candidate, backend=name)
+    engine = kind.engine is not None
+    try:
+        model = onnx.load(str(path))
+    except Exception as error:  # protobuf's errors and onnx's have no common base
+        raise NystraError(f"cannot read the model {path}: {error}") from error
+    marked = _mark(polygraphy, model, floats_only=engine)
+    cases = sorted(enumerate(references.cases), key=lambda pair: _values(pair[1]))
+    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
+        file = Path(folder, path.name)
+        onnx.save(marked, file)
+        sessions = _open(file, candidate, references.cases, progress, engine=engine)
+        comparison = _Comparison(polygraphy, marked, sessions)
+        half = any("float16" in output.dtype for output in sessions[_REFERENCE].outputs)
+        compared: list[LayerCase] = []
+        for index, case in cases:
+            progress(f"compare {list(next(iter(case.inputs.values())).shape)}")
+            limits = _limits(references, index, tolerance, half=half)
+            compared.append(comparison.one_case(case, limits))
+            if compared[-1].departing:
+                break
+    words = {
+        key: f"{session.backend}: {session.library_reason}" for key, session in sessions.items()
+    }
+    return LayerReport(words[_REFERENCE], words[_CANDIDATE], tuple(compared))
+
+
+class _Polygraphy:
+    """The parts of polygraphy that are used."""
+
+    def __init__(self) -> None:
+        try:
+            self.outputs = import_module("polygraphy.backend.onnx").ModifyOutputs
+            self.base = import_module("polygraphy.backend.base").BaseRunner
+            self.metadata = import_module("polygraphy.common").TensorMetadata
+            self.quiet = import_module("polygraphy.logger").G_LOGGER.verbosity
+            self.comparator = import_module("polygraphy.comparator").Comparator
+        except (ModuleNotFoundError, AttributeError) as error:
+            raise BackendUnavailableError(f"{_MISSING} ({error})") from error
+
+    def runner(self, name: str, session: Session, feeds: Mapping[str, Array]) -> Any:
+        """Return a runner of that name around a session, which checks the inputs itself."""
+        metadata = self.metadata()
+        for key, array in feeds.items():
+            metadata.add(key, dtype=array.dtype, shape=array.shape)
+        base: Any = self.base
+
+        class Runner(base):  # type: ignore[misc]  # the class is of a module
+            def get_input_metadata_impl(self) -> Any:
+                return metadata
+
+            def infer_impl(self, feed_dict: Mapping[str, Array]) -> dict[str, Array]:
+                start = time.perf_counter()
+                outputs = session.run(feed_dict)
+                self.inference_time = time.perf_counter() - start
+                return outputs
+
+        return Runner(name)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Shares of the largest magnitude.
+
+    Attributes:
+        share: Of a floating layer.
+        mean: Of the mean of every floating layer, or None.
+        searched: Of the mean behind a search, where it may be instead of the largest; or None.
+    """
+
+    share: float
+    mean: float | None
+    searched: float | None
+
+
+class _Comparison:
+    """Both ways of one marked file."""
+
+    def __init__(
+        self, polygraphy: _Polygraphy, marked: onnx.ModelProto, sessions: Mapping[str, Session]
+    ) -> None:
+        self._polygraphy, self._sessions = polygraphy, sessions
+        self._nodes = {name: node for node in marked.graph.node for name in node.output}
+        self._searched = _behind_a_search(marked)
+        self._bytes_per_value = 0.0
+
+    def one_case(self, case: ReferenceCase, limits: _Limits) -> LayerCase:
+        """Return the layers of one recorded size."""
+        feeds = case.feeds()
+        shapes = {name: list(array.shape) for name, array in feeds.items()}
+        needed = int(_ROOM * self._bytes_per_value * _values(case))
+        if needed > (free := available_memory()):
+            text = f"all layers need about {needed >> 20} MiB, and {free >> 20} MiB are available"
+            return LayerCase(shapes, (), text)
+        runners = [
+            self._polygraphy.runner(k, session, feeds) for k, session in self._sessions.items()
+        ]
+        layers: list[Layer] = []
+
+        def compare(reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> Any:
+            layers.extend(
+                self._layer(key, reference[key], candidate[key], limits) for key in reference
+            )
+            return OrderedDict((layer.tensor, not layer.departs) for layer in layers)
+
+        with self._polygraphy.quiet(), np.errstate(all="ignore"):
+            results = self._polygraphy.comparator.run(runners, data_loader=[feeds])
+            self._polygraphy.comparator.compare_accuracy(results, compare_func=compare)
+            held = sum(array.nbytes for array in results[_REFERENCE][0].values())
+        self._bytes_per_value = held / _values(case)
+        return LayerCase(shapes, tuple(layers))
+
+    def _layer(self, name: str, reference: Array, candidate: Array, limits: _Limits) -> Layer:
+        node, largest = self._nodes[name], _largest(reference)
+        floating = reference.dtype.kind == "f"
+        instead = limits.searched is not None and name in self._searched
+        mean = limits.searched if instead else limits.mean if floating else None
+        figures = _figures(reference, candidate, largest)
+        layer = Layer(
+            node.name,
+            f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+            name,
+            reference.dtype.name,
+            reference.shape,
+            largest,
+            *figures,
+            allowed=limits.share * largest if floating else 0.0,
+            mean_allowed=None if mean is None else mean * largest,
+            mean_instead=instead,
+        )
+        return replace(layer, finding=_finding(layer, reference, candidate))
+
+
+def _figures(reference: Array, candidate: Array, peak: float) -> tuple[float, float, float]:
+    """Return largest and mean difference and PSNR, NaN where one way has NaN or another shape."""
+    if reference.shape != candidate.shape:
+        return (float("nan"),) * 3
+    if reference.size == 0:
+        return 0.0, 0.0, float("inf")
+    first, second = reference.astype(np.float64), candidate.astype(np.float64)
+    difference = np.where(first == second, 0.0, np.abs(first - second))  # equal infinities too
+    square = float(np.mean(difference**2))
+    ratio = float(np.divide(peak * peak, square)) if square else float("inf")
+    return float(difference.max()), float(difference.mean()), float(10.0 * np.log10(ratio))
+
+
+def _finding(layer: Layer, reference: Array, candidate: Array) -> str:
+    """Return what is wrong with a layer, or nothing."""
+    if reference.shape != candidate.shape:
+        return f"the shape is {candidate.shape}, in the reference {reference.shape}"
+    nan = [int(np.count_nonzero(np.isnan(array))) for array in (candidate, reference)]
+    if any(nan):
+        return f"{nan[0]} of {reference.size} values are NaN, in the reference {nan[1]}"
+    largest = layer.max_abs <= layer.allowed
+    mean = layer.mean_allowed is None or layer.mean_abs <= layer.mean_allowed
+    if (largest or mean) if layer.mean_instead else (largest and mean):
+        return ""
+    text = f"the largest difference is {layer.max_abs:.3g}, allowed is {layer.allowed:.3g}"
+    if layer.mean_allowed is not None:
+        text += f", and the mean is {layer.mean_abs:.3g}, allowed is {layer.mean_allowed:.3g}"
+    return text
+
+
+def _mark(polygraphy: _Polygraphy, model: onnx.ModelProto, *, floats_only: bool) -> onnx.ModelProto:
+    """Return the model with every tensor between its nodes as an output.
+
+    TensorRT refuses outputs without a type, so types are inferred first, through the functions
+    too. Its integer tensors may lie in the host's memory, so only floating ones are marked for it.
+    """
+    typed = onnx.shape_inference.infer_shapes(model)
+    typed.graph.value_info.extend(typed.graph.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
+    names = [
+        name
+        for node in typed.graph.node
+        if node.op_type != "Constant"
+        for name in node.output
+        if name and (not floats_only or types.get(name) in _FLOATS)
+    ]
+    with polygraphy.quiet():
+        marked: onnx.ModelProto = polygraphy.outputs(typed, [glob.escape(name) for name in names])()
+    del marked.graph.value_info[:]
+    return marked
+
+
+def _behind_a_search(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the tensors that a seeded search takes part in."""
+    searched: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == _SEARCH or searched.intersection(node.input):
+            searched.update(node.output)
+    return frozenset(searched)
+
+
+def _limits(references: References, index: int, tolerance: float | None, *, half: bool) -> _Limits:
+    share, searched = allowed_differences(references, tolerance)[index]
+    if half and tolerance is None:
+        return _Limits(max(share, _HALF_SHARE), _HALF_MEAN, searched)
+    return _Limits(share, None, searched)
+
+
+def _build(
+    file: Path, way: Way, cases: Sequence[ReferenceCase], progress: Callable[[str], None]
+) -> None:
+    """Build the engine of a marked file, for shapes from the smallest to the largest recorded."""
+    from ...runtime.engines.build import BuildOptions, build_engine
+    from ...runtime.engines.model import EngineModel
+    from ...runtime.engines.profile import ShapeFlags
+
+    ends = []
+    for pick in (min, max, max):
+        rows = []
+        for name in cases[0].inputs:
+            sizes = zip(*(case.inputs[name].shape for case in cases), strict=True)
+            rows.append(f"{name}:{'x'.join(str(pick(several)) for several in sizes)}")
+        ends.append(",".join(rows))
+    model = EngineModel.open(file, "none" if way.library is None else way.library)
+    options = BuildOptions(way.backend, ShapeFlags(*ends))
+    build_engine(model, options, say=lambda text: progress(f"{way.backend}: {text}"))
+
+
+def _open(
+    file: Path,
+    way: Way,
+    cases: Sequence[ReferenceCase],
+    progress: Callable[[str], None],
+    *,
+    engine: bool,
+) -> dict[str, Session]:
+    """Load a marked file both ways; what may take minutes comes after what may be refused."""
+
+    def reference() -> Session:
+        progress("load the reference")
+        return Session(file, "ort-cpu", way.threads, None)
+
+    def candidate() -> Session:
+        progress(f"load {way.backend}")
+        return Session(file, way.backend, way.threads, way.library)
+
+    if engine:
+        first = reference()
+        _build(file, way, cases, progress)
+        return {_REFERENCE: first, _CANDIDATE: candidate()}
+    second = candidate()
+    if second.backend == "ort-cpu" and second.library is None:
+        _refuse_the_same(file, way, second.library_reason)
+    return {_REFERENCE: reference(), _CANDIDATE: second}
+
+
+def _refuse_the_same(file: Path, way: Way, reason: str) -> NoReturn:
+    same = "both ways would be the same, ort-cpu without the operator library"
+    ours = DOMAIN in read_onnx_header(file).opsets
+    if ours and way.library not in (None, "none"):
+        raise BackendUnavailableError(f"{same}: {reason}")
+    raise NystraError(
+        f"{same}: compare with another --backend" + (", or leave --library away" if ours else "")
+    )
+
+
+def _values(case: ReferenceCase) -> int:
+    return sum(array.size for array in case.inputs.values())
+
+
+def _largest(array: Array) -> float:
+    """Return the largest finite magnitude."""
+    finite = array[np.isfinite(array)]
+    return float(np.max(np.abs(finite.astype(np.float64)))) if finite.size else 0.0

@@ -1,0 +1,303 @@
+"""What PyTorch gives with the planned network, and how far a file may be from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from ...core.errors import UnsupportedModelError
+from ...core.ports.port import Port
+from ...runtime.checking.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
+from ...runtime.checking.sanity import max_abs
+from ...runtime.checking.validation import sides_text
+from ...runtime.model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
+from ..attention.mechanism import Mechanism
+from ..attention.site import swap
+from ..build.transforms import TRANSFORMS, UNCHANGED, Transform
+from ..load.images import Feeds
+from ..pytorch.network_session import TorchBackend
+from .fidelity import PICTURE, Progress
+
+Array = npt.NDArray[Any]
+
+_COMPUTED_IN = {"bf16": "bf16-tensorrt"}
+"""What a backend may compute a file in -> the transform that rounds as many layers."""
+
+_COMPUTED_LOW = ("fp32", "int8")
+"""Precisions of files whose float32 a backend may compute in a low one."""
+
+_NUDGES = 3
+_LAST_DIGITS = 1e-6
+"""Standard deviation of a nudge, a share of the value: some eight units in the last place."""
+
+
+def record_references(
+    network: nn.Module,
+    resolved: Mapping[str, Mechanism],
+    feeds: Sequence[Feeds],
+    transform: Transform = UNCHANGED,
+    progress: Progress = lambda _: None,
+    output: Port = PICTURE,
+    architecture: str = "",
+    exact: Collection[str] = (),
+) -> References:
+    """Run the planned network at the validation sizes and keep inputs, outputs and tolerances.
+
+    The tolerance of a size is the largest of what the transform always allows (`measures`), twice
+    the difference between the float32 and the float64 run of the plain network, and, for a low
+    precision, twice the difference between its yardstick (see `yardstick`) and the float64 run.
+
+    Where a seeded search takes part, rounding may turn the order of two matches that score the
+    same to the last digits; few pixels then change, and by much. There a size also has a tolerance
+    of the mean difference: a tenth of what another seed changes, or twice the yardstick's mean
+    difference, so that a file whose search finds other matches still fails; the yardstick's
+    largest difference then allows nothing.
+
+    A transform may allow single pixels more (`Tolerance.by_mean`): then too the mean counts. Where
+    outputs are few numbers (`Measure.few`), every size is allowed what the largest one is.
+
+    A file whose layers are float32 or int8, without a search, also gets tolerances for backends
+    that compute its float32 in a low precision: by the yardstick of that one, which in an int8
+    file holds 8 bits besides.
+
+    Args:
+        network: The loaded network.
+        resolved: Mechanism of every site.
+        feeds: Inputs at each size.
+        transform: Of the file; its yardstick widens the tolerances.
+        progress: Is called with the name of each step.
+        output: What the network gives.
+        architecture: Of the network; a yardstick asks what of it stays exact.
+        exact: Modules that the transform left as they are besides.
+
+    Raises:
+        UnsupportedModelError: Rounding to the precision alone does too much to the outputs.
+    """
+    measure = measure_for(output)
+    runs = _Runs.of(network, resolved, transform, architecture, exact)
+    cases, allowed = [], []
+    for case in feeds:
+        progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
+        expected, differences = runs.allowed(case, measure)
+        stored = {name: np.round(array * 255.0).astype(np.uint8) for name, array in case.items()}
+        cases.append(ReferenceCase(stored, {output.name: expected}))
+        allowed.append(differences)
+    lowered = {low: row.allowed for low, row in runs.lowered.items() if row.network is not None}
+    if measure.few:
+        allowed = [_largest(allowed)] * len(allowed)
+        lowered = {low: [_largest(sizes)] * len(sizes) for low, sizes in lowered.items()}
+    meta: dict[str, Any] = {
+        "tolerances": [of_size.limit.value for of_size in allowed],
+        "allowed_for": [of_size.limit.reason for of_size in allowed],
+        "precision": transform.label,
+        "roles": {output.name: output.role},
+        "torch": torch.__version__,
+    }
+    if means := _means(allowed):
+        meta["mean_tolerances"] = means
+    if lowered:
+        meta[TOLERANCES_IN] = {
+            low: [of_size.limit.value for of_size in sizes] for low, sizes in lowered.items()
+        }
+    if low_means := {low: means for low, sizes in lowered.items() if (means := _means(sizes))}:
+        meta[MEAN_TOLERANCES_IN] = low_means
+    return References(tuple(cases), meta)
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """What a file may differ by at a size: the largest difference, and the mean where it counts."""
+
+    limit: _Limit
+    mean: float | None
+
+
+def _means(allowed: Sequence[_Allowed]) -> list[float]:
+    return [of_size.mean for of_size in allowed if of_size.mean is not None]
+
+
+def _largest(allowed: Sequence[_Allowed]) -> _Allowed:
+    """Return the most that any size is allowed."""
+    limit = max((of_size.limit for of_size in allowed), key=lambda limit: limit.value)
+    return _Allowed(limit, max(_means(allowed), default=None))
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The planned network in plain PyTorch, in every arithmetic that a tolerance is made of.
+
+    Attributes:
+        transform: Of the file.
+        single: In float32: what is expected of the file.
+        double: In float64.
+        rounded: The transform's yardstick; None where it has none.
+        reseeded: In float32 with another seed of the search; None where nothing is searched.
+        lowered: Yardsticks of what a backend may compute the file in.
+        near_ties: Some site decides what is attended to.
+    """
+
+    transform: Transform
+    single: TorchBackend
+    double: TorchBackend
+    rounded: TorchBackend | None
+    reseeded: TorchBackend | None
+    lowered: dict[str, _Lowered]
+    near_ties: bool
+
+    @classmethod
+    def of(
+        cls,
+        network: nn.Module,
+        resolved: Mapping[str, Mechanism],
+        transform: Transform,
+        architecture: str,
+        exact: Collection[str],
+    ) -> _Runs:
+        """Return the runs of a network; arguments as of `record_references`."""
+        plain = swap(network, resolved)
+        others = {path: site.reseeded() for path, site in resolved.items()}
+        searching = others != dict(resolved)
+        rounded = None
+        if transform.yardstick is not None:
+            rounded = TorchBackend(transform.yardstick(plain, architecture, exact))
+        lowered = {}
+        if transform.name in _COMPUTED_LOW and not searching:
+            lowered = {
+                low: _Lowered(plain, architecture, low, transform, exact) for low in _COMPUTED_IN
+            }
+        return cls(
+            transform,
+            TorchBackend(plain),
+            TorchBackend(plain, torch.float64),
+            rounded,
+            TorchBackend(swap(network, others)) if searching else None,
+            lowered,
+            any(site.has_near_ties for site in resolved.values()),
+        )
+
+    def allowed(self, case: Feeds, measure: Measure) -> tuple[Array, _Allowed]:
+        """Run a size: return what is expected there, and by how much a file may miss it.
+
+        Raises:
+            UnsupportedModelError: As `record_references`.
+        """
+        transform, tolerance = self.transform.name, measure.tolerances[self.transform.name]
+        arrays = list(case.values())
+        expected, exact = self.single(*arrays), self.double(*arrays)
+        limit = _Limit(tolerance.least * measure.peak(expected), "float32 rounding")
+        limit = limit.widened(tolerance.factor * max_abs(expected, exact), "float32 rounding")
+        coarse_mean = 0.0
+        if self.rounded is not None:
+            coarse = self.rounded(*arrays)
+            coarse_mean = tolerance.factor * float(np.mean(np.abs(coarse - exact)))
+            if self.reseeded is None:
+                _refuse_coarse(measure, measure.value(coarse, exact), transform)
+                limit = limit.widened(tolerance.factor * max_abs(coarse, exact), transform)
+        for yardstick in self.lowered.values():
+            yardstick.allow(measure, limit, exact, arrays)
+        mean = None
+        if self.reseeded is not None:
+            change = float(np.mean(np.abs(expected - self.reseeded(*arrays))))
+            _refuse_turned(coarse_mean, change, transform)
+            mean = max(SHARE_OF_A_SEED * change, coarse_mean)
+        elif tolerance.by_mean:
+            mean = coarse_mean
+        elif self.near_ties and self.rounded is None:
+            mean = tolerance.factor * _turned_by_rounding(self.single, case, expected)
+        return expected, _Allowed(limit, mean)
+
+
+class _Lowered:
+    """What a file may depart by where its float32 is computed in a low precision.
+
+    Attributes:
+        network: The yardstick; None where the architecture has none, or rounding does too much.
+        allowed: For each size.
+    """
+
+    def __init__(
+        self,
+        plain: nn.Module,
+        architecture: str,
+        low: str,
+        own: Transform,
+        exact: Collection[str],
+    ) -> None:
+        transform = TRANSFORMS[_COMPUTED_IN[low]]
+        self.allowed: list[_Allowed] = []
+        self.network: TorchBackend | None = None
+        self._precision, self._own = transform.name, own.name
+        if transform.yardstick is None:
+            return
+        try:
+            rounded = transform.yardstick(plain, architecture, ())
+        except UnsupportedModelError:  # not measured, or known not to be safe
+            return
+        if own.yardstick is not None:  # the steps of rounded weights and inputs
+            rounded = own.yardstick(rounded, architecture, exact)
+        self.network = TorchBackend(rounded)
+
+    def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
+        """Add what a size is allowed; `limit` is the least."""
+        if self.network is None:
+            return
+        tolerance = measure.tolerances[self._precision]
+        coarse = self.network(*arrays)
+        figure = measure.value(coarse, exact)
+        if tolerance.coarsest is not None and measure.misses(figure, tolerance.coarsest):
+            self.network = None
+            return
+        limit = limit.widened(tolerance.factor * max_abs(coarse, exact), self._precision)
+        mean = None
+        if measure.tolerances[self._own].by_mean:
+            mean = tolerance.factor * float(np.mean(np.abs(coarse - exact)))
+        self.allowed.append(_Allowed(limit, mean))
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A largest difference and what it is allowed for."""
+
+    value: float
+    reason: str
+
+    def widened(self, value: float, cause: str) -> _Limit:
+        return _Limit(value, f"twice what {cause} does") if value > self.value else self
+
+
+def _turned_by_rounding(network: TorchBackend, case: Feeds, expected: Array) -> float:
+    """Return the largest mean change that inputs give which differ by rounding alone."""
+    changes = []
+    for seed in range(_NUDGES):
+        random = np.random.default_rng(seed)
+        nudged = [
+            array * (1 + _LAST_DIGITS * random.standard_normal(array.shape)).astype(array.dtype)
+            for array in case.values()
+        ]
+        changes.append(float(np.mean(np.abs(expected - network(*nudged)))))
+    return max(changes)
+
+
+def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
+    coarsest = measure.tolerances[low].coarsest
+    if coarsest is not None and measure.misses(figure, coarsest):
+        raise UnsupportedModelError(
+            f"rounding to {low} alone leaves {measure.text(figure)} of what this network gives, "
+            f"and {measure.text(coarsest)} is the least: use --precision fp32"
+        )
+
+
+def _refuse_turned(mean: float, change: float, low: str) -> None:
+    if mean > MOST_OF_A_SEED * change:
+        raise UnsupportedModelError(
+            f"rounding to {low} makes the search find other matches: pictures change by "
+            f"{mean / 2:.1e} in the mean, by another seed they change by {change:.1e}, so that no "
+            f"check could tell a right file from a wrong one. Use --precision fp32, or another "
+            "--attn"
+        )

@@ -1,0 +1,114 @@
+"""The planned file against the full-attention file, timed as ``nystra bench`` does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.ports.port import Size, picture_size
+from ...models.facts import Facts
+from ...runtime.timing.bench import LIBRARY_BACKEND, bench, session_configuration
+from ...runtime.timing.rows import Row
+
+_SIDE = 256
+"""Of the picture, where the file takes any: what a tile of a user is like."""
+
+_LARGEST_ATTENTION = 1 << 30
+"""Bytes that exact attention may take at the size that is timed."""
+
+_SECONDS, _RUNS = 3.0, 20
+"""A file is done when its runs took so long, or are so many."""
+
+_BOUND = 36.0
+"""Seconds that timing both files may take, about."""
+
+_LEAST, _WARM_UP = 2, 2
+"""Runs of a file, and those before, in that time."""
+
+_BOTH = 3.0
+"""Runs of the planned file in the time of one of each; full attention takes about two of them."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Median seconds of one picture, and the ratio of interleaved runs.
+
+    Attributes:
+        planned: Seconds of the planned file.
+        full: Seconds of the full-attention file.
+        ratio: Full over planned, median over the rounds; above 1 the plan is faster.
+        spread: The same, a quarter of the rounds below and a quarter above.
+        size: Height and width of the picture.
+        library: Both ran with the operator library.
+    """
+
+    planned: float
+    full: float
+    ratio: float
+    spread: tuple[float, float]
+    size: tuple[int, int]
+    library: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "planned_seconds": self.planned,
+            "full_seconds": self.full,
+            "ratio": self.ratio,
+            "spread": list(self.spread),
+            "size": list(self.size),
+            "library": self.library,
+        }
+
+
+def timed_size(facts: Facts, quadratic: float, pace: float) -> tuple[int, int]:
+    """Return the height and width that a user would run: the only ones, or 256x256.
+
+    The side is halved until exact attention takes bearable memory and few runs a bearable time.
+
+    Args:
+        facts: Of the network.
+        quadratic: B, where exact attention to n pixels takes b n^2 bytes.
+        pace: Seconds that the planned file takes for a pixel.
+    """
+    if facts.sides is not None:
+        return facts.sides["height"], facts.sides["width"]
+    side = _SIDE
+    while side > 32 and (
+        quadratic * side**4 > _LARGEST_ATTENTION or _rounds((side, side), pace) < _LEAST
+    ):
+        side //= 2
+    return side, side
+
+
+def _rounds(size: tuple[int, int], pace: float) -> int:
+    """Return how many runs of both files there is time for."""
+    return int(_BOUND / max(_BOTH * pace * size[0] * size[1], 1e-9)) - _WARM_UP
+
+
+def compare_speed(
+    planned: Path, full: Path, size: tuple[int, int], library: bool, pace: float
+) -> Speed | None:
+    """Time two files in interleaved runs, each in its own process; None where one cannot run.
+
+    Args:
+        planned: The file of the plan.
+        full: The same with full attention.
+        size: Height and width of the picture.
+        library: Run both with the operator library.
+        pace: As for `timed_size`; what is slow has fewer runs.
+    """
+    backend = LIBRARY_BACKEND if library else "ort-cpu"
+    configurations = [session_configuration(path, backend) for path in (planned, full)]
+    sizes: list[Size] = [picture_size(*size)]
+    runs = max(_LEAST, min(_RUNS, _rounds(size, pace)))
+    rows: list[Row] = bench(configurations, sizes, seconds=_SECONDS, runs=runs)
+    if any(row.reason is not None for row in rows):
+        return None
+    first, second = rows
+    ratios = [b / max(a, 1e-12) for a, b in zip(first.times, second.times, strict=False)]
+    low, middle, high = (float(np.percentile(ratios, share)) for share in (25, 50, 75))
+    return Speed(first.percentile(50), second.percentile(50), middle, (low, high), size, library)

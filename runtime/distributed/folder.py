@@ -1,0 +1,73 @@
+"""A folder of pictures, each restored by the worker that is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..progress import progress_bar
+from ..results import picture_result
+from ..tasks.restoration.options import Report
+from .worker import Failed
+from .worker_pool import Crew
+
+Pair = tuple[Path, Path]
+
+
+def run_folder(
+    crew: Crew, pairs: list[Pair], name: str, report: Report | None, *, quiet: bool
+) -> list[dict[str, Any]]:
+    """Restore pictures; one that fails does not stop the others.
+
+    The workers read and write the files themselves: what goes over the network is their names.
+
+    Args:
+        crew: The workers.
+        pairs: Pictures and their outputs.
+        name: What the bar is called.
+        report: As in `run_pictures`.
+        quiet: Show no bar.
+
+    Returns:
+        Results as of `run_pictures` in the order of the pairs, each with ``worker``, which says
+        where it was made, and ``tries``, how many workers it took.
+
+    Raises:
+        NystraError: No worker is left; what is finished stays.
+    """
+    repeated = _repeated(pairs)
+    results = {
+        place: picture_result(
+            pairs[place][0],
+            status="failed",
+            error=f"{pairs[place][1]} is the output of another picture of this run too",
+        )
+        for place in repeated
+    }
+    places = [place for place in range(len(pairs)) if place not in repeated]
+    tasks = (("file", tuple(path.absolute() for path in pairs[place])) for place in places)
+    with progress_bar(name, unit="picture", quiet=quiet) as move:
+        for outcome in crew.run(tasks):
+            place = places[outcome.place]
+            here, there = pairs[place]
+            if isinstance(outcome.value, Failed):
+                made = picture_result(here, status="failed", error=outcome.value.error)
+            else:
+                made = {**outcome.value, "input": str(here), "output": str(there)}
+            results[place] = {**made, "worker": outcome.where, "tries": outcome.tries}
+            move(len(results), len(pairs))
+            if report is not None:
+                report(results[place], len(results), len(pairs))
+    return [results[place] for place in sorted(results)]
+
+
+def _repeated(pairs: Iterable[Pair]) -> set[int]:
+    """Return the places of pairs whose output an earlier one has."""
+    seen: set[Path] = set()
+    repeated = set()
+    for place, (_, there) in enumerate(pairs):
+        if there in seen:
+            repeated.add(place)
+        seen.add(there)
+    return repeated

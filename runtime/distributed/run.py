@@ -1,0 +1,131 @@
+"""``nystra run --ray``: the same runs and the same results, on many machines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import NystraError
+from ...core.files.reading import file_sha256
+from ..backends import find_backend
+from ..session import Session
+from ..tasks.restoration.options import Report, RunOptions
+from ..tasks.restoration.run import plan_pictures, run_pictures
+from ..tasks.restoration.session_restorer import restorer_for
+from ..tasks.video.dispatch import check_no_video, means_video
+from ..tasks.video.options import VideoOptions
+from ..tasks.video.run import run_video
+from .cluster import connected
+from .folder import run_folder
+from .options import ClusterOptions
+from .tiles import TILE, spread_tiles
+from .video import spread_maker
+from .worker import Setup
+from .worker_pool import Crew
+
+
+def run_spread(
+    session: Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    *,
+    cluster: ClusterOptions,
+    video: VideoOptions | None = None,
+    report: Report | None = None,
+) -> list[dict[str, Any]]:
+    """Run a model on a folder, a video or one picture, spread over the workers of a cluster.
+
+    Model, inputs and outputs have the same paths on all machines. What this session would make of
+    them is what comes out, to the bit, where tiles are asked for by their side: their automatic
+    choice goes by the memory of each machine.
+
+    Args:
+        session: The model as it runs here; the workers open the same file.
+        input: As in `run_pictures` or `run_video`.
+        output: The same.
+        options: The same. Of one picture the tiles are `TILE` where nothing is asked for.
+        cluster: Which cluster, and how much of it.
+        video: As in `run_video`.
+        report: As in `run_pictures` or `run_video`.
+
+    Returns:
+        As `run_pictures` and `run_video`; of a folder also ``worker`` and ``tries``.
+
+    Raises:
+        NystraError: As they do; also where no worker could open the model.
+        BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
+    """
+    how, clip = options or RunOptions(), video or VideoOptions()
+    hired = partial(_crew, session, cluster=cluster)
+    if session.facts.input("frames") is not None or means_video(input, output, clip):
+        with hired(how) as crew:
+            make = partial(spread_maker, crew)
+            return run_video(session, input, output, how, video=clip, report=report, make=make)
+    check_no_video(clip)
+    pairs, results, folder = plan_pictures(input, output, how)
+    if not pairs:
+        return results
+    restorer_for(session).check_companions(how.mask is not None, how.reference is not None)
+    if folder:
+        with hired(how, most=len(pairs)) as crew:
+            name = Path(input).name
+            return results + run_folder(crew, pairs, name, report, quiet=how.quiet)
+    with hired(how) as crew:
+        tiled = replace(how, tile=how.tile or max(TILE, session.facts.size_minimum))
+        spread = partial(spread_tiles, crew=crew)
+        return run_pictures(session, input, output, tiled, report=report, spread=spread)
+
+
+@contextmanager
+def _crew(
+    session: Session, how: RunOptions, most: int | None = None, *, cluster: ClusterOptions
+) -> Iterator[Crew]:
+    """Yield workers that have been asked for; they end with the block.
+
+    Args:
+        session: The model as it runs here.
+        how: Of the run.
+        most: Workers that have something to do.
+        cluster: Which cluster, and how much of it.
+    """
+    gpu = find_backend(session.backend).device == "cuda"
+    absolute: dict[str, Any] = {
+        name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
+        for name in ("mask", "reference")
+    }
+    setup = Setup(
+        session.path.absolute(),
+        file_sha256(session.path),
+        session.backend,
+        cluster.threads,
+        cluster.library,
+        session.precision,
+        session.library is not None,
+        replace(how, **absolute),
+    )
+    with connected(cluster) as ray:
+        there = ray.cluster_resources()
+        if there.get("CPU", 0) < cluster.threads:
+            raise NystraError(
+                f"a worker needs {cluster.threads} CPUs, and the cluster has "
+                f"{there.get('CPU', 0):g} in all: give fewer --threads"
+            )
+        size = cluster.workers or max(int(there.get("CPU", 1)) // cluster.threads, 1)
+        if gpu and cluster.workers is None:
+            size = int(there.get("GPU", 0))
+        if size < 1:
+            raise NystraError(
+                f"the model runs on {session.backend}, and the cluster has no GPU: give --backend "
+                "ort-cpu"
+            )
+        crew = Crew(ray, setup, min(size, most or size), gpu=gpu)
+        try:
+            yield crew
+        finally:
+            crew.dismiss()

@@ -1,0 +1,46 @@
+"""One picture whose tiles are run by all workers; it is cut and put together here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from ..tiling.run_tiled import ImageFunction
+from ..tiling.tiled_network import TiledNetwork
+from .worker import Failed
+from .worker_pool import Crew
+
+Array = npt.NDArray[Any]
+Network = TypeVar("Network", bound=TiledNetwork)
+
+TILE = 512
+"""Side of the tiles where none is asked for, in input pixels."""
+
+
+def spread_tiles(network: Network, crew: Crew) -> Network:
+    """Return a network whose tiles go to the workers.
+
+    Each worker runs as many tiles at once as the network would, and the results are blended in
+    the order of the tiles: they are those of a run without workers, to the bit. No more tiles are
+    in memory than the workers have at hand.
+
+    Raises:
+        NystraError: The network has to see the whole picture, so there is nothing to spread.
+    """
+    if network.tiling == "internal" or network.mask_input or network.reference_input:
+        raise NystraError(
+            "the model has to see the whole of a picture, so workers cannot share one: leave "
+            "--ray out, or give a folder"
+        )
+
+    def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:
+        for outcome in crew.run((("tiles", (part,)) for part in parts), ordered=True):
+            if isinstance(outcome.value, Failed):
+                raise NystraError(outcome.value.error)
+            yield outcome.value
+
+    return replace(network, batches=batches)

@@ -1,0 +1,128 @@
+"""What runs in each process of the cluster: one open model, and the things it does with it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from ...core.files.reading import file_sha256
+from ..images.picture import Picture
+from ..machine.process_memory import resident_memory
+from ..session import Session
+from ..tasks.restoration.answer import restored
+from ..tasks.restoration.options import RunOptions
+from ..tasks.restoration.picture_job import PictureJob, in_one_line
+from ..tasks.restoration.restorer import Restorer
+from ..tasks.restoration.sequential import Turns
+from ..tasks.restoration.session_restorer import restorer_for
+from ..tiling.run_tiled import run_batch
+from ..tiling.tile_memory import available_memory
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker has to know.
+
+    Attributes:
+        model: The model file, at the same path on every machine.
+        sha256: Of that file, so that no machine runs another one.
+        backend: As `Session` takes it.
+        threads: The same.
+        library: The same.
+        precision: The same.
+        kernels: The operator library is in use; bodies would round otherwise.
+        options: Of the run.
+    """
+
+    model: Path
+    sha256: str
+    backend: str
+    threads: int
+    library: str
+    precision: str | None
+    kernels: bool
+    options: RunOptions
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a worker returns of a thing that it could not do."""
+
+    error: str
+
+
+class Worker:
+    """One process; its methods return what failed and raise nothing, so that it lives on.
+
+    Two of them may be called at the same time: the model runs for one of them.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Take note of what to do; nothing is loaded yet."""
+        self._setup = setup
+        self._restorer: Restorer
+        self._turns: Turns
+
+    def open(self) -> str | Failed:
+        """Load the model; return where this is, in words."""
+        where = f"{socket.gethostname()}, process {os.getpid()}"
+        try:
+            self._open()
+        except Exception as error:  # whatever a machine lacks, the others go on
+            return Failed(f"{where}: {str(error) or type(error).__name__}")
+        return where
+
+    def file(self, here: Path, there: Path) -> dict[str, Any]:
+        """Restore a picture file into another one; one that an earlier try wrote is replaced."""
+        return self._turns.restore((here, there))
+
+    def picture(
+        self, before: Picture, name: str, how: Mapping[str, Any]
+    ) -> tuple[Picture, int, list[str]] | Failed:
+        """Restore a picture; see `restored`."""
+        try:
+            with self._turns.model:
+                return restored(self._restorer, before, name, **how)
+        except Exception as error:
+            return Failed(str(in_one_line(error, Path(name))))
+
+    def tiles(self, tiles: list[Array]) -> list[Array] | Failed:
+        """Run the network on tiles (1, C, h, w) of one shape; see `run_batch`."""
+        try:
+            with self._turns.model:
+                return run_batch(self._restorer.function, tiles)
+        except Exception as error:
+            return Failed(str(in_one_line(error, Path("a tile"))))
+
+    def _open(self) -> None:
+        setup = self._setup
+        if file_sha256(setup.model, "the model") != setup.sha256:
+            raise NystraError(f"{setup.model} is another file here: put the same on every machine")
+        session = Session(setup.model, setup.backend, setup.threads, setup.library, setup.precision)
+        if (session.library is not None) != setup.kernels:
+            raise NystraError(
+                f"{session.library_reason}, unlike on the machine that began the run: results "
+                "would differ. Install the same nystra on every machine, or give --library none"
+            )
+        self._restorer = restorer_for(session)
+        options = setup.options
+        if options.max_memory is None:
+            options = replace(options, max_memory=_share(setup.threads))
+        # What may be replaced was settled before the run began.
+        options = replace(options, overwrite=True, skip_existing=False, quiet=True)
+        self._turns = Turns(PictureJob(self._restorer, options.companions(), options))
+
+
+def _share(threads: int) -> int:
+    """Return the bytes this process may take: its part of the machine, by threads of the CPUs."""
+    part = min(threads / (os.cpu_count() or 1), 1.0)
+    return (resident_memory() or 0) + int(available_memory() * part)

@@ -1,1 +1,0 @@
-"""Files and JSON, written so that a failure destroys nothing."""

@@ -1,0 +1,223 @@
+"""Pictures from and to files and bytes: PNG, JPEG, TIFF and WebP, 8 and 16 bits, grey and colour.
+
+BMP, GIF and AVIF are read only; of an animated GIF or AVIF the first picture.
+
+What a picture carries stays with it: alpha, ICC profile, resolution and EXIF data. An EXIF
+orientation is applied to the pixels and then taken out of the data.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ...core.errors import NystraError
+from ...core.files.reading import open_regular
+from ...core.files.writing import atomic_write_bytes
+from .picture import Picture
+
+SUFFIXES = {
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WebP",
+}
+"""File suffixes that are read and written."""
+
+READ_SUFFIXES = (*SUFFIXES, ".bmp", ".gif", ".avif")
+"""File suffixes that are read."""
+
+MAX_PIXELS = 500_000_000
+"""Largest picture that is read, in pixels; the environment's NYSTRA_MAX_PIXELS replaces it."""
+
+_SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
+_EIGHT_BIT_ONLY = ("JPEG", "WebP")
+
+
+def picture_format(path: str | os.PathLike[str]) -> str:
+    """Return the format a file name stands for: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
+
+    Raises:
+        NystraError: The suffix is none of `SUFFIXES`.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise NystraError(
+            f"{path} has the suffix {suffix or '(none)'!r}, expected one of {', '.join(SUFFIXES)}"
+        )
+    return SUFFIXES[suffix]
+
+
+def format_named(name: str) -> str:
+    """Return the format of a name such as ``png``, ``jpg`` or ``tiff``.
+
+    Raises:
+        NystraError: It is none of `SUFFIXES` without the dot.
+    """
+    kind = SUFFIXES.get(f".{name.lower()}")
+    if kind is None:
+        names = ", ".join(suffix[1:] for suffix in SUFFIXES)
+        raise NystraError(f"the format is {name!r}, expected one of {names}")
+    return kind
+
+
+def read_picture(path: str | os.PathLike[str]) -> Picture:
+    """Read a picture; what it is, is told from its content and not its name.
+
+    Palettes, CMYK and other colour spaces become RGB; bilevel becomes grey. Of a multi-page or
+    animated file the only picture is taken; several are an error, but for GIF and AVIF.
+
+    Raises:
+        NystraError: The file is missing, no plain file, empty, not a picture, damaged, cut short,
+            without pixels, of a kind that is not read, or larger than `MAX_PIXELS`.
+    """
+    with open_regular(path, "the picture") as stream:
+        return decode_picture(stream, str(path))
+
+
+def decode_picture(data: bytes | BinaryIO, name: str = "the picture") -> Picture:
+    """Read a picture from bytes or a file object; see `read_picture`.
+
+    Args:
+        data: The content of a picture file, or a file opened for reading that can seek.
+        name: What to call it in the messages.
+
+    Raises:
+        NystraError: As `read_picture`.
+    """
+    from . import codecs
+
+    stream = io.BytesIO(data) if isinstance(data, bytes) else data
+    limit = _max_pixels()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the codecs, about odd metadata
+        if not stream.read(1):
+            raise NystraError(f"{name} is empty, expected a picture")
+        stream.seek(0)
+        return codecs.decode(stream, name, limit)
+
+
+def picture_head(data: bytes, name: str = "the picture") -> tuple[tuple[int, int], str]:
+    """Return height and width of a picture as they lie in its file, and its format.
+
+    Nothing is decoded. An EXIF orientation, which may exchange the two, is not looked at.
+
+    Args:
+        data: The content of a picture file.
+        name: What to call it in the messages.
+
+    Raises:
+        NystraError: As `read_picture`; damage behind the header goes unseen.
+    """
+    from . import codecs
+
+    if not data:
+        raise NystraError(f"{name} is empty, expected a picture")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return codecs.head(io.BytesIO(data), name)
+
+
+def write_picture(
+    path: str | os.PathLike[str],
+    picture: Picture,
+    *,
+    overwrite: bool = False,
+    quality: int | None = None,
+) -> None:
+    """Write a picture in the format of the file's suffix, atomically.
+
+    Args:
+        path: The file.
+        picture: What to write.
+        overwrite: Replace a file that is there.
+        quality: As in `encode_picture`.
+
+    Raises:
+        NystraError: The file exists and ``overwrite`` is not set, the folder cannot be written,
+            or the format cannot hold the picture.
+    """
+    kind = check_writable(path, overwrite=overwrite)
+    data = encode_picture(picture, kind, quality=quality, name=f"the picture for {path}")
+    atomic_write_bytes(path, data)
+
+
+def encode_picture(
+    picture: Picture, kind: str, *, quality: int | None = None, name: str = "the picture"
+) -> bytes:
+    """Return a picture as the content of a file.
+
+    PNG and TIFF are written with deflate; 16 bits become 8 in JPEG and WebP. Values outside 0..1
+    are clipped.
+
+    Args:
+        picture: What to write.
+        kind: ``PNG``, ``JPEG``, ``TIFF`` or ``WebP``.
+        quality: 1 to 100 of JPEG (None is 95, without chroma subsampling either way) and WebP
+            (None is lossless); nothing to the others.
+        name: What to call it in the messages.
+
+    Raises:
+        NystraError: The format cannot hold the picture (alpha in JPEG, sides beyond its limit,
+            NaN), or the quality is none.
+    """
+    from . import codecs
+
+    if quality is not None and not 1 <= quality <= 100:
+        raise NystraError(f"the quality is {quality}, expected 1 to 100")
+    height, width = picture.size
+    limit = _SIDE_LIMITS.get(kind)
+    if limit is not None and max(height, width) > limit:
+        raise NystraError(
+            f"{kind} holds at most {limit} pixels a side, {name} has {width}x{height}: write PNG"
+        )
+    opaque = picture.alpha is None or bool(np.all(picture.alpha >= 1.0))
+    if kind == "JPEG":
+        if not opaque:
+            raise NystraError(f"JPEG holds no alpha, and {name} has it: write PNG")
+        picture = replace(picture, alpha=None)
+    if not bool(np.isfinite(picture.pixels).all()):
+        raise NystraError(f"{name} holds NaN or infinity: the model's output is bad")
+    if kind in _EIGHT_BIT_ONLY:
+        picture = replace(picture, bits=8)
+    stream = io.BytesIO()
+    try:
+        codecs.encode(stream, kind, picture, quality)
+    except MemoryError as error:
+        raise NystraError(f"the memory does not suffice to write {name} as {kind}") from error
+    except Exception as error:  # the codecs raise whatever odd metadata makes them run into
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise NystraError(f"{name} cannot be written as {kind}: {reason}") from error
+    return stream.getvalue()
+
+
+def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
+    """Return the format of an output file after checking that it may be written.
+
+    Raises:
+        NystraError: An unknown suffix, a folder of that name, or a file that may not be replaced.
+    """
+    kind = picture_format(path)
+    target = Path(path)
+    if target.is_dir():
+        raise NystraError(f"{target} is a folder, expected the name of a picture")
+    if target.exists() and not overwrite:
+        raise NystraError(f"{target} exists: choose another output or add --overwrite")
+    return kind
+
+
+def _max_pixels() -> int:
+    text = os.environ.get("NYSTRA_MAX_PIXELS")
+    if text is None:
+        return MAX_PIXELS
+    if not text.isdecimal() or int(text) < 1:
+        raise NystraError(f"NYSTRA_MAX_PIXELS is {text!r}, expected a number of pixels")
+    return int(text)

@@ -1,0 +1,74 @@
+"""Which input belongs to which ground truth, by file name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ...core.errors import NystraError
+from .images import SUFFIXES
+
+_TOKEN = r"[-_. ]?(?:srf[-_]?\d+|bicubic|x\d+|lr|hr|gt|lq|hq)"
+_TAIL = re.compile(rf"(?:{_TOKEN})+$", re.IGNORECASE)
+_LOW = re.compile(r"[-_. ](?:lr|lq)(?:[-_. ]?x\d+)?$", re.IGNORECASE)
+_HIGH = re.compile(r"[-_. ](?:hr|hq|gt)(?:[-_. ]?x\d+)?$", re.IGNORECASE)
+
+
+def paired_pictures(
+    inputs: str | os.PathLike[str], truths: str | os.PathLike[str]
+) -> list[tuple[Path, Path]]:
+    """Return (input, ground truth) for every input picture, sorted by name.
+
+    A name matches the same name first, then the same name without endings such as ``x2``,
+    ``_SRF_2_LR``, ``_HR``, ``_bicubic``: ``babyx2.png`` and ``baby.png``, ``img_001_SRF_2_LR.png``
+    and ``img_001_SRF_2_HR.png``. Both may lie in one folder if their names end in LR and HR.
+
+    Args:
+        inputs: The folder of what the model gets.
+        truths: The folder of what it should make of it.
+
+    Raises:
+        NystraError: A folder is missing or holds no pictures, or a picture has no partner or two.
+    """
+    low, high = _pictures(inputs, _HIGH, _LOW), _pictures(truths, _LOW, _HIGH)
+    exact = {path.stem.lower(): path for path in high}
+    loose: dict[str, list[Path]] = {}
+    for path in high:
+        loose.setdefault(_core(path), []).append(path)
+    pairs = []
+    for path in low:
+        same = exact.get(path.stem.lower())
+        candidates = [same] if same is not None else loose.get(_core(path), [])
+        if len(candidates) != 1:
+            names = ", ".join(item.name for item in candidates) or "none"
+            raise NystraError(
+                f"expected one ground truth in {truths} for {path.name}, found {names}: name them "
+                "alike, such as baby.png or babyx2.png and baby.png"
+            )
+        pairs.append((path, candidates[0]))
+    return pairs
+
+
+def _pictures(
+    folder: str | os.PathLike[str], others: re.Pattern[str], own: re.Pattern[str]
+) -> list[Path]:
+    """Return the pictures of a folder, without the other side's where both lie in it."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise NystraError(f"there is no folder {place}, expected a folder of pictures")
+    pictures = sorted(
+        path
+        for path in place.iterdir()
+        if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith(".")
+    )
+    if any(own.search(path.stem) for path in pictures):
+        pictures = [path for path in pictures if not others.search(path.stem)]
+    if not pictures:
+        raise NystraError(f"the folder {place} holds no pictures ({', '.join(SUFFIXES)})")
+    return pictures
+
+
+def _core(path: Path) -> str:
+    stem = path.stem.lower()
+    return _TAIL.sub("", stem) or stem

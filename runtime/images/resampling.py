@@ -1,0 +1,117 @@
+"""Pictures of another size, by the two rules that classifying networks are trained with.
+
+With antialias it is Pillow's rule (and torchvision's for pictures), without it PyTorch's
+``interpolate``; both take the middle of a pixel as its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.ports.preprocessing import Resize
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter.
+
+    Attributes:
+        radius: Pixels to each side that it covers.
+        weight: Distance in pixels -> weight.
+    """
+
+    radius: int
+    weight: Callable[[Array], Array]
+
+
+def resample(
+    pixels: Array, resize: Resize, rows: slice | None = None, columns: slice | None = None
+) -> npt.NDArray[np.float32]:
+    """Resize a picture, or make a part of what that gives.
+
+    Args:
+        pixels: (H, W, C).
+        resize: To what, and how.
+        rows: Of the resized picture, those that are wanted; None: all.
+        columns: The same.
+
+    Returns:
+        (rows, columns, C); a bicubic filter goes a little beyond the range of the pixels.
+    """
+    height, width = resize.size(pixels.shape[0], pixels.shape[1])
+    down = range(height)[rows or slice(None)]
+    across = range(width)[columns or slice(None)]
+    passes = [(0, height, down), (1, width, across)]
+    if len(down) * pixels.shape[1] > pixels.shape[0] * len(across):
+        passes.reverse()  # less lies in between
+    for axis, length, wanted in passes:
+        pixels = _along(axis, pixels, length, resize, wanted)
+    return np.ascontiguousarray(pixels, dtype=np.float32)
+
+
+def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range) -> Array:
+    """Return the places that are wanted of an axis that becomes of another length."""
+    lines = np.moveaxis(pixels, axis, 0)
+    old = len(lines)
+    if length == old:
+        return np.moveaxis(lines[wanted.start : wanted.stop], 0, axis)
+    made = np.empty((len(wanted), *lines.shape[1:]))
+    weigh = _widened if resize.antialias else _nearest
+    for row, place in enumerate(wanted):
+        first, weights = weigh(place, old, length, resize.filter)
+        made[row] = np.tensordot(weights, lines[first : first + len(weights)], 1)
+    return np.moveaxis(made, 0, axis)
+
+
+def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
+    """Return the first pixel that counts for a place, and the weight of each from there on."""
+    kind = _ANTIALIASED[name]
+    scale = old / new
+    wide = max(scale, 1.0)
+    centre = (place + 0.5) * scale
+    first = max(int(centre - kind.radius * wide + 0.5), 0)
+    last = min(int(centre + kind.radius * wide + 0.5), old)
+    weights = kind.weight((np.arange(first, last) + 0.5 - centre) / wide)
+    return first, weights / weights.sum()
+
+
+def _nearest(place: int, old: int, new: int, name: str) -> tuple[int, Array]:
+    """Return the same where the nearest pixels count, those beyond the edge as the edge."""
+    kind = _PLAIN[name]
+    centre = (place + 0.5) * old / new - 0.5
+    begin = int(np.floor(centre)) - kind.radius + 1
+    taps = np.arange(begin, begin + 2 * kind.radius)
+    inside = np.clip(taps, 0, old - 1)
+    weights = np.bincount(inside - inside[0], kind.weight(taps - centre))
+    return int(inside[0]), weights
+
+
+def _triangle(distance: Array) -> Array:
+    return np.maximum(1.0 - np.abs(distance), 0.0)
+
+
+def _cubic(sharpness: float) -> Callable[[Array], Array]:
+    """Return the cubic convolution of Keys (1981) with a as its free parameter."""
+    a = sharpness
+
+    def weight(distance: Array) -> Array:
+        x = np.abs(distance)
+        near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+        far = ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a
+        return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+
+    return weight
+
+
+CUBIC = {True: -0.5, False: -0.75}
+"""With antialias or without -> the parameter a of the cubic filter."""
+
+_ANTIALIASED = {"bilinear": Filter(1, _triangle), "bicubic": Filter(2, _cubic(CUBIC[True]))}
+_PLAIN = {"bilinear": Filter(1, _triangle), "bicubic": Filter(2, _cubic(CUBIC[False]))}

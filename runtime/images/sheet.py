@@ -1,0 +1,119 @@
+"""A contact sheet: rows of pictures side by side, each under its caption."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from ...core.files.writing import atomic_path
+from .images import picture_format
+from .picture import quantise
+
+Array = npt.NDArray[Any]
+
+_GAP = 8
+_CAPTION = 24
+_LETTERS = 14
+_LONGEST_SIDE = 60_000
+_FACTORS = [step * 10.0**power for power in range(6) for step in (1.0, 2.0, 5.0)]
+_BRIGHT = 0.75
+
+
+def magnified_difference(got: Array, expected: Array, factor: float) -> npt.NDArray[np.float32]:
+    """Return the absolute difference of two pictures, magnified for the eye.
+
+    Args:
+        got: (H, W, C) in 0..1.
+        expected: The same shape.
+        factor: By how much; see `readable_factor`.
+
+    Returns:
+        (H, W, C) clipped to 0..1.
+
+    Raises:
+        NystraError: The shapes differ.
+    """
+    if got.shape != expected.shape:
+        raise NystraError(f"got a picture of shape {got.shape}, expected {expected.shape}")
+    difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    return np.clip(difference * factor, 0.0, 1.0).astype(np.float32)
+
+
+def readable_factor(differences: Sequence[Array]) -> float:
+    """Return by how much to magnify differences so that the eye sees where they are.
+
+    Args:
+        differences: Not negative, of any shapes.
+
+    Returns:
+        The largest of 1, 2, 5, 10, ... 500,000 that leaves 99 of 100 values below 0.75.
+    """
+    values = np.concatenate([difference.ravel() for difference in differences])
+    size = float(np.percentile(values, 99.0)) or float(values.max())
+    return max([f for f in _FACTORS if 0.0 < size * f < _BRIGHT], default=1.0)
+
+
+def comparison_sheet(
+    rows: Sequence[Sequence[tuple[str, Array]]],
+    path: str | os.PathLike[str],
+    heading: Sequence[str] = (),
+) -> None:
+    """Write rows of pictures, each picture under its caption, all of a row as high as its highest.
+
+    Args:
+        rows: (caption, picture) from left to right, as many in every row; pictures are
+            (H, W, 1 or 3) in 0..1; smaller ones are enlarged by repeating pixels, so that a
+            low-resolution input shows its pixels.
+        path: The sheet; a file that is there is replaced.
+        heading: Lines above all rows.
+
+    Raises:
+        NystraError: There are no pictures, they are too large, or the file cannot be written.
+    """
+    from PIL import Image, ImageDraw, ImageFont, features
+
+    kind = picture_format(path)
+    if not rows or not all(rows):
+        raise NystraError("got no pictures for the sheet, expected one or more in every row")
+    font: Any = ImageFont.load_default(_LETTERS if features.check("freetype2") else None)
+    drawn = [[(caption, _enlarged(cells, picture)) for caption, picture in cells] for cells in rows]
+    columns = [
+        max(max(image.width, int(font.getlength(caption)) + 1) for caption, image in column)
+        for column in zip(*drawn, strict=True)
+    ]
+    heights = [_CAPTION + cells[0][1].height + _GAP for cells in drawn]
+    words = max((int(font.getlength(line)) + 1 for line in heading), default=0)
+    wide = max(sum(columns) + _GAP * (len(columns) + 1), words + 2 * _GAP)
+    size = (wide, _CAPTION * len(heading) + sum(heights))
+    if max(size) > _LONGEST_SIDE:
+        raise NystraError(f"the sheet would be {size[0]}x{size[1]} pixels: take smaller pictures")
+    sheet = Image.new("RGB", size, (255, 255, 255))
+    draw = ImageDraw.Draw(sheet)
+    for place, line in enumerate(heading):
+        draw.text((_GAP, place * _CAPTION + _CAPTION // 6), line, fill=(0, 0, 0), font=font)
+    top = _CAPTION * len(heading)
+    for cells, high in zip(drawn, heights, strict=True):
+        left = _GAP
+        for (caption, image), column in zip(cells, columns, strict=True):
+            draw.text((left, top + _CAPTION // 6), caption, fill=(0, 0, 0), font=font)
+            sheet.paste(image, (left, top + _CAPTION))
+            left += column + _GAP
+        top += high
+    with atomic_path(path) as temporary:
+        sheet.save(temporary, format=kind.upper())
+
+
+def _enlarged(cells: Sequence[tuple[str, Array]], picture: Array) -> Any:
+    """Return a picture as high as the highest of its row."""
+    from PIL import Image
+
+    height = max(other.shape[0] for _, other in cells)
+    colour = np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture
+    image = Image.fromarray(quantise(np.nan_to_num(colour), 8))
+    wide = max(round(image.width * height / image.height), 1)
+    return image.resize((wide, height), Image.Resampling.NEAREST)

@@ -1,1 +1,0 @@
-"""Pictures through a model: whole or in tiles, one or a folder of them."""

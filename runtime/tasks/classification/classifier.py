@@ -1,0 +1,118 @@
+"""A loaded model file as something that says what is on a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ....core.ports.preprocessing import Preprocessing
+from ...session import Session
+from ...tiling.fixed_batch import fill_batch
+from .labels import check_labels
+from .preparing import prepare
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A network that gives logits, with what it has to be given.
+
+    Attributes:
+        function: (1, C, H, W) -> (1, classes).
+        channels: Of its input.
+        sides: Height and width that it takes alone; None takes any.
+        preprocessing: From a picture to its input, and what its classes are called.
+        classes: How many it tells apart, or None where the file does not say.
+    """
+
+    function: Callable[[Array], Array]
+    channels: int
+    sides: tuple[int, int] | None
+    preprocessing: Preprocessing
+    classes: int | None = None
+
+    def __call__(self, pixels: Array) -> npt.NDArray[np.float64]:
+        """Return the logits (classes) of a picture's pixels (H, W, C) in 0..1.
+
+        Raises:
+            NystraError: The picture does not become of the size that the network takes, the
+                network fails, or its output is not finite or not one row.
+        """
+        image = prepare(pixels, self.preprocessing, self.channels)
+        size = (image.shape[2], image.shape[3])
+        if self.sides is not None and size != self.sides:
+            raise NystraError(
+                f"the model takes {self.sides[1]}x{self.sides[0]} pixels, and this picture is "
+                f"{size[1]}x{size[0]}: its metadata do not say how to resize it, so resize it first"
+            )
+        logits: Array = np.asarray(self.function(image), np.float64)
+        if logits.ndim != 2 or logits.shape[0] != 1:
+            raise NystraError(f"the model gave {logits.shape}, expected (1, classes)")
+        check_labels(self.preprocessing.labels, logits.shape[1], "the list of labels")
+        if not np.isfinite(logits).all():
+            raise NystraError("the model's output holds NaN or infinity")
+        first: npt.NDArray[np.float64] = logits[0]
+        return first
+
+
+def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier:
+    """Return a session as something that classifies pictures.
+
+    Args:
+        session: Of a file with one image as input and logits as output.
+        labels: Go before those of the metadata.
+
+    Raises:
+        NystraError: The file takes or gives something else, its preprocessing gives another size
+            than it takes, or labels and classes are not as many.
+    """
+    image, facts = session.facts.image, session.facts
+    gives = facts.outputs[0].role if facts.outputs else "nothing"
+    if image is None or image.channels not in (1, 3) or gives != "logits":
+        raise NystraError(
+            f"{session.path} is no classifier, which takes an image of 1 or 3 channels and gives "
+            f"logits: it gives {gives}, and its inputs are "
+            f"{[(tensor.name, tensor.shape) for tensor in session.inputs]}"
+        )
+    preprocessing = facts.preprocessing or Preprocessing()
+    sides = None if image.sides is None else (image.sides["height"], image.sides["width"])
+    check_preprocessing(preprocessing, image.channels, sides, str(session.path))
+    classes = facts.outputs[0].channels
+    if classes is not None:
+        check_labels(preprocessing.labels, classes, f"the metadata of {session.path}")
+        check_labels(labels, classes, "--labels")
+    if labels:
+        preprocessing = replace(preprocessing, labels=labels)
+    batch = image.lengths.get("batch", 1)
+    function = session if batch == 1 else fill_batch(session, batch)
+    return Classifier(function, image.channels, sides, preprocessing, classes)
+
+
+def check_preprocessing(
+    preprocessing: Preprocessing, channels: int, sides: tuple[int, int] | None, where: str
+) -> None:
+    """Raise NystraError where what is prepared is not what a network takes.
+
+    Args:
+        preprocessing: From a picture to its input.
+        channels: Of its input.
+        sides: Height and width that it takes alone; None takes any.
+        where: What says so, for the message.
+    """
+    left = preprocessing.left
+    if left.mean and len(left.mean) != channels:
+        raise NystraError(
+            f"{where} has a mean of {len(left.mean)} numbers for {channels} channels: export it "
+            "again"
+        )
+    if None not in (left.size, sides) and left.size != sides:
+        raise NystraError(
+            f"{where} prepares pictures of {left.size}, height and width, and takes {sides}: "
+            "export it again"
+        )

@@ -1,0 +1,95 @@
+"""The file of all results: CSV, a row for each class of each picture, or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import NystraError
+from ....core.files.writing import check_writable_folder
+from ....core.json_text import stable_json
+from ..restoration.worklist import STREAM
+
+FORMATS = ("csv", "json")
+COLUMNS = ("input", "rank", "class", "label", "probability", "logit", "error")
+
+_SHOWN = ("input", "status", "classes", "error")
+
+
+def check_listing(target: Path, source: Path, format: str | None, *, overwrite: bool) -> str:
+    """Return the format of an output after checking that it may be written.
+
+    Args:
+        target: The file, or `STREAM`.
+        source: The picture or folder that is classified.
+        format: ``csv`` or ``json``; None goes by the file's suffix.
+        overwrite: A file that is there may be replaced.
+
+    Raises:
+        NystraError: An unknown format or one that contradicts the suffix, a folder, a file that
+            may not be replaced, or a folder that cannot be written.
+    """
+    if format is not None and format not in FORMATS:
+        raise NystraError(f"the format is {format!r}, expected {' or '.join(FORMATS)}")
+    if target == STREAM:
+        return format or "csv"
+    suffix = target.suffix.lower()[1:]
+    if suffix not in FORMATS:
+        raise NystraError(f"the output {target} is no list of classes: name a .csv or .json file")
+    if format not in (None, suffix):
+        raise NystraError(f"the output {target} and --format {format} contradict each other")
+    if target.is_dir():
+        raise NystraError(f"{target} is a folder, expected the name of a .csv or .json file")
+    if target.exists() and source.exists() and target.samefile(source):
+        raise NystraError(f"the output {target} is the input itself: choose another output")
+    if target.exists() and not overwrite:
+        raise NystraError(f"{target} exists: choose another output or add --overwrite")
+    check_writable_folder(target.parent)
+    return suffix
+
+
+def listing(results: Sequence[dict[str, Any]], format: str) -> bytes:
+    """Return the content of the file, UTF-8; what was no picture is left out.
+
+    Args:
+        results: As `classify_pictures` returns them.
+        format: ``csv`` or ``json``.
+    """
+    pictures = [result for result in results if result["status"] != "skipped"]
+    if format == "json":
+        shown = [{key: result[key] for key in _SHOWN} for result in pictures]
+        return stable_json({"schema_version": 1, "pictures": shown})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for result in pictures:
+        writer.writerows(_rows(result))
+    return text.getvalue().encode()
+
+
+def _rows(result: dict[str, Any]) -> list[tuple[Any, ...]]:
+    name = _cell(result["input"])
+    if result["error"] is not None:
+        return [(name, "", "", "", "", "", _cell(result["error"]))]
+    return [
+        (
+            name,
+            rank,
+            entry["class"],
+            _cell(entry["label"] or ""),
+            f"{entry['probability']:.6g}",
+            f"{entry['logit']:.6g}",
+            "",
+        )
+        for rank, entry in enumerate(result["classes"], 1)
+    ]
+
+
+def _cell(text: str) -> str:
+    """Return a text without control characters, which a terminal would obey."""
+    if text.isprintable():
+        return text
+    return text.encode("unicode_escape").decode("ascii")

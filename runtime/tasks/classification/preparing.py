@@ -1,0 +1,72 @@
+"""From a picture to what a classifying network takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ....core.ports.preprocessing import Preprocessing
+from ...images.resampling import resample
+from ..restoration.restorer import GREY_WEIGHTS
+
+Array = npt.NDArray[Any]
+
+_MOST_PIXELS = 1 << 24
+"""Of what a network is given; a picture of an odd shape would become larger without a crop."""
+
+
+def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.NDArray[np.float32]:
+    """Resize, crop and normalise a picture, as far as the model file leaves that to do.
+
+    Args:
+        pixels: (H, W, C) in 0..1, C 1 (grey) or 3 (RGB).
+        preprocessing: What is to be done.
+        channels: That the network takes, 1 or 3: grey is repeated, of colour the luma is taken.
+
+    Returns:
+        (1, channels, H', W').
+
+    Raises:
+        NystraError: The picture would become too large.
+    """
+    left = preprocessing.left
+    image: Array = _in_channels(pixels, channels)
+    if left.resize is not None:
+        height, width = left.resize.size(*image.shape[:2])
+        rows, columns = (
+            middle(side, kept)
+            for side, kept in zip((height, width), left.crop or (height, width), strict=True)
+        )
+        made = (rows.stop - rows.start) * (columns.stop - columns.start)
+        if made > _MOST_PIXELS:
+            raise NystraError(
+                f"a picture of {image.shape[1]}x{image.shape[0]} pixels would become "
+                f"{width}x{height}: expected one of a common shape"
+            )
+        image = resample(image, left.resize, rows, columns)
+    if left.mean:
+        image = (image - np.array(left.mean, np.float32)) / np.array(left.std, np.float32)
+    return np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
+
+
+def middle(side: int, kept: int) -> slice:
+    """Return the middle of a side; half a pixel is rounded to an even place, as torchvision does.
+
+    Args:
+        side: In pixels.
+        kept: How many of them, at most all.
+    """
+    first = round((side - kept) / 2)
+    return slice(first, first + kept)
+
+
+def _in_channels(pixels: Array, channels: int) -> Array:
+    if pixels.shape[2] == channels:
+        return pixels
+    if channels == 1:
+        luma: Array = (pixels @ GREY_WEIGHTS)[:, :, None]
+        return luma
+    return np.repeat(pixels, channels, axis=2)

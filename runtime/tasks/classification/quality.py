@@ -1,0 +1,124 @@
+"""How often a classifier is right: pictures in a folder of sub-folders, one a class."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....core.errors import NystraError
+from ...images.images import read_picture
+from ..restoration.worklist import list_pictures
+from .classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How often a classifier is right.
+
+    Attributes:
+        top1: Share of the pictures whose class has the largest logit.
+        top5: Share of those whose class is among the five largest.
+        pictures: How many there are.
+        classes: Names of the sub-folders, sorted.
+        told_by: How a sub-folder's name told its class: ``label``, ``number`` or ``order``.
+    """
+
+    top1: float
+    top5: float
+    pictures: int
+    classes: tuple[str, ...]
+    told_by: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON takes them."""
+        return asdict(self) | {"classes": list(self.classes)}
+
+
+def measure_accuracy(
+    classify: Classifier,
+    folder: str | os.PathLike[str],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Accuracy:
+    """Measure how often a classifier is right; of equal logits the smaller class ranks first.
+
+    Args:
+        classify: The classifier.
+        folder: Holds a sub-folder of pictures for each class; see `class_numbers` for the names.
+        progress: Called with (pictures done, pictures in all).
+
+    Raises:
+        NystraError: The folder is missing or holds no such sub-folders, a name tells no class, or
+            a picture cannot be read or classified.
+    """
+    labelled = _labelled(Path(folder))
+    labels = classify.preprocessing.labels
+    numbers, told_by = class_numbers(tuple(labelled), labels, classify.classes)
+    total = sum(map(len, labelled.values()))
+    places = []
+    for number, pictures in zip(numbers, labelled.values(), strict=True):
+        for path in pictures:
+            try:
+                logits = classify(read_picture(path).pixels)
+            except NystraError as error:
+                raise NystraError(f"{path} cannot be classified: {error}") from error
+            if number >= len(logits):
+                raise NystraError(
+                    f"the folder of {path} stands for class {number}, the model has {len(logits)}"
+                )
+            ranked = np.argsort(-logits, kind="stable")
+            places.append(int(np.flatnonzero(ranked == number)[0]))
+            progress(len(places), total)
+    ranks = np.array(places)
+    shares = float(np.mean(ranks < 1)), float(np.mean(ranks < 5))
+    return Accuracy(*shares, total, tuple(labelled), told_by)
+
+
+def class_numbers(
+    names: Sequence[str], labels: Sequence[str], classes: int | None
+) -> tuple[list[int], str]:
+    """Return the class of each sub-folder, and what told it.
+
+    Where every name is a label that one class has, labels tell; where every name is a whole
+    number, numbers do; else, where there are as many sub-folders as classes, their sorted order,
+    as torchvision's ImageFolder has it.
+
+    Args:
+        names: Of the sub-folders, sorted.
+        labels: What the classes are called, or nothing.
+        classes: How many there are, or None where that is not known.
+
+    Raises:
+        NystraError: Nothing tells.
+    """
+    counts = Counter(labels)
+    if all(counts[name] == 1 for name in names):
+        return [labels.index(name) for name in names], "label"
+    if all(name.isascii() and name.isdigit() and len(name) < 10 for name in names):
+        return [int(name) for name in names], "number"
+    if classes in (None, len(names)):
+        return list(range(len(names))), "order"
+    raise NystraError(
+        f"the names of {len(names)} sub-folders ({', '.join(names[:3])}, ...) do not tell which of "
+        f"{classes} classes each is: name them by label (--labels), by number, or give one for "
+        "every class"
+    )
+
+
+def _labelled(folder: Path) -> dict[str, list[Path]]:
+    """Return the pictures of each sub-folder, by its name."""
+    if not folder.is_dir():
+        raise NystraError(f"there is no folder {folder}, expected one with a sub-folder a class")
+    folders = sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+    if not folders:
+        raise NystraError(
+            f"the folder {folder} holds no sub-folders, expected one for each class, with pictures"
+        )
+    return {path.name: list_pictures(path, recursive=True)[0] for path in folders}

@@ -1,0 +1,132 @@
+"""What ``nystra run`` does with a classifier: what is on a picture, or on each of a folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ....core.files.writing import atomic_write_bytes
+from ...progress import progress_bar
+from ...results import result
+from ...session import Session
+from ..restoration.options import Report
+from ..restoration.picture_job import in_one_line, read_input
+from ..restoration.worklist import STREAM, list_pictures
+from ..video.options import VideoOptions
+from .classifier import classifier_for
+from .labels import read_labels
+from .listing import check_listing, listing
+from .options import ClassOptions
+
+Array = npt.NDArray[Any]
+
+
+def classify_pictures(
+    session: Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    options: ClassOptions | None = None,
+    *,
+    video: VideoOptions | None = None,
+    report: Report | None = None,
+) -> list[dict[str, Any]]:
+    """Say which classes a picture, or each picture of a folder, most likely belongs to.
+
+    Args:
+        session: Of a file of the task ``classification``.
+        input: A picture, a folder, or ``-`` for the standard input.
+        output: The one file of all results, ``.csv`` or ``.json``; ``-`` for the standard output;
+            None writes none, or where a format is given to the standard output.
+        options: What is asked for besides.
+        video: What is asked for of a video: refused.
+        report: Called with (result, pictures done, pictures in all) after each picture.
+
+    Returns:
+        For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``classes``
+        (for each of the top ones ``class``, its number; ``label`` or None; ``probability``, the
+        softmax; ``logit``), ``error``, ``reason``, ``warnings``, ``output``, ``input_size`` (width,
+        height) and ``seconds``. In a folder a picture that fails does not stop the others.
+
+    Raises:
+        NystraError: The model, the labels or the only picture cannot be used, there are no
+            pictures, or the output cannot be written; nothing was.
+    """
+    how = options or ClassOptions()
+    if video is not None and video.given:
+        raise NystraError(f"{', '.join(video.given)}: does not apply to a model that classifies")
+    source = Path(input)
+    pictures, others = list_pictures(source, recursive=how.recursive)
+    target = None if output is None else Path(output)
+    if target is None and how.format is not None:
+        target = STREAM
+    kind = None
+    if target is not None:
+        kind = check_listing(target, source, how.format, overwrite=how.overwrite)
+    classify = classifier_for(session, () if how.labels is None else read_labels(how.labels))
+    where = None if target is None else str(target)
+    results = [_result(path, status="skipped", reason="no picture") for path in others]
+    with progress_bar(source.name, unit="picture", quiet=how.quiet) as move:
+        for index, here in enumerate(pictures):
+            begin = time.perf_counter()
+            try:
+                picture = read_input(here)
+                logits = classify(picture.pixels)
+                classes = ranked(logits, classify.preprocessing.labels, how.count)
+                seconds = time.perf_counter() - begin
+                size = picture.size[::-1]
+                result = _result(
+                    here, output=where, classes=classes, input_size=size, seconds=seconds
+                )
+            except Exception as error:  # one bad picture, however bad, never stops the others
+                problem = in_one_line(error, here, "classified", "take a smaller picture")
+                if not source.is_dir():
+                    raise problem from error
+                result = _result(here, status="failed", error=str(problem))
+            results.append(result)
+            move(index + 1, len(pictures))
+            if report is not None:
+                report(result, index + 1, len(pictures))
+    if target is not None and kind is not None:
+        _write(target, listing(results, kind))
+    return results
+
+
+def ranked(logits: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+    """Return the classes of the largest logits, best first; of equal ones the smaller number.
+
+    Args:
+        logits: (classes).
+        labels: What they are called; empty where nobody says.
+        top: How many are wanted.
+    """
+    shifted = np.exp(logits - logits.max())
+    shares = shifted / shifted.sum()
+    return [
+        {
+            "class": int(place),
+            "label": labels[place] if labels else None,
+            "probability": float(shares[place]),
+            "logit": float(logits[place]),
+        }
+        for place in np.argsort(-logits, kind="stable")[:top]
+    ]
+
+
+def _write(target: Path, content: bytes) -> None:
+    if target == STREAM:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        atomic_write_bytes(target, content)
+
+
+def _result(here: Path, **values: Any) -> dict[str, Any]:
+    return result(here, **{"classes": []} | values)

@@ -1,0 +1,53 @@
+"""A child process of `processes`: loads one model and restores pictures when it is asked.
+
+``{"do": "load", "model", "backend", "threads", "library", "precision",
+"options"}`` -> ``{}``;
+``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...session import Session
+from ...workers.child_requests import answer_requests
+from .options import RunOptions
+from .picture_job import PictureJob
+from .sequential import attempt
+from .session_restorer import restorer_for
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self._job: PictureJob | None = None
+
+    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if request["do"] == "load":
+            options = RunOptions(**request["options"])
+            names = ("model", "backend", "threads", "library", "precision")
+            session = Session(*(request[name] for name in names))
+            self._job = PictureJob(restorer_for(session), options.companions(), options)
+            return {}
+        assert self._job is not None  # the parent asks to load first
+        written: set[Path] = set()
+        return {
+            "results": [
+                attempt(self._job, (Path(here), Path(there)), written)
+                for here, there in request["pairs"]
+            ]
+        }
+
+
+def _stop(*_: object) -> None:
+    """End, and on the way remove what is half-written."""
+    raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent says when to end
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(answer_requests(_Worker().answer))

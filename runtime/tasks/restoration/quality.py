@@ -1,0 +1,287 @@
+"""How good is what a model makes: pictures against their ground truth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ....core.json_text import json_number
+from ...checking.metrics import luma, psnr, ssim
+from ...checking.official_procedure import official_pad
+from ...images.images import read_picture
+from ...images.pairs import paired_pictures
+from ...session import Session
+from .auxiliary_inputs import Companions
+from .restorer import Restorer
+from .session_restorer import restorer_for
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class RegionQuality:
+    """Some pixels of a picture against their ground truth.
+
+    Attributes:
+        psnr: In dB, peak 1; infinite if they are equal.
+        l1: Mean absolute difference.
+        share: Of the picture's pixels.
+    """
+
+    psnr: float
+    l1: float
+    share: float
+
+
+@dataclass(frozen=True)
+class PictureQuality:
+    """One picture against its ground truth.
+
+    Attributes:
+        name: File name of the input.
+        psnr: In dB, peak 1; infinite if they are equal.
+        ssim: Structural similarity.
+        inside: The pixels that a mask says to fill; None without a mask.
+        outside: All others; None without a mask.
+    """
+
+    name: str
+    psnr: float
+    ssim: float
+    inside: RegionQuality | None = None
+    outside: RegionQuality | None = None
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """Pictures against their ground truth, and how it was measured.
+
+    Attributes:
+        pictures: One entry a picture.
+        crop_border: Pixels left out on every side.
+        channel: ``y`` (BT.601) or ``rgb``.
+        pad: ``none`` or ``official``.
+        warnings: What is odd about masks.
+        flicker: Of the frames of a video, see `nystra.runtime.checking.flicker`; None of pictures.
+    """
+
+    pictures: tuple[PictureQuality, ...]
+    crop_border: int
+    channel: str
+    pad: str
+    warnings: tuple[str, ...] = ()
+    flicker: float | None = None
+
+    @property
+    def psnr(self) -> float:
+        """Mean PSNR over the pictures, in dB."""
+        return float(np.mean([picture.psnr for picture in self.pictures]))
+
+    @property
+    def ssim(self) -> float:
+        """Mean SSIM over the pictures."""
+        return float(np.mean([picture.ssim for picture in self.pictures]))
+
+    @property
+    def inside(self) -> RegionQuality | None:
+        """Means over the pictures of what was filled; None without masks."""
+        return _mean([picture.inside for picture in self.pictures])
+
+    @property
+    def outside(self) -> RegionQuality | None:
+        """Means over the pictures of what was not to be filled; None without masks."""
+        return _mean([picture.outside for picture in self.pictures])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as JSON takes it."""
+        rows = [
+            {
+                "name": p.name,
+                "psnr": json_number(p.psnr),
+                "ssim": json_number(p.ssim),
+                **_regions(p.inside, p.outside),
+            }
+            for p in self.pictures
+        ]
+        return {
+            "psnr": json_number(self.psnr),
+            "ssim": json_number(self.ssim),
+            **_regions(self.inside, self.outside),
+            "crop_border": self.crop_border,
+            "channel": self.channel,
+            "pad": self.pad,
+            **({} if self.flicker is None else {"flicker": json_number(self.flicker)}),
+            "warnings": list(self.warnings),
+            "pictures": rows,
+        }
+
+
+def validate_quality(
+    runner: Session | Restorer,
+    input_folder: str | os.PathLike[str],
+    truth_folder: str | os.PathLike[str],
+    crop_border: int | None = None,
+    channel: str = "y",
+    pad: str = "none",
+    *,
+    window: int | None = None,
+    tile: int = 0,
+    overlap: int | None = None,
+    mask: str | os.PathLike[str] | None = None,
+    reference: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> QualityReport:
+    """Measure what a model makes of a folder of pictures against their ground truth.
+
+    The ground truth is cropped at the bottom and right to a multiple of the scale, and the
+    output is rounded to 8 bits before it is compared, as the published figures are.
+
+    Args:
+        runner: A `Session`, or a `Restorer` around any function (PyTorch's, for one).
+        input_folder: What the model gets.
+        truth_folder: What it should make of it; see `paired_pictures` for the names.
+        crop_border: Pixels left out on every side; None is the scale (at scale 1 none).
+        channel: ``y`` or ``rgb``; see `nystra.runtime.metrics`.
+        pad: ``official`` mirrors each picture first as SwinIR's test procedure does, ``none``
+            leaves that to the model.
+        window: The window ``official`` pads to; None takes the model's.
+        tile: As in `Restorer`.
+        overlap: As in `Restorer`.
+        mask: As in `run_pictures`; what is filled and what is not are then measured apart too.
+        reference: As in `run_pictures`.
+        progress: Called with (pictures done, pictures in all).
+
+    Raises:
+        NystraError: A picture cannot be read, has no partner or another size than expected, or
+            a mask or reference is missing, one too many, or leaves nothing to measure.
+    """
+    companions = Companions(
+        None if mask is None else Path(mask), None if reference is None else Path(reference)
+    )
+    companions.check_exist()
+    restorer = restorer_for(runner) if isinstance(runner, Session) else runner
+    restorer.check_companions(mask is not None, reference is not None)
+    if isinstance(runner, Session) and window is None and runner.facts.window is not None:
+        window = max(runner.facts.window)
+    if pad not in ("none", "official"):
+        raise NystraError(f"the pad is {pad!r}, expected 'none' or 'official'")
+    if pad == "official" and window is None:
+        raise NystraError("the official padding needs the model's window: give --window")
+    if pad == "official" and (mask is not None or reference is not None):
+        raise NystraError("the official padding is for models without mask and reference")
+    scale = restorer.scale
+    border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
+    pairs = paired_pictures(input_folder, truth_folder)
+    results: list[PictureQuality] = []
+    warnings: list[str] = []
+    for index, (here, there) in enumerate(pairs):
+        picture, truth = read_picture(here), read_picture(there).pixels
+        others, doubts = companions.read(here, picture.size)
+        warnings += doubts
+        given = picture.pixels
+        if pad == "official" and window is not None:
+            given = np.moveaxis(official_pad(np.moveaxis(given, 2, 0), window), 0, 2)
+        output, _ = restorer(given, tile, overlap, None, **others)
+        got, expected = comparable(output, picture.size, truth, scale, (here, there))
+        regions: tuple[RegionQuality, ...] = ()
+        if "mask" in others:
+            hole = others["mask"].repeat(scale, 0).repeat(scale, 1)[: got.shape[0], : got.shape[1]]
+            regions = _inside_outside(got, expected, hole > 0, border, channel, here)
+        results.append(
+            PictureQuality(
+                here.name,
+                psnr(got, expected, crop_border=border, channel=channel),
+                ssim(got, expected, crop_border=border, channel=channel),
+                *regions,
+            )
+        )
+        if progress is not None:
+            progress(index + 1, len(pairs))
+    return QualityReport(tuple(results), border, channel, pad, tuple(dict.fromkeys(warnings)))
+
+
+def comparable(
+    output: Array, size: tuple[int, int], truth: Array, scale: int, names: tuple[Path, Path]
+) -> tuple[Array, Array]:
+    """Return an output in 8 bits and its ground truth, of one size and colours.
+
+    Args:
+        output: (H, W, C); what goes beyond the input at its scale is padding.
+        size: Height and width of the input.
+        truth: (H, W, C), cropped to a multiple of the scale.
+        scale: Of the model.
+        names: Of the input and the truth, for the message.
+
+    Raises:
+        NystraError: The output has another size than the truth.
+    """
+    height, width = (side - side % scale for side in truth.shape[:2])
+    output = output[: size[0] * scale, : size[1] * scale]
+    if output.shape[:2] != (height, width):
+        raise NystraError(
+            f"{names[0].name} became {output.shape[:2]} at scale {scale}, its ground truth "
+            f"{names[1].name} is {(height, width)}"
+        )
+    rounded = np.round(np.clip(output, 0.0, 1.0) * 255.0) / 255.0
+    return _same_colours(rounded, truth[:height, :width])
+
+
+def _inside_outside(
+    got: Array, expected: Array, hole: Array, border: int, channel: str, path: Path
+) -> tuple[RegionQuality, RegionQuality]:
+    """Return the quality of the hole (H, W) and of the rest, without the border."""
+    inner = tuple(slice(border, side - border) for side in hole.shape)
+    got, expected, hole = got[inner], expected[inner], hole[inner]
+    parts = []
+    for what, chosen in (("white", hole), ("black", ~hole)):
+        if not chosen.any():
+            raise NystraError(
+                f"the mask of {path.name} has nothing {what} inside a border of {border} pixels: "
+                "expected pixels to fill (white) and others (black)"
+            )
+        pair = [array[chosen][:, None] for array in (got, expected)]
+        planes = [luma(part) for part in pair] if channel == "y" else pair
+        parts.append(
+            RegionQuality(
+                psnr(*pair, channel=channel),
+                float(np.abs(planes[0] - planes[1]).mean(dtype=np.float64)),
+                float(chosen.mean()),
+            )
+        )
+    return parts[0], parts[1]
+
+
+def _mean(regions: list[RegionQuality | None]) -> RegionQuality | None:
+    known = [(region.psnr, region.l1, region.share) for region in regions if region is not None]
+    return RegionQuality(*np.mean(known, 0).tolist()) if known else None
+
+
+def _regions(inside: RegionQuality | None, outside: RegionQuality | None) -> dict[str, Any]:
+    """Return both as JSON takes them; nothing without a mask."""
+    return {
+        name: {key: json_number(value) for key, value in asdict(region).items()}
+        for name, region in (("inside", inside), ("outside", outside))
+        if region is not None
+    }
+
+
+def _same_colours(got: Array, truth: Array) -> tuple[Array, Array]:
+    """Return both grey or both colour: where only one is grey, the other's luma stands for it."""
+    if got.shape[2] == truth.shape[2]:
+        return got, truth
+    if got.shape[2] == 3:
+        return _unswung(got), truth
+    return got, _unswung(truth)
+
+
+def _unswung(picture: Array) -> Array:
+    """Return the luma of a colour picture in full swing, 0..1, as (H, W, 1)."""
+    full: Array = (luma(picture)[:, :, None] * 255.0 - 16.0) / 219.0
+    return full

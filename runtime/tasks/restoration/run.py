@@ -1,0 +1,151 @@
+"""What ``nystra run`` does: a picture, or a folder of them, through a model file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import NystraError
+from ...images.picture import Picture
+from ...progress import progress_bar
+from ...results import picture_result
+from ...session import Session
+from .options import Report, RunOptions
+from .picture_job import Move, PictureJob, read_input
+from .process_pool import in_processes
+from .restorer import Restorer
+from .sequential import one_by_one
+from .session_restorer import restorer_for
+from .thread_pool import most_pixels, side_by_side
+from .worklist import STREAM, Naming, check_pair, list_work
+
+
+def run_pictures(
+    model: str | os.PathLike[str] | Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    *,
+    threads: int | None = None,
+    library: str | Path | None = "auto",
+    backend: str = "auto",
+    report: Report | None = None,
+    spread: Callable[[Restorer], Restorer] | None = None,
+) -> list[dict[str, Any]]:
+    """Run a model on one picture or on all pictures of a folder.
+
+    Args:
+        model: A model file, or a session that is already open.
+        input: A picture, a folder, or ``-`` for the standard input.
+        output: The picture to write, a folder, in which names stay as they are, or ``-`` for the
+            standard output. A folder of pictures needs a folder; it is created.
+        options: What is asked for besides.
+        threads: As in `Session`.
+        library: As in `Session`.
+        backend: As in `Session`.
+        report: Called with (result, pictures done, pictures in all) after each picture.
+        spread: Returns the model with its tiles run elsewhere, by the workers of a cluster.
+
+    Returns:
+        For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``output``
+        (None if it failed), ``error`` (None if it did not), ``reason`` (why it was skipped),
+        ``warnings``, ``input_size`` and ``output_size`` (width, height), ``seconds`` of reading,
+        running and writing it, ``model_seconds`` of the model alone, and ``tiles``. In a folder a
+        picture that fails does not stop the others: whoever calls this looks at ``status``.
+
+    Raises:
+        NystraError: The model or the only picture cannot be used, or outputs of a folder are
+            there and neither ``overwrite`` nor ``skip_existing`` is set; nothing was written.
+    """
+    how = options or RunOptions()
+    companions = how.companions()
+    pairs, results, folder = plan_pictures(input, output, how)
+    if not pairs:
+        return results
+    only: Picture | None = None
+    if not folder:  # the cheaper errors come before the model is loaded
+        check_pair(*pairs[0], overwrite=how.overwrite)
+        only = read_input(pairs[0][0])
+    session = (
+        model
+        if isinstance(model, Session)
+        else Session(model, backend=backend, threads=threads, library=library)
+    )
+    restorer = restorer_for(session) if spread is None else spread(restorer_for(session))
+    restorer.check_companions(how.mask is not None, how.reference is not None)
+    job = PictureJob(restorer, companions, how)
+    with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
+        if folder:
+            return results + _folder(job, session, pairs, move, report)
+        made = job.restore_only(*pairs[0], only, move)
+        if report is not None:
+            report(made, 1, 1)
+    return [made]
+
+
+def _folder(
+    job: PictureJob,
+    session: Session,
+    pairs: list[tuple[Path, Path]],
+    move: Move,
+    report: Report | None,
+) -> list[dict[str, Any]]:
+    """Restore the pictures of a folder, and return what is said of them in their order."""
+    count = len(pairs)
+    processes = min(job.options.jobs or 1, count)
+    moves = False
+    if processes > 1:
+        source = in_processes(session, pairs, job.options, processes)
+    elif (most := most_pixels(job, session, pairs)) > 0:
+        source = side_by_side(job, session, pairs, most)
+    else:
+        source, moves = one_by_one(job, pairs, move), True
+    made: dict[int, dict[str, Any]] = {}
+    with closing(source) as done:
+        for index, result in done:
+            made[index] = result
+            if not moves:
+                move(len(made), count)
+            if report is not None:
+                report(result, len(made), count)
+    return [made[index] for index in range(count)]
+
+
+def plan_pictures(
+    input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
+) -> tuple[list[tuple[Path, Path]], list[dict[str, Any]], bool]:
+    """Return what there is to do before anything is done.
+
+    Returns:
+        Pictures and their outputs; results of what is skipped; whether a folder was given.
+
+    Raises:
+        NystraError: There is nothing, or outputs of a folder exist and may not be replaced.
+    """
+    naming = Naming(how.format, how.suffix)
+    work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
+    results = [picture_result(path, status="skipped", reason="no picture") for path in work.skipped]
+    pairs = []
+    for here, there in work.pairs:
+        if how.skip_existing and there != STREAM and there.exists():
+            reason = f"{there} exists"
+            skipped = picture_result(here, status="skipped", output=str(there), reason=reason)
+            results.append(skipped)
+        else:
+            pairs.append((here, there))
+    if work.folder:
+        _check_outputs(pairs, how.overwrite)
+    return pairs, results, work.folder
+
+
+def _check_outputs(pairs: list[tuple[Path, Path]], overwrite: bool) -> None:
+    """Refuse a folder whose outputs are there already, before any of them is made."""
+    there = [] if overwrite else [target for _, target in pairs if target.exists()]
+    if there:
+        raise NystraError(
+            f"{len(there)} of {len(pairs)} outputs exist, the first is {there[0]}: add "
+            "--skip-existing to make the others, or --overwrite to make all of them again"
+        )

@@ -1,0 +1,170 @@
+"""Pictures one after the other, their files read and written beside the model.
+
+While the model runs, a thread writes the picture before and reads the next one. Of a folder results
+are those of one step after the other: a picture that shares a file with one before it waits for
+that one.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import NystraError
+from ...tiling.tile_memory import available_memory
+from .picture_job import Made, Move, PictureJob, Read, failed
+from .process_pool import Done, Pair
+
+Result = dict[str, Any]
+
+_MOST = 2 << 30
+_SHARE = 8
+"""A picture with its result takes at most an eighth of the memory, and of 2 GiB, where others are
+read and written beside it."""
+
+
+def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:
+    """Restore pictures, and yield place and result of each, in order, once it is written.
+
+    Whatever is wrong with one of them, the others go on.
+    """
+    waits = [*shares_files(pairs), True]  # nothing comes after the last one
+    written: set[Path] = set()
+    quiet = _quiet(job)
+
+    def quietly(step: Callable[..., Any], what: Any) -> Any:
+        with quiet:
+            return step(job, what, written)
+
+    ahead: Future[Read | Result] | None = None
+    behind: tuple[int, Future[Result]] | None = None
+    with ThreadPoolExecutor(1, "nystra-files") as files:
+        for index, pair in enumerate(pairs):
+            read = _read(job, pair, written) if ahead is None else ahead.result()
+            alone = waits[index + 1] or not _is_small(job, read)
+            ahead = None if alone else files.submit(quietly, _read, pairs[index + 1])
+            made = _run(job, read, _share(move, index, len(pairs)))
+            if behind is not None:
+                yield behind[0], behind[1].result()
+            behind = index, files.submit(quietly, _write, made)
+            if alone:
+                yield index, behind[1].result()
+                behind = None
+
+
+class Turns:
+    """Restores the pictures of several threads: files of one beside the model of another.
+
+    One picture at a time is read, and one is run. While a large one is restored none is read. The
+    pictures share no files.
+
+    Attributes:
+        model: Is held while the model runs; whoever runs it otherwise holds it too.
+    """
+
+    def __init__(self, job: PictureJob) -> None:
+        """Take note of what is the same for all pictures."""
+        self._job, self._quiet = job, _quiet(job)
+        self._files, self.model = threading.Lock(), threading.Lock()
+
+    def restore(self, pair: Pair) -> Result:
+        """Restore a picture; what is wrong with it is said in its result."""
+        with ExitStack() as reading:
+            reading.enter_context(self._files)
+            with self._quiet:
+                read = _read(self._job, pair, set())
+            if _is_small(self._job, read):
+                reading.close()
+            with self.model:
+                made = _run(self._job, read, lambda done, total: None)
+            with self._quiet:
+                return _write(self._job, made, set())
+
+
+def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> Result:
+    """Restore one picture of several: what is wrong with it is said in its result.
+
+    Args:
+        job: What is the same for all of them.
+        pair: The picture, and where the result goes.
+        written: Results of this run so far; this one is added.
+    """
+    return _finish(job, _read(job, pair, written), written)
+
+
+def attempt_small(job: PictureJob, pair: Pair, most: int) -> Result | None:
+    """Restore one picture as `attempt` does; None where it has more pixels than ``most``."""
+    read = _read(job, pair, set())
+    if isinstance(read, Read) and math.prod(read.picture.size) > most:
+        return None
+    return _finish(job, read, set())
+
+
+def _finish(job: PictureJob, read: Read | Result, written: set[Path]) -> Result:
+    return _write(job, _run(job, read, lambda done, total: None), written)
+
+
+def _read(job: PictureJob, pair: Pair, written: set[Path]) -> Read | Result:
+    if pair[1] in written:
+        text = f"{pair[1]} is the output of another picture of this run too"
+        return failed(NystraError(text), pair[0])
+    read: Read | Result = _tried(pair[0], job.read, *pair)
+    return read
+
+
+def _run(job: PictureJob, read: Read | Result, move: Move) -> Made | Result:
+    if not isinstance(read, Read):
+        return read
+    made: Made | Result = _tried(read.here, job.run, read, move)
+    return made
+
+
+def _write(job: PictureJob, made: Made | Result, written: set[Path]) -> Result:
+    if not isinstance(made, Made):
+        return made
+    result: Result = _tried(made.read.here, job.write, made)
+    if result["status"] == "done":
+        written.add(made.read.there)
+    return result
+
+
+def _tried(here: Path, step: Callable[..., Any], *given: Any) -> Any:
+    """Return what a step makes, or what is said of a picture over which it failed."""
+    try:
+        return step(*given)
+    except Exception as error:  # one bad picture, however bad, never stops the others
+        return failed(error, here)
+
+
+def shares_files(pairs: Sequence[Pair]) -> Iterator[bool]:
+    """Yield of each pair whether an earlier one writes what it reads or writes."""
+    written: set[Path] = set()
+    for here, there in pairs:
+        yield here in written or there in written
+        written.add(there)
+
+
+def _quiet(job: PictureJob) -> AbstractContextManager[Any]:
+    """Return what is held while a file is read or written, so that no trial measures that."""
+    meter = job.restorer.meter
+    return nullcontext() if meter is None else meter.quiet
+
+
+def _is_small(job: PictureJob, read: Read | Result) -> bool:
+    """Return whether there is memory for other pictures beside this one."""
+    if not isinstance(read, Read):
+        return True
+    restorer = job.restorer
+    height, width = read.picture.size
+    numbers = height * width * (3 + restorer.output_channels * restorer.scale**2)
+    return 4 * numbers * _SHARE <= min(job.options.max_memory or available_memory(), _MOST)
+
+
+def _share(move: Move, index: int, pictures: int) -> Move:
+    """Return a bar mover for one of several pictures, each taken to have as many tiles."""
+    return lambda done, total: move(index * total + done, pictures * total)

@@ -1,0 +1,99 @@
+"""A loaded model file as something that takes pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ...session import Session
+from ...tiling.fixed_batch import fill_batch
+from ...tiling.memory_meter import MemoryMeter
+from .probing import Probed, padded, probe
+from .restorer import Restorer
+
+Array = npt.NDArray[Any]
+
+
+def restorer_for(session: Session) -> Restorer:
+    """Return a session as something that takes pictures.
+
+    What a file by another program does not say is found by running it on small grey images, see
+    `probing`.
+
+    Raises:
+        NystraError: The model does not take one image, with a mask or a reference where
+            ``nystra.io`` names one, and give one picture.
+    """
+    meter = memory_meter(session)
+    facts = session.facts
+    image, picture = facts.image, facts.picture
+    mask, reference = facts.input("mask"), facts.input("reference")
+    taken = [port for port in (image, mask, reference) if port is not None]
+    if picture is not None and picture.role == "logits":
+        raise NystraError(
+            f"{session.path} gives logits, no picture: nystra run says the classes, nystra "
+            "validate --labelled how often they are right"
+        )
+    if image is None or picture is None or len(taken) != len(facts.inputs):
+        described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
+        raise NystraError(
+            f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
+            f"else: its inputs are {described}. Run it from Python with nystra.runtime.Session."
+        )
+    fixed = None if image.sides is None else (image.sides["height"], image.sides["width"])
+    batch = image.lengths.get("batch", 1)
+    name = image.name
+
+    def run_and_release(image: Array, **others: Array) -> Array:
+        made = session.run({name: image, **others}, release=True)
+        return made[session.outputs[0].name]
+
+    function, trial = (
+        run if batch == 1 else fill_batch(run, batch) for run in (session, run_and_release)
+    )
+    scale, inputs, outputs = facts.scale, image.channels, picture.channels
+    if scale is None or inputs is None or outputs is None:
+        probed = probe(session.path, trial, inputs, fixed)
+        if probed.multiple > 1:
+            function, trial = (
+                padded(run, probed.multiple, probed.scale) for run in (function, trial)
+            )
+    else:
+        probed = Probed(
+            scale,
+            inputs,
+            outputs,
+            image.multiple,
+            facts.size_minimum,
+            fixed,
+            image.range or (0.0, 1.0),
+            picture.range or (0.0, 1.0),
+        )
+    return Restorer(
+        function,
+        probed.scale,
+        probed.inputs,
+        probed.outputs,
+        probed.input_range,
+        probed.output_range,
+        probed.multiple,
+        probed.minimum,
+        facts.tiling,
+        probed.fixed,
+        None if mask is None else mask.name,
+        None if reference is None else reference.name,
+        facts.quadratic_bytes,
+        batch,
+        meter,
+        trial,
+    )
+
+
+def memory_meter(session: Session) -> MemoryMeter | None:
+    """Return what measures a model in the memory of this process; None on other devices."""
+    if session.backend != "ort-cpu":
+        return None
+    square = session.facts.quadratic_bytes
+    return MemoryMeter(square, linear_only=not session.facts.foreign and square == 0)

@@ -1,0 +1,99 @@
+"""Small pictures of a folder side by side: a thread each, in which the model has one thread.
+
+Cores that share one small picture wait for each other more than they compute. A picture that turns
+out not to be small is restored after the others, by all cores together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+
+from ...session import Session
+from ...tiling.tile_memory import available_memory
+from .picture_job import PictureJob
+from .process_pool import Done, Pair
+from .sequential import attempt_small, one_by_one, shares_files
+from .session_restorer import restorer_for
+
+_MOST_PIXELS = 128 * 128
+"""Of a small picture."""
+
+_MOST_BYTES = 64 << 10
+"""Of its file. Sizes of files are asked for before anything is opened."""
+
+_LEAST = 8
+"""Pictures a core that make up for opening the model a second time."""
+
+_SHARE = 4
+"""A run takes at most a fourth of its part of the memory, so that nothing has to be measured."""
+
+
+def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int:
+    """Return up to how many pixels a picture may be restored beside others; 0: none is to be.
+
+    Args:
+        job: What is the same for all pictures.
+        session: The model as it was opened.
+        pairs: Pictures and their outputs.
+    """
+    cores = _cores(session)
+    if session.backend != "ort-cpu" or cores < 2 or len(pairs) < _LEAST * cores:
+        return 0
+    if any(shares_files(pairs)) or not all(_is_small(here) for here, _ in pairs):
+        return 0
+    free = available_memory()
+    part = min(free, job.options.max_memory or free) // (cores + 1)
+    return min(job.restorer.worst.most_pixels(part // _SHARE), _MOST_PIXELS)
+
+
+def side_by_side(
+    job: PictureJob, session: Session, pairs: Sequence[Pair], most: int
+) -> Generator[Done, None, None]:
+    """Restore pictures, and yield place and result of each as it is done.
+
+    Args:
+        job: What is the same for all pictures.
+        session: The model as it was opened; it is opened again, with one thread.
+        pairs: Pictures and their outputs, no file twice among them.
+        most: As `most_pixels` returns it.
+    """
+    library = "none" if session.library is None else session.library
+    single = Session(session.path, session.backend, 1, library, session.precision)
+    alone = replace(job, restorer=restorer_for(single))
+    large = []
+    lanes = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
+    try:
+        places = {
+            lanes.submit(attempt_small, alone, pair, most): place
+            for place, pair in enumerate(pairs)
+        }
+        for future in as_completed(places):
+            result = future.result()
+            if result is None:
+                large.append(places[future])
+            else:
+                yield places[future], result
+    finally:
+        lanes.shutdown(cancel_futures=True)
+    rest = [pairs[place] for place in large]
+    for index, result in one_by_one(job, rest, lambda done, total: None):
+        yield large[index], result
+
+
+def _cores(session: Session) -> int:
+    """Return how many threads a session may use."""
+    if session.threads is not None:
+        return session.threads
+    ours = getattr(os, "sched_getaffinity", None)
+    return os.cpu_count() or 1 if ours is None else len(ours(0))
+
+
+def _is_small(path: Path) -> bool:
+    try:
+        return path.stat().st_size <= _MOST_BYTES
+    except OSError:  # what is wrong with it is said where it is read
+        return True

@@ -1,0 +1,176 @@
+"""Which pictures ``nystra run`` takes, and where each of them goes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....core.errors import NystraError
+from ....core.files.writing import check_writable_folder
+from ...images.images import READ_SUFFIXES, SUFFIXES, check_writable, format_named
+
+STREAM = Path("-")
+"""Stands for the standard input or output."""
+
+_SIGNATURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8", b"RIFF")
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How outputs are called.
+
+    Attributes:
+        format: Suffix of their format without the dot, such as ``png``; None keeps that of the
+            input, or takes ``png`` where that is read only.
+        suffix: What is put behind the stem of a picture in a folder, such as ``_x2``.
+    """
+
+    format: str | None = None
+    suffix: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a format that is not written, and a suffix that is no part of a name."""
+        if self.format is not None:
+            format_named(self.format)
+        if "/" in self.suffix or os.sep in self.suffix or "\0" in self.suffix:
+            raise NystraError(f"the suffix is {self.suffix!r}, expected a part of a file name")
+
+    def name(self, source: Path) -> str:
+        """Return the name of a picture's output in a folder."""
+        stem = "stdin" if source == STREAM else source.stem
+        keeps = source.suffix.lower() in SUFFIXES
+        ending = f".{self.format}" if self.format else source.suffix if keeps else ".png"
+        return f"{stem}{self.suffix}{ending}"
+
+
+@dataclass(frozen=True)
+class Worklist:
+    """What is to be done.
+
+    Attributes:
+        pairs: Inputs and outputs.
+        skipped: Files of the folder that are no pictures.
+        folder: The input is a folder: one bad picture does not stop the others.
+    """
+
+    pairs: tuple[tuple[Path, Path], ...]
+    skipped: tuple[Path, ...] = ()
+    folder: bool = False
+
+
+def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = False) -> Worklist:
+    """Return what is to be done.
+
+    Args:
+        source: A picture, a folder, or `STREAM`.
+        output: The output as it was given: a folder where it ends in a slash or is one.
+        naming: How outputs are called.
+        recursive: Take the pictures of subfolders too; they go into subfolders of the same names.
+
+    Raises:
+        NystraError: There is nothing to do, or input and output do not go together.
+    """
+    target = Path(output)
+    if source == STREAM or not source.is_dir():
+        list_pictures(source)
+        into = target != STREAM and (output.endswith(("/", os.sep)) or target.is_dir())
+        if not into:
+            _check_format(target, naming)
+        return Worklist(((source, target / naming.name(source) if into else target),))
+    if target == STREAM or (target.exists() and not target.is_dir()):
+        raise NystraError(f"the input {source} is a folder, so the output {target} must be one too")
+    pictures, others = list_pictures(source, target, recursive=recursive)
+    check_can_make(target)
+    pairs = tuple(
+        (file, target / file.relative_to(source).parent / naming.name(file)) for file in pictures
+    )
+    return Worklist(pairs, tuple(others), True)
+
+
+def list_pictures(
+    source: Path, without: Path | None = None, *, recursive: bool = False
+) -> tuple[list[Path], list[Path]]:
+    """Return the pictures that are given, and the other files that lie among them.
+
+    Args:
+        source: A picture, a folder, or `STREAM`.
+        without: A folder that is not looked into.
+        recursive: Take those of subfolders too.
+
+    Raises:
+        NystraError: There is no such picture or folder, or the folder holds no pictures.
+    """
+    if source == STREAM or not source.is_dir():
+        if source != STREAM and not os.path.lexists(source):
+            raise NystraError(f"there is no picture or folder at {source}")
+        return [source], []
+    files = _files(source, without if recursive else None, recursive)
+    pictures = [file for file in files if _is_picture(file)]
+    if not pictures:
+        advice = "" if recursive else " (--recursive looks into subfolders)"
+        kinds = ", ".join(READ_SUFFIXES)
+        raise NystraError(f"the folder {source} holds no pictures: {kinds}{advice}")
+    known = set(pictures)
+    return pictures, [file for file in files if file not in known]
+
+
+def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
+    """Raise NystraError where an output may not be written."""
+    if target == STREAM:
+        return
+    if source != STREAM and target.exists() and target.samefile(source):
+        raise NystraError(f"the output {target} is the input itself: choose another output")
+    check_writable(target, overwrite=overwrite)
+    check_can_make(target.parent)
+
+
+def check_can_make(folder: Path) -> None:
+    """Raise NystraError where a folder neither is writable nor can be made."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    check_writable_folder(existing)
+
+
+def _check_format(target: Path, naming: Naming) -> None:
+    if naming.suffix:
+        raise NystraError("--suffix names outputs in a folder: give a folder as the output")
+    if target == STREAM or naming.format is None:
+        return
+    if SUFFIXES.get(target.suffix.lower()) != format_named(naming.format):
+        raise NystraError(f"the output {target} and --format {naming.format} contradict each other")
+
+
+def _files(folder: Path, without: Path | None, recursive: bool) -> list[Path]:
+    """Return the files of a folder, sorted; hidden ones and links to folders are left out."""
+    files: list[Path] = []
+    folders: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if not path.is_dir():
+            files.append(path)
+        elif recursive and not path.is_symlink() and path.resolve() != _resolved(without):
+            folders.append(path)
+    for path in folders:
+        files.extend(_files(path, without, recursive))
+    return files
+
+
+def _resolved(folder: Path | None) -> Path | None:
+    return None if folder is None else folder.resolve()
+
+
+def _is_picture(path: Path) -> bool:
+    """Tell by the name, or by how the file begins where the name says nothing."""
+    if path.suffix.lower() in READ_SUFFIXES:
+        return True
+    if path.suffix or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(12)
+    except OSError:
+        return False
+    return head.startswith(_SIGNATURES) or head[4:12] == b"ftypavif"

@@ -1,0 +1,63 @@
+"""Whether what is given is a video or pictures, for models that take single pictures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import NystraError
+from ...session import Session
+from ..restoration.options import Report, RunOptions
+from ..restoration.run import run_pictures
+from .options import VideoOptions, is_video
+
+
+def run_restoration(
+    session: Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    *,
+    video: VideoOptions | None = None,
+    report: Report | None = None,
+) -> list[dict[str, Any]]:
+    """Run a model on pictures, or on a video frame by frame.
+
+    It is a video where input or output has the suffix of one, or where a folder is said to hold
+    the frames of one; a folder of pictures otherwise.
+
+    Args:
+        session: The model.
+        input: As in `run_pictures` or `run_video`.
+        output: The same.
+        options: The same.
+        video: What is asked for of a video.
+        report: As in `run_pictures` or `run_video`.
+
+    Raises:
+        NystraError: As they do; also where something is asked for that only a video has.
+    """
+    clip = video or VideoOptions()
+    if means_video(input, output, clip):
+        from .run import run_video  # pictures do not wait for it
+
+        return run_video(session, input, output, options, video=clip, report=report)
+    check_no_video(clip)
+    return run_pictures(session, input, output, options, report=report)
+
+
+def means_video(
+    input: str | os.PathLike[str], output: str | os.PathLike[str], video: VideoOptions
+) -> bool:
+    """Tell whether what is given to a model of single pictures is a video."""
+    return is_video(input) or is_video(output) or (video.video and Path(input).is_dir())
+
+
+def check_no_video(video: VideoOptions) -> None:
+    """Raise NystraError where something is asked for that only a video has."""
+    if video.given:
+        raise NystraError(
+            f"{', '.join(video.given)}: does not apply to pictures. A video is a file such as "
+            "clip.mp4, or a folder with --video"
+        )

@@ -1,0 +1,202 @@
+"""Restored frames out of frames: one by one, or cut in time, with a bounded number in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ...images.picture import Picture
+from ...tiling.tiled_network import TiledNetwork
+from ...video.clip import Clip, Frame, Source
+from ..restoration.answer import check_output, restored, with_pixels
+from ..restoration.auxiliary_inputs import Companions
+from ..restoration.options import RunOptions
+from ..restoration.restorer import Restorer
+from .clip_restorer import ClipRestorer
+from .windows import Window, plan_windows
+
+Wants = Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A restored frame.
+
+    Attributes:
+        frame: What it was made of.
+        picture: What was made.
+        seconds: That the network took for it.
+        tiles: That were run for it alone; for several frames together they count with the first.
+        warnings: What is odd about it.
+    """
+
+    frame: Frame
+    picture: Picture
+    seconds: float = 0.0
+    tiles: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+
+class Maker(Protocol):
+    """What makes frames."""
+
+    @property
+    def scale(self) -> int:
+        """Output pixels per input pixel and axis."""
+        ...
+
+    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+        """Yield the restored frames that are wanted, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A network on pictures, run on each frame.
+
+    Attributes:
+        restorer: The network.
+        tiling: As `settled` returns it.
+        companions: Masks and references; those of a folder go by the names of the frames.
+    """
+
+    restorer: Restorer
+    tiling: dict[str, Any]
+    companions: Companions
+
+    @property
+    def scale(self) -> int:
+        """Output pixels per input pixel and axis."""
+        return self.restorer.scale
+
+    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+        """Yield the restored frames that are wanted, in order."""
+        for frame in source.frames():
+            if not wants(frame.index):
+                continue
+            before = frame.load()
+            name = source.name(frame.index)
+            others, doubts = self.companions.read(name, before.size)
+            begin = time.perf_counter()
+            after, tiles, odd = restored(self.restorer, before, str(name), **self.tiling, **others)
+            yield Made(frame, after, time.perf_counter() - begin, tiles, doubts + odd)
+
+
+@dataclass(frozen=True)
+class InWindows:
+    """A network on frames, run on windows of the video.
+
+    No more frames than two windows have are in memory at once.
+
+    Attributes:
+        restorer: The network.
+        tiling: As `settled` returns it.
+        overlap: Frames that neighbouring windows have in common; None as in `plan_windows`.
+    """
+
+    restorer: ClipRestorer
+    tiling: dict[str, Any]
+    overlap: int | None = None
+
+    @property
+    def scale(self) -> int:
+        """Output pixels per input pixel and axis."""
+        return self.restorer.network.scale
+
+    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+        """Yield the restored frames that are wanted, in order.
+
+        Frames around those that are wanted are read too: the network sees what it would see if
+        all were wanted.
+        """
+        windows = plan_windows(source.clip.count, self.restorer.length, self.overlap)
+        frames = source.frames()
+        held: dict[int, _Held] = {}
+        seconds, tiles = 0.0, 0
+        for place, window in enumerate(windows):
+            last = max(window.indices)
+            while len(held) == 0 or max(held) < last:
+                frame = next(frames, None)
+                if frame is None:
+                    raise NystraError(f"{source.path} ends before its frame {last + 1}")
+                held[frame.index] = _Held(frame)
+            more_seconds, more_tiles = self._run(window, held, wants)
+            seconds, tiles = seconds + more_seconds, tiles + more_tiles
+            after = windows[place + 1].start if place + 1 < len(windows) else last + 1
+            for index in [index for index in held if index < after]:
+                ready = held.pop(index)
+                if wants(index):
+                    yield ready.made(source, seconds, tiles)
+                    seconds, tiles = 0.0, 0
+
+    def _run(self, window: Window, held: dict[int, _Held], wants: Wants) -> tuple[float, int]:
+        """Add what becomes of a window to its frames; return the seconds and tiles it took."""
+        counting = [
+            (place, index)
+            for place, index in enumerate(window.indices[: len(held)])
+            if window.weights[place] > 0 and wants(index)
+        ]
+        if not counting:
+            return 0.0, 0
+        clip = [held[index].picture.pixels for index in window.indices]
+        begin = time.perf_counter()
+        made, tiles = self.restorer(clip, **self.tiling)
+        for place, index in counting:
+            held[index].add(made[place], window.weights[place])
+        return time.perf_counter() - begin, tiles
+
+
+class _Held:
+    """A frame whose windows have not all been run."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self._picture: Picture | None = None
+        self._sum: npt.NDArray[np.float32] | None = None
+
+    @property
+    def picture(self) -> Picture:
+        if self._picture is None:
+            self._picture = self.frame.load()
+        return self._picture
+
+    def add(self, pixels: npt.NDArray[np.float32], weight: np.float32) -> None:
+        if weight == 1:
+            self._sum = pixels
+        elif self._sum is None:
+            self._sum = pixels * weight
+        else:
+            self._sum += pixels * weight
+
+    def made(self, source: Source, seconds: float, tiles: int) -> Made:
+        assert self._sum is not None  # every frame has a window that counts
+        name = str(source.name(self.frame.index))
+        odd = check_output(self._sum, self.picture.pixels, name)
+        return Made(self.frame, with_pixels(self.picture, self._sum), seconds, tiles, odd)
+
+
+def settled(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:
+    """Return tile and overlap that all frames are run with, so that no seam comes and goes.
+
+    Args:
+        network: That is to be run.
+        clip: Whose frames go through it.
+        options: Tile, overlap and memory are taken of them.
+
+    Raises:
+        NystraError: What is asked for contradicts the network, or the memory does not suffice.
+    """
+    least = network.size_minimum
+    size = (max(clip.size[0], least), max(clip.size[1], least))
+    pixels = size[0] * size[1]
+    side, shared = network.choose_tiles(size, pixels, **options.tiling)
+    whole = network.tiling == "internal" or network.mask_input or network.reference_input
+    if whole or network.fixed_size is not None:
+        return {"tile": options.tile, "overlap": options.overlap}
+    return {"tile": side if isinstance(side, int) else max(size), "overlap": shared}

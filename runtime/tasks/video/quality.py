@@ -1,0 +1,131 @@
+"""How good is what a model makes of a video: the frames of a folder against their ground truth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ....core.errors import NystraError
+from ...checking.flicker import Flicker
+from ...checking.metrics import psnr, ssim
+from ...images.images import read_picture
+from ...images.pairs import paired_pictures
+from ...session import Session
+from ...video.folder_source import FrameFolder, frame_order
+from ..restoration.options import RunOptions
+from ..restoration.quality import PictureQuality, QualityReport, comparable, validate_quality
+from .options import VideoOptions
+from .run import frame_maker
+
+
+def validate_folder(
+    session: Session,
+    input_folder: str | os.PathLike[str],
+    truth_folder: str | os.PathLike[str],
+    crop_border: int | None = None,
+    channel: str = "y",
+    pad: str = "none",
+    *,
+    video: bool = False,
+    mask: str | os.PathLike[str] | None = None,
+    reference: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> QualityReport:
+    """Measure a folder of pictures, or of frames where that is said or the model takes frames.
+
+    Args:
+        session: The model.
+        input_folder: What it gets.
+        truth_folder: What it should make of it.
+        crop_border: As in `validate_quality`.
+        channel: As in `validate_quality`.
+        pad: As in `validate_quality`; of pictures alone.
+        video: The folders hold the frames of one video.
+        mask: As in `validate_quality`; of pictures alone.
+        reference: As in `validate_quality`; of pictures alone.
+        progress: Called with (pictures done, pictures in all).
+
+    Raises:
+        NystraError: As `validate_quality` and `validate_clip`.
+    """
+    if not video and session.facts.input("frames") is None:
+        return validate_quality(
+            session,
+            input_folder,
+            truth_folder,
+            crop_border,
+            channel,
+            pad,
+            mask=mask,
+            reference=reference,
+            progress=progress,
+        )
+    alone = {
+        "--mask": mask is not None,
+        "--reference": reference is not None,
+        "--pad official": pad != "none",
+    }
+    for flag, given in alone.items():
+        if given:
+            raise NystraError(f"{flag} does not apply to the frames of a video: leave it out")
+    return validate_clip(
+        session, input_folder, truth_folder, crop_border, channel, progress=progress
+    )
+
+
+def validate_clip(
+    session: Session,
+    input_folder: str | os.PathLike[str],
+    truth_folder: str | os.PathLike[str],
+    crop_border: int | None = None,
+    channel: str = "y",
+    *,
+    tile: int = 0,
+    overlap: int | None = None,
+    options: VideoOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> QualityReport:
+    """Measure what a model makes of the frames of a video against their ground truth.
+
+    PSNR and SSIM of each frame are those of `validate_quality`; what is new is `Flicker`. A model
+    of single pictures is run on each frame, one of frames as `run_video` does.
+
+    Args:
+        session: The model.
+        input_folder: The frames; their order is that of the numbers in their names.
+        truth_folder: What should become of them; see `paired_pictures` for the names.
+        crop_border: Pixels left out on every side; None is the scale (at scale 1 none).
+        channel: ``y`` or ``rgb``.
+        tile: As in `Restorer`.
+        overlap: As in `Restorer`.
+        options: Overlap in time, and noise.
+        progress: Called with (frames done, frames in all).
+
+    Raises:
+        NystraError: A frame cannot be read, has no partner or another size than expected.
+    """
+    pairs = paired_pictures(input_folder, truth_folder)
+    pairs.sort(key=lambda pair: frame_order(pair[0].name))
+    source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
+    how = RunOptions(tile=tile, overlap=overlap)
+    maker = frame_maker(session, source, how, options or VideoOptions())
+    border = crop_border if crop_border is not None else (maker.scale if maker.scale > 1 else 0)
+    flicker = Flicker(border, channel)
+    results: list[PictureQuality] = []
+    for made in maker.make(source, lambda _: True):
+        names = pairs[made.frame.index]
+        truth = read_picture(names[1]).pixels
+        size = source.clip.size
+        got, expected = comparable(made.picture.pixels, size, truth, maker.scale, names)
+        results.append(
+            PictureQuality(
+                names[0].name,
+                psnr(got, expected, crop_border=border, channel=channel),
+                ssim(got, expected, crop_border=border, channel=channel),
+            )
+        )
+        flicker.add(got, expected)
+        if progress is not None:
+            progress(len(results), len(pairs))
+    return QualityReport(tuple(results), border, channel, "none", flicker=flicker.value)

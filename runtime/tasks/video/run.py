@@ -1,0 +1,255 @@
+"""What ``nystra run`` does with a video: a file or the frames of a folder, through a model file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import NystraError
+from ....core.files.reading import file_sha256
+from ...images.images import SUFFIXES
+from ...progress import progress_bar
+from ...results import picture_result
+from ...session import Session
+from ...video.clip import Sink, Source
+from ...video.file_sink import VideoSink
+from ...video.file_source import VideoFile
+from ...video.folder_sink import FolderSink
+from ...video.folder_source import FrameFolder
+from ..restoration.auxiliary_inputs import Companions
+from ..restoration.options import Report, RunOptions
+from ..restoration.picture_job import in_one_line
+from ..restoration.session_restorer import restorer_for
+from ..restoration.worklist import STREAM, Naming
+from .clip_restorer import clip_restorer_for
+from .frame_restorer import InWindows, Made, Maker, OneByOne, settled
+from .options import VIDEO_SUFFIXES, VideoOptions, is_video
+
+MakerFor = Callable[[Session, Source, RunOptions, VideoOptions], Maker]
+
+
+def run_video(
+    session: Session,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    options: RunOptions | None = None,
+    *,
+    video: VideoOptions | None = None,
+    report: Report | None = None,
+    make: MakerFor | None = None,
+) -> list[dict[str, Any]]:
+    """Run a model on a video, frame by frame or cut in time, as the model takes it.
+
+    Args:
+        session: The model: of pictures or of frames.
+        input: A video file, or a folder of frames.
+        output: A video file (mp4, mov, mkv), or a folder for frames, which is created.
+        options: What is asked for of pictures too. Format, suffix and quality are those of frames
+            in a folder; a mask or a reference is one for all frames, or a folder of them with
+            the names of the frames.
+        video: What is asked for besides.
+        report: Called with (result, frames done, frames to do) after each frame.
+        make: What restores the frames; None is `frame_maker`, in this process.
+
+    Returns:
+        One result, as of `run_pictures`, with ``frames``: how many were made, and ``kept``: how
+        many were there.
+
+    Raises:
+        NystraError: Something cannot be used; frames that were finished are kept, and the message
+            says how to go on.
+        BackendUnavailableError: A video file is asked for, and PyAV is missing.
+    """
+    begin = time.perf_counter()
+    how, clip = options or RunOptions(), video or VideoOptions()
+    here, there = Path(input), os.fspath(output)
+    _check_flags(here, there, how, clip)
+    if is_video(there) and how.skip_existing and Path(there).exists():
+        return [_result(here, there, status="skipped", reason=f"{there} exists")]
+    source = open_source(here, clip)
+    maker = (make or frame_maker)(session, source, how, clip)
+    sink = _sink(session, source, there, maker.scale, how, clip)
+    work = _Work(source, maker, sink, here, there)
+    made = work.run(report, quiet=how.quiet)
+    doubts = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
+    return [{**made, "warnings": doubts, "seconds": time.perf_counter() - begin}]
+
+
+def open_source(path: Path, options: VideoOptions) -> Source:
+    """Return the frames of a folder or a video file.
+
+    Raises:
+        NystraError: There are none, or they cannot be read.
+    """
+    if path.is_dir():
+        return FrameFolder(path, options.fps)
+    if not os.path.lexists(path):
+        raise NystraError(f"there is no video or folder of frames at {path}")
+    return VideoFile(path)
+
+
+def frame_maker(
+    session: Session,
+    source: Source,
+    options: RunOptions,
+    video: VideoOptions,
+) -> Maker:
+    """Return what restores the frames of a source with a model of pictures or of frames.
+
+    Args:
+        session: The model.
+        source: The frames.
+        options: What is asked for of pictures too.
+        video: What is asked for besides.
+
+    Raises:
+        NystraError: The model takes neither, or what is asked for contradicts it.
+    """
+    companions = options.companions()
+    if session.facts.input("frames") is not None:
+        if companions != Companions():
+            raise NystraError("a model of frames takes no mask and no reference: leave them out")
+        clips = clip_restorer_for(session, video.noise)
+        how = settled(clips.network, source.clip, options)
+        return InWindows(clips, how, video.time_overlap)
+    for flag, given in (("--time-overlap", video.time_overlap), ("--noise", video.noise)):
+        if given is not None:
+            raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
+    restorer = restorer_for(session)
+    restorer.check_companions(companions.mask is not None, companions.reference is not None)
+    return OneByOne(restorer, settled(restorer, source.clip, options), companions)
+
+
+def _sink(
+    session: Session,
+    source: Source,
+    there: str,
+    scale: int,
+    options: RunOptions,
+    video: VideoOptions,
+) -> Sink:
+    """Return what takes the restored frames: a video, or a folder."""
+    if not is_video(there):
+        return FolderSink(
+            Path(there),
+            source,
+            Naming(options.format, options.suffix),
+            overwrite=options.overwrite,
+            skip_existing=options.skip_existing,
+            quality=options.quality,
+        )
+    if (options.format, options.suffix, options.quality) != (None, "", None):
+        raise NystraError(
+            "--format, --suffix and --quality do not apply to a video: give --codec and --crf"
+        )
+    job = {
+        "model": file_sha256(session.path),
+        "tile": f"{options.tile} {options.overlap}",
+        "overlap in time": f"{video.time_overlap}",
+        "noise": f"{video.noise}",
+        "mask or reference": f"{options.mask} {options.reference}",
+    }
+    return VideoSink(Path(there), source, scale, video, job, overwrite=options.overwrite)
+
+
+class _Work:
+    """One run: frames from a source through a maker into a sink."""
+
+    def __init__(self, source: Source, maker: Maker, sink: Sink, here: Path, there: str) -> None:
+        self._source, self._maker, self._sink = source, maker, sink
+        self._here, self._there = here, there
+        self._odd: Counter[str] = Counter()
+        self._seconds, self._tiles = 0.0, 0
+
+    def run(self, report: Report | None, *, quiet: bool) -> dict[str, Any]:
+        """Make all frames that are wanted, and return the result."""
+        count = self._source.clip.count
+        todo = sum(self._sink.wants(index) for index in range(count))
+        try:
+            with progress_bar(self._here.name, unit="frame", quiet=quiet) as move:
+                for done, made in enumerate(self._maker.make(self._source, self._sink.wants), 1):
+                    self._sink.write(made.frame, made.picture)
+                    result = self._frame_result(made)
+                    move(done, todo)
+                    if report is not None:
+                        report(result, done, todo)
+            self._sink.finish()
+        except (Exception, KeyboardInterrupt) as error:  # whatever it is, frames are kept
+            plain = in_one_line(error, self._here) if isinstance(error, Exception) else error
+            raise _with_words(plain, self._sink.keep()) from error
+        height, width = (side * self._maker.scale for side in self._source.clip.size)
+        return _result(
+            self._here,
+            self._there,
+            input_size=self._source.clip.size[::-1],
+            output_size=(width, height),
+            model_seconds=self._seconds,
+            tiles=self._tiles,
+            frames=todo,
+            kept=count - todo,
+        )
+
+    def warnings(self) -> list[str]:
+        """Return what was odd about frames, each text once."""
+        return [
+            text if times == 1 else f"{text} ({times} frames)" for text, times in self._odd.items()
+        ]
+
+    def _frame_result(self, made: Made) -> dict[str, Any]:
+        self._odd.update(made.warnings)
+        self._seconds += made.seconds
+        self._tiles += made.tiles
+        return _result(
+            Path(f"{self._here} frame {made.frame.index + 1}"),
+            self._there,
+            output_size=made.picture.size[::-1],
+            seconds=made.seconds,
+            model_seconds=made.seconds,
+            tiles=made.tiles,
+            frames=1,
+        )
+
+
+def _with_words(error: BaseException, text: str) -> BaseException:
+    """Return an error of the same kind that also says what is kept."""
+    before = str(error).rstrip(". ")
+    return type(error)(". ".join(part for part in (before, text) if part))
+
+
+def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOptions) -> None:
+    if STREAM in (here, Path(there)):
+        raise NystraError("a video is not read from or written to -: give a file or a folder")
+    if options.recursive:
+        raise NystraError("--recursive does not apply to the frames of one video: leave it out")
+    if options.jobs not in (None, 1):
+        raise NystraError("--jobs shares the pictures of a folder, not a video: leave it out")
+    if not here.is_dir() and video.fps is not None:
+        raise NystraError("--fps does not apply to a video file, which has its own time stamps")
+    if not is_video(there):
+        if Path(there).suffix.lower() in SUFFIXES and not Path(there).is_dir():
+            raise NystraError(
+                f"the frames of {here} do not go into one picture, {there}: give a folder or a "
+                f"video ({', '.join(VIDEO_SUFFIXES)})"
+            )
+        if video.codec is not None or video.crf is not None:
+            kinds = ", ".join(VIDEO_SUFFIXES)
+            raise NystraError(
+                f"--codec and --crf are for a video as the output ({kinds}), got {there}"
+            )
+        if video.fps is not None:
+            raise NystraError("--fps does not apply to a folder of frames as the output")
+
+
+def _untimed(source: Source, there: str) -> list[str]:
+    if source.clip.even or is_video(there):
+        return []
+    text = "the video has a variable frame rate, and frames in a folder do not say when they are "
+    return [f"{text}shown: give a video as the output to keep that"]
+
+
+def _result(here: Path, there: str, **values: Any) -> dict[str, Any]:
+    return picture_result(here, **{"output": there, "frames": 0, "kept": 0} | values)

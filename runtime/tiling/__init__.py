@@ -1,0 +1,1 @@
+"""Running a network over an image in tiles, as the memory allows."""

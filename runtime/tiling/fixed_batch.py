@@ -1,0 +1,40 @@
+"""A model file whose batch is fixed, made to take fewer images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+
+Array = npt.NDArray[Any]
+
+
+def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Array]:
+    """Return a function that takes 1 to ``batch`` images where the given one takes all of them.
+
+    Args:
+        function: (batch, ...) arrays, by position and name -> (batch, ...).
+        batch: How many images the function takes.
+
+    Returns:
+        The same function of fewer: the last image is repeated, and what was made of the
+        repetitions is dropped. Every argument has as many images or one for all of them.
+    """
+
+    def filled(image: Array, **others: Array) -> Array:
+        count = image.shape[0]
+        if count > batch:
+            raise NystraError(f"got {count} images, the model takes {batch} at a time")
+        repeated = {name: _repeated(array, batch) for name, array in others.items()}
+        return function(_repeated(image, batch), **repeated)[:count]
+
+    return filled
+
+
+def _repeated(images: Array, batch: int) -> Array:
+    full: Array = np.take(images, np.minimum(np.arange(batch), images.shape[0] - 1), axis=0)
+    return full

@@ -1,0 +1,103 @@
+"""Running a network over a picture in tiles, so that memory does not grow with the picture.
+
+The simple composition of three parts that a server may use by themselves: which tiles
+(`plan_tiles`), running them (in batches, over several pictures, again where one failed), and
+blending what came out (`Stitcher`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from .stitching import Stitcher
+from .tile_plan import DEFAULT_OVERLAP, plan_tiles
+
+Array = npt.NDArray[Any]
+ImageFunction = Callable[[Array], Array]
+Batches = Callable[[ImageFunction, Iterable[list[Array]]], Iterator[list[Array]]]
+"""Runs a function on batches of tiles, and yields what becomes of each batch in their order."""
+
+
+def run_tiled(
+    function: ImageFunction,
+    image: Array,
+    tile: int | tuple[int, int] | None,
+    overlap: int = DEFAULT_OVERLAP,
+    scale: int = 1,
+    multiple: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    fixed: bool = False,
+    blend: str = "linear",
+    batch: int = 1,
+    batches: Batches | None = None,
+) -> npt.NDArray[np.float32]:
+    """Run ``function`` over the image in overlapping tiles and blend the results.
+
+    Args:
+        function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``.
+        image: (1, C, H, W).
+        tile: As in `plan_tiles`.
+        overlap: As in `plan_tiles`.
+        scale: Output pixels per input pixel and axis.
+        multiple: As in `plan_tiles`.
+        progress: Called with (tiles done, tiles in all) after each batch.
+        fixed: As in `plan_tiles`.
+        blend: As in `Stitcher`.
+        batch: How many tiles are run at once. A batch that fails is run again tile by tile.
+        batches: How batches are run; None is one after the other, `in_turn`.
+
+    Returns:
+        (1, C', H * scale, W * scale) in float32.
+
+    Raises:
+        NystraError: The arguments contradict each other, or the output has an unexpected shape.
+    """
+    if image.ndim != 4 or image.shape[0] != 1 or 0 in image.shape:
+        raise NystraError(f"got an image of shape {image.shape}, expected (1, C, H, W), not empty")
+    if batch < 1:
+        raise NystraError(f"the batch is {batch} tiles, expected 1 or more")
+    plan = plan_tiles(image.shape[2:], tile, overlap, multiple, fixed=fixed)
+    stitcher = Stitcher(plan, scale, blend)
+    groups = [range(len(plan))[first : first + batch] for first in range(0, len(plan), batch)]
+    cut = ([plan.cut(image, index) for index in indices] for indices in groups)
+    for indices, made in zip(groups, (batches or in_turn)(function, cut), strict=True):
+        for index, tile_made in zip(indices, made, strict=True):
+            stitcher.add(index, tile_made)
+        if progress is not None:
+            progress(indices[-1] + 1, len(plan))
+    return stitcher.picture()
+
+
+def in_turn(function: ImageFunction, batches: Iterable[list[Array]]) -> Iterator[list[Array]]:
+    """Run batches of tiles one after the other; see `run_batch`."""
+    return (run_batch(function, tiles) for tiles in batches)
+
+
+def run_batch(function: ImageFunction, tiles: Sequence[Array]) -> list[Array]:
+    """Run tiles of one shape at once; one by one where that fails.
+
+    Args:
+        function: (B, C, h, w) -> (B, C', h', w').
+        tiles: (1, C, h, w) each, of one image or of several.
+
+    Returns:
+        (1, C', h', w') for each.
+
+    Raises:
+        NystraError: A tile fails by itself too, or the output has another number of images.
+    """
+    if len(tiles) == 1:
+        return [function(tiles[0])]
+    try:
+        made = function(np.concatenate(list(tiles)))
+    except (NystraError, MemoryError):
+        return [function(tile) for tile in tiles]
+    if made.shape[:1] != (len(tiles),):
+        raise NystraError(f"the model made {made.shape} of a batch of {len(tiles)} tiles")
+    return [made[index : index + 1] for index in range(len(tiles))]

@@ -1,0 +1,124 @@
+"""Blending what a network made of the tiles of one image, as they come.
+
+Memory holds the picture that grows and nothing of the tiles that are done. The weights of a tile
+are a product of one along each axis, and over all tiles they add up to 1.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from .tile_plan import Span, TilePlan
+
+Array = npt.NDArray[Any]
+
+
+class Stitcher:
+    """A picture that grows out of tiles, which may come in any order.
+
+    Sums of floating numbers depend on their order: the same order gives the same bits.
+
+    Attributes:
+        plan: Which tiles there are.
+        scale: Output pixels per input pixel and axis.
+    """
+
+    def __init__(self, plan: TilePlan, scale: int = 1, blend: str = "linear") -> None:
+        """Begin an empty picture.
+
+        Args:
+            plan: Which tiles there are.
+            scale: Output pixels per input pixel and axis.
+            blend: ``linear`` ramps over the overlap, or ``equal`` weights (the official SwinIR
+                test procedure).
+
+        Raises:
+            NystraError: The blend is unknown.
+        """
+        if blend not in ("linear", "equal"):
+            raise NystraError(f"the blend is {blend!r}, expected 'linear' or 'equal'")
+        self.plan = plan
+        self.scale = scale
+        self._row_weights = _weights(plan.rows, scale, blend)
+        self._column_weights = _weights(plan.columns, scale, blend)
+        self._missing = set(range(len(plan)))
+        self._picture: npt.NDArray[np.float32] | None = None
+
+    def add(self, index: int, tile: Array) -> None:
+        """Blend in what the network made of one tile.
+
+        Args:
+            index: Which tile of the plan.
+            tile: (1, C', h * scale, w * scale), or the same without the leading 1.
+
+        Raises:
+            NystraError: The tile was added before, or has another shape.
+        """
+        if index not in self._missing:
+            raise NystraError(f"tile {index} of {len(self.plan)} is unknown or was added before")
+        got = tile[0] if tile.ndim == 4 and tile.shape[0] == 1 else tile
+        expected = tuple(side * self.scale for side in self.plan.shape)
+        before = self._picture
+        if got.ndim != 3 or got.shape[1:] != expected:
+            raise NystraError(
+                f"the model made {tile.shape} of a tile of {self.plan.shape} pixels, expected "
+                f"(1, C, *{expected}) for the scale {self.scale}"
+            )
+        if before is not None and before.shape[1] != got.shape[0]:
+            raise NystraError(
+                f"the model made {got.shape[0]} channels of a tile and {before.shape[1]} before"
+            )
+        if len(self.plan) == 1:
+            height, width = (side * self.scale for side in self.plan.size)
+            self._picture = np.asarray(got, dtype=np.float32)[None, :, :height, :width]
+        else:
+            self._blend(index, np.asarray(got, dtype=np.float32))
+        self._missing.discard(index)
+
+    def picture(self) -> npt.NDArray[np.float32]:
+        """Return the whole picture, (1, C', H * scale, W * scale).
+
+        Raises:
+            NystraError: Tiles are missing.
+        """
+        if self._missing or self._picture is None:
+            raise NystraError(
+                f"{len(self._missing)} of {len(self.plan)} tiles are missing, expected all of them"
+            )
+        return self._picture
+
+    def _blend(self, index: int, tile: npt.NDArray[np.float32]) -> None:
+        scale = self.scale
+        if self._picture is None:
+            height, width = self.plan.size
+            shape = (1, tile.shape[0], height * scale, width * scale)
+            self._picture = np.zeros(shape, np.float32)
+        row, column = divmod(index, len(self.plan.columns))
+        (top, bottom), (left, right) = self.plan.place(index)
+        place = self._picture[0, :, top * scale : bottom * scale, left * scale : right * scale]
+        weights = self._row_weights[row][:, None] * self._column_weights[column][None, :]
+        place += (tile * weights)[:, : place.shape[1], : place.shape[2]]
+
+
+def _weights(spans: tuple[Span, ...], scale: int, blend: str) -> list[npt.NDArray[np.float32]]:
+    """Return the weights of each tile along one axis."""
+    weights = [np.ones((end - start) * scale, dtype=np.float64) for start, end in spans]
+    if blend == "linear":
+        for index, ((_, first_end), (second_start, _)) in enumerate(pairwise(spans)):
+            shared = (first_end - second_start) * scale
+            ramp = (np.arange(shared) + 0.5) / max(shared, 1)
+            if shared:
+                weights[index][-shared:] *= ramp[::-1]
+                weights[index + 1][:shared] *= ramp
+    total = np.zeros(spans[-1][1] * scale, dtype=np.float64)
+    for (start, end), weight in zip(spans, weights, strict=True):
+        total[start * scale : end * scale] += weight
+    return [
+        (weight / total[start * scale : end * scale]).astype(np.float32)
+        for (start, end), weight in zip(spans, weights, strict=True)
+    ]

@@ -1,0 +1,171 @@
+"""How large a tile the free memory allows.
+
+A run takes what a `MemoryLaw` says; the picture in float32 (input and output) is held beside it.
+Half of what is free is used at most: a measured law is right within a factor of 1.5, and others
+want memory too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from ...core.errors import NystraError
+from ..machine.process_memory import resident_memory
+from .memory_law import MemoryLaw
+
+ASSUMED = MemoryLaw(40_960.0)
+"""What is assumed where nothing is measured: on the safe side of a SwinIR-M (180 channels, 6
+heads) whose attention runs as its ONNX body at window 32: 24 KiB of scores for a pixel, and the
+maps around them."""
+
+ASSUMED_SQUARE = 12.0
+"""Bytes over the square of the pixels that no network here exceeds without saying so."""
+
+_FALLBACK = 4 << 30
+_SMALLEST, _SMALLEST_SQUARE = 64, 24
+_MOST_SQUARE = 2 << 30
+"""Bytes for a tile whose memory grows with the square: its time does too."""
+
+
+def available_memory() -> int:
+    """Return the bytes of memory a new process can take without swapping.
+
+    The smaller of ``MemAvailable`` in /proc/meminfo and what the control group (v2) has left;
+    the free pages, or 4 GiB, where neither is known.
+    """
+    amounts = [amount for amount in (_meminfo(), _control_group()) if amount is not None]
+    if amounts:
+        return min(amounts)
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _FALLBACK
+
+
+def free_memory(kept: int = 0, most: int | None = None) -> int:
+    """Return the bytes that a run may take.
+
+    Args:
+        kept: What earlier runs left with this process, ready to be used again.
+        most: Bytes that this process may take in all; None is what is available.
+
+    Raises:
+        NystraError: The process takes more than that already.
+    """
+    free = available_memory() + kept
+    resident = resident_memory()
+    if most is None or resident is None:
+        return free
+    if most <= resident - kept:
+        raise NystraError(
+            f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the limit "
+            f"is {most >> 20} MiB: raise --max-memory (max_memory=)"
+        )
+    return min(free, most - resident + kept)
+
+
+def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
+    """Return the bytes a run may take beside a picture and its result.
+
+    Args:
+        size: Height and width of the picture in pixels.
+        channels: Of the input and twice those of the output at its scale, as float32 numbers a
+            pixel of the input.
+        free: Bytes of memory that are free.
+
+    Raises:
+        NystraError: Not even the picture itself and its result fit.
+    """
+    pictures = size[0] * size[1] * 4 * channels
+    if pictures > free:
+        raise NystraError(
+            f"a picture of {size[1]}x{size[0]} needs {pictures >> 20} MiB for itself and its "
+            f"result, and {free >> 20} MiB are available: cut it into parts first"
+        )
+    return max((free - pictures) // 2, 1)
+
+
+def automatic_tile(
+    size: tuple[int, int],
+    law: MemoryLaw,
+    budget: int,
+    *,
+    multiple: int = 1,
+    overlap: int = 0,
+    minimum: int = 1,
+) -> int | None:
+    """Return the side of the largest square tile that a budget allows.
+
+    Args:
+        size: Height and width of the picture in pixels.
+        law: What a run takes.
+        budget: Bytes that a run may take.
+        multiple: The model's size multiple; the tile is one of its multiples.
+        overlap: Of the tiles; the tile is at least twice that (or one multiple more), and 64
+            pixels, or 24 where memory grows with the square.
+        minimum: The model's smallest side.
+
+    Returns:
+        A side in input pixels, or None if the picture can run whole.
+
+    Raises:
+        NystraError: The smallest tile takes more than twice the budget.
+    """
+    most = law.most_pixels(min(budget, _MOST_SQUARE) if law.square else budget)
+    if size[0] * size[1] <= most:
+        return None
+    least = _SMALLEST_SQUARE if law.square else _SMALLEST
+    smallest = max(least, minimum, 2 * overlap, overlap + multiple)
+    smallest = -(-smallest // multiple) * multiple
+    side = max(math.isqrt(most) // multiple * multiple, smallest)
+    run = (min(side, size[0]), min(side, size[1]))
+    refuse_too_large(run, run[0] * run[1], law, 2 * budget, "a tile")
+    return side
+
+
+def refuse_too_large(
+    size: tuple[int, int], pixels: int, law: MemoryLaw, free: int, what: str
+) -> None:
+    """Raise NystraError when a run does not fit into the memory.
+
+    Args:
+        size: Height and width of what is run, in pixels.
+        pixels: How many count: its own, or those of its reference where they are more.
+        law: What a run takes.
+        free: Bytes of memory that are free.
+        what: ``a picture`` or ``a tile``.
+    """
+    needed = int(law.bytes(pixels))
+    if needed > free:
+        advice = (
+            "take a smaller one, or export the model with an attention that grows less "
+            "(nystra-export --attn psal)"
+            if law.square
+            else "take a smaller one"
+        )
+        raise NystraError(
+            f"this model needs about {needed >> 20} MiB for {what} of {size[1]}x{size[0]}, and "
+            f"{free >> 20} MiB are available: {advice}"
+        )
+
+
+def _meminfo() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _control_group() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        used = (folder / "memory.current").read_text().strip()
+        return None if limit == "max" else max(int(limit) - int(used), 0)
+    except (OSError, ValueError):
+        return None

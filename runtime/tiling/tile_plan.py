@@ -1,0 +1,144 @@
+"""Which tiles an image is cut into.
+
+All tiles have one shape. They start at multiples of the model's size multiple, so that the
+attention windows of a tile lie where those of the untiled run lie: farther from a seam than the
+network sees, the result is that of the untiled run up to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from .mirror import mirrored_part
+
+DEFAULT_OVERLAP = 32
+"""Input pixels by which neighbouring tiles overlap, where nothing else is asked for."""
+
+Array = npt.NDArray[Any]
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """The tiles of one image, counted row by row.
+
+    Attributes:
+        size: Height and width of the image.
+        rows: (start, end) of the tiles down the image; the last end may lie beyond it.
+        columns: The same across.
+    """
+
+    size: tuple[int, int]
+    rows: tuple[Span, ...]
+    columns: tuple[Span, ...]
+
+    def __len__(self) -> int:
+        """Return the number of tiles."""
+        return len(self.rows) * len(self.columns)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of every tile."""
+        (top, bottom), (left, right) = self.place(0)
+        return bottom - top, right - left
+
+    def place(self, index: int) -> tuple[Span, Span]:
+        """Return (start, end) of a tile down and across.
+
+        Args:
+            index: From 0 to ``len(plan) - 1``.
+        """
+        row, column = divmod(index, len(self.columns))
+        return self.rows[row], self.columns[column]
+
+    def cut(self, image: Array, index: int) -> Array:
+        """Return a tile of the image, mirrored where it goes beyond it.
+
+        Args:
+            image: (1, C, H, W) of the plan's size.
+            index: Which tile.
+
+        Returns:
+            (1, C, h, w) of the plan's `shape`, contiguous.
+
+        Raises:
+            NystraError: The image has another size.
+        """
+        if image.ndim != 4 or image.shape[0] != 1 or image.shape[2:] != self.size:
+            raise NystraError(f"got an image of shape {image.shape}, expected (1, C, *{self.size})")
+        return np.ascontiguousarray(mirrored_part(image, *self.place(index)))
+
+
+def plan_tiles(
+    size: tuple[int, int],
+    tile: int | tuple[int, int] | None,
+    overlap: int = DEFAULT_OVERLAP,
+    multiple: int = 1,
+    *,
+    fixed: bool = False,
+) -> TilePlan:
+    """Return the tiles of an image.
+
+    An image that fits into one tile is one tile of its own size. Otherwise it is taken to go on
+    mirrored at the bottom and right up to the multiple, as the exported graph would do by itself.
+
+    Args:
+        size: Height and width of the image, at least 1.
+        tile: Side of a tile in pixels, or (height, width); rounded down to the multiple. None
+            takes the image whole.
+        overlap: By how many pixels neighbouring tiles overlap at least.
+        multiple: The model's size multiple in pixels; tiles start at multiples of it.
+        fixed: Tiles are exactly as large as ``tile``: smaller images are mirrored up to it.
+
+    Raises:
+        NystraError: The arguments contradict each other.
+    """
+    if min(size) < 1:
+        raise NystraError(f"got an image of {size[1]}x{size[0]} pixels, expected at least 1x1")
+    if overlap < 0:
+        raise NystraError(f"the overlap is {overlap}, expected 0 or more")
+    sides = size if tile is None else (tile, tile) if isinstance(tile, int) else tile
+    if tile is None or (not fixed and size[0] <= sides[0] and size[1] <= sides[1]):
+        return TilePlan(size, ((0, size[0]),), ((0, size[1]),))
+    rows, columns = (
+        tile_positions(max(length, side), side, overlap)
+        if fixed
+        else tile_positions(-(-length // multiple) * multiple, side, overlap, multiple)
+        for length, side in zip(size, sides, strict=True)
+    )
+    return TilePlan(size, tuple(rows), tuple(columns))
+
+
+def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> list[Span]:
+    """Return (start, end) of the tiles along one axis.
+
+    Tiles start at 0, stride, 2 stride, ... while they end before the last one, which is shifted
+    inward to end at the border.
+
+    Args:
+        size: Length of the axis, a multiple of ``multiple``.
+        tile: Length of a tile, rounded down to the multiple.
+        overlap: Least overlap of neighbours, 0 or more.
+        multiple: Of which every start is a multiple.
+
+    Raises:
+        NystraError: The tile is smaller than the multiple, or the overlap leaves no stride.
+    """
+    side = tile // multiple * multiple
+    if side < 1:
+        raise NystraError(f"the tile is {tile} pixels, expected at least {max(multiple, 1)}")
+    if side >= size:
+        return [(0, size)]
+    stride = (side - overlap) // multiple * multiple
+    if stride < 1:
+        raise NystraError(
+            f"a tile of {side} pixels with an overlap of {overlap} leaves no step of {multiple}: "
+            f"expected a tile of at least {overlap + multiple} or a smaller overlap"
+        )
+    starts = [*range(0, size - side, stride), size - side]
+    return [(start, start + side) for start in starts]

@@ -1,0 +1,227 @@
+"""A network that takes NCHW arrays of any size: in tiles, as the memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from .memory_law import MemoryLaw
+from .memory_meter import MemoryMeter
+from .run_tiled import Batches, ImageFunction, run_tiled
+from .tile_memory import (
+    ASSUMED,
+    ASSUMED_SQUARE,
+    automatic_tile,
+    free_memory,
+    refuse_too_large,
+    tile_budget,
+)
+from .tile_plan import DEFAULT_OVERLAP
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TiledNetwork:
+    """A function on NCHW arrays with what has to be known to run it on large ones.
+
+    Attributes:
+        function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``; with
+            arguments named ``mask_input`` and ``reference_input`` where these are set.
+        scale: Output pixels per input pixel and axis.
+        input_channels: C.
+        output_channels: C'.
+        range: Lowest and highest value of the input.
+        output_range: The same of the output.
+        size_multiple: Tiles start at its multiples, in pixels.
+        size_minimum: Smaller pictures are mirrored up to it and cropped, in pixels.
+        tiling: ``internal`` forbids tiles; anything else allows them.
+        fixed_size: The only (height, width) the function takes, or None.
+        mask_input: Name of the input that marks the hole to fill, or None.
+        reference_input: Name of the input that takes another picture in colour, or None.
+        quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.
+        batch: How many tiles are run at once.
+        meter: Measures what a run takes; None assumes it (on devices with a memory of their own).
+        trial: As ``function``, and gives its memory back; for the meter.
+        batches: How batches of tiles are run, as in `run_tiled`.
+    """
+
+    function: Callable[..., Array]
+    scale: int = 1
+    input_channels: int = 3
+    output_channels: int = 3
+    range: tuple[float, float] = (0.0, 1.0)
+    output_range: tuple[float, float] = (0.0, 1.0)
+    size_multiple: int = 1
+    size_minimum: int = 1
+    tiling: str = "supported"
+    fixed_size: tuple[int, int] | None = None
+    mask_input: str | None = None
+    reference_input: str | None = None
+    quadratic_bytes: float = 0.0
+    batch: int = 1
+    meter: MemoryMeter | None = None
+    trial: Callable[..., Array] | None = None
+    batches: Batches | None = None
+
+    def run(
+        self,
+        image: Array,
+        tile: int | tuple[int, int] | None,
+        overlap: int,
+        progress: Callable[[int, int], None],
+        others: Mapping[str, Array] = MappingProxyType({}),
+    ) -> npt.NDArray[np.float32]:
+        """Run the network on an array, tile by tile.
+
+        Args:
+            image: (1, C, H, W) in 0..1.
+            tile: As `choose_tiles` returns it.
+            overlap: The same.
+            progress: Called with (tiles done, tiles in all).
+            others: The inputs besides the image, by name.
+
+        Returns:
+            (1, C', H * scale, W * scale), its range mapped to 0..1, not clipped.
+
+        Raises:
+            NystraError: The network fails.
+        """
+        if self.range != (0.0, 1.0):
+            low, high = self.range
+            image = image * np.float32(high - low) + np.float32(low)
+        function: ImageFunction = partial(self.function, **others) if others else self.function
+        output = run_tiled(
+            function,
+            image,
+            tile,
+            overlap,
+            self.scale,
+            self.size_multiple,
+            progress,
+            fixed=self.fixed_size is not None,
+            batch=self.batch,
+            batches=self.batches,
+        )
+        if self.output_range == (0.0, 1.0):
+            return output
+        low, high = self.output_range
+        return (output - np.float32(low)) / np.float32(high - low)
+
+    @property
+    def worst(self) -> MemoryLaw:
+        """The most memory that a run may take, as far as is known without a measurement."""
+        linear_only = self.meter is not None and self.meter.linear_only
+        square = 0.0 if linear_only else max(self.quadratic_bytes, ASSUMED_SQUARE)
+        return MemoryLaw(ASSUMED.linear, square)
+
+    def choose_tiles(
+        self,
+        size: tuple[int, int],
+        pixels: int,
+        tile: int,
+        overlap: int | None,
+        max_memory: int | None,
+    ) -> tuple[int | tuple[int, int] | None, int]:
+        """Return the tile and the overlap for an array.
+
+        Args:
+            size: Its height and width.
+            pixels: Its own or those of its reference, whichever are more.
+            tile: As asked for.
+            overlap: As asked for.
+            max_memory: As asked for.
+
+        Raises:
+            NystraError: What is asked for contradicts the network, or the memory does not suffice.
+        """
+        if tile < 0:
+            raise NystraError(f"the tile is {tile} pixels, expected 0 (automatic) or more")
+        if self.fixed_size is not None:
+            if tile not in (0, *self.fixed_size):
+                raise NystraError(
+                    f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels, so "
+                    f"tiles of {tile} are not possible: leave -t out"
+                )
+            return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
+        if self.tiling == "internal" or self.mask_input or self.reference_input:
+            if tile:
+                raise NystraError("the model has to see the whole picture: leave -t out")
+            self._refuse_too_large(size, pixels, max_memory, "a picture")
+            return None, 0
+        if tile:
+            if tile < self.size_minimum:
+                raise NystraError(f"the tile is {tile}, the model needs {self.size_minimum} pixels")
+            sides = (min(tile, size[0]), min(tile, size[1]))
+            self._refuse_too_large(sides, sides[0] * sides[1], max_memory, "a tile")
+            return tile, _overlap(tile, self.size_multiple, overlap)
+        channels = self.input_channels + 2 * self.output_channels * self.scale**2
+        budget = tile_budget(size, channels, self._free(max_memory))
+        law = self._law(pixels, budget)
+        if law is None:
+            law = replace(ASSUMED, square=self.quadratic_bytes)
+        elif law != self.worst:  # it was measured, which took memory
+            budget = tile_budget(size, channels, self._free(max_memory))
+        wanted = DEFAULT_OVERLAP if overlap is None else overlap
+        if law.square and overlap is None:
+            wanted = 0  # the tile comes first: it may be smaller than the default overlap
+        side = automatic_tile(
+            size,
+            law,
+            budget,
+            multiple=self.size_multiple,
+            overlap=wanted,
+            minimum=self.size_minimum,
+        )
+        if law.square and side is not None:
+            wanted = _overlap(side, self.size_multiple, overlap)
+        return side, wanted
+
+    def _refuse_too_large(
+        self, size: tuple[int, int], pixels: int, max_memory: int | None, what: str
+    ) -> None:
+        """Raise NystraError where a run is known not to fit; an assumption refuses nothing."""
+        law = self._law(pixels, self._free(max_memory))
+        if law is None:
+            law = MemoryLaw(0.0, self.quadratic_bytes)
+        refuse_too_large(size, pixels, law, self._free(max_memory), what)
+
+    def _free(self, max_memory: int | None) -> int:
+        return free_memory(0 if self.meter is None else self.meter.kept, max_memory)
+
+    def _law(self, pixels: int, budget: int) -> MemoryLaw | None:
+        """Return how a run's memory grows, measured where the worst case does not fit."""
+        if self.meter is None:
+            return None
+        if pixels <= self.worst.most_pixels(budget):
+            return self.worst
+        return self.meter.measure(
+            self._trial, pixels, budget, multiple=self.size_multiple, minimum=self.size_minimum
+        )
+
+    def _trial(self, side: int) -> None:
+        """Run the model on a grey square, with a hole in its middle or itself as reference."""
+        grey = np.float32(sum(self.range) / 2)
+        image = np.full((self.batch, self.input_channels, side, side), grey)
+        others: dict[str, Array] = {}
+        if self.mask_input is not None:
+            others[self.mask_input] = np.zeros((1, 1, side, side), np.float32)
+            others[self.mask_input][:, :, side // 4 : side // 2, side // 4 : side // 2] = 1
+        if self.reference_input is not None:
+            others[self.reference_input] = np.full((1, 3, side, side), grey)
+        (self.trial or self.function)(image, **others)
+
+
+def _overlap(tile: int, multiple: int, overlap: int | None) -> int:
+    """Return the overlap asked for, or a default that fits the tile."""
+    if overlap is not None:
+        return overlap
+    side = tile // multiple * multiple
+    return max(min(DEFAULT_OVERLAP, side // 4, side - multiple), 0)

@@ -1,0 +1,72 @@
+"""Ways of running ``nystra run`` on a folder of pictures, timed one after the other in rounds."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nystra.runtime import Picture, read_picture, write_picture
+
+PHOTOGRAPH = Path(__file__).parents[2] / "export" / "photographs" / "chelsea.png"
+
+
+def arguments(description: str, side: int) -> argparse.ArgumentParser:
+    """Return a parser of what such benchmarks have in common."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--side", type=int, default=side)
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser
+
+
+def ratios(
+    ways: Mapping[str, tuple[Sequence[str], Sequence[str]]], args: argparse.Namespace
+) -> dict[str, float]:
+    """Time each way once a round, on the same pictures; print the seconds of each round.
+
+    Args:
+        ways: The program before the word ``run``, and flags behind the folders, by name.
+        args: Of `arguments`.
+
+    Returns:
+        How many times as long as the first way each of them takes: the median of the rounds.
+    """
+    measured: dict[str, list[float]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as place:
+        source, target = Path(place, "in"), Path(place, "out")
+        _cut(source, args.pictures, args.side)
+        for _ in range(args.rounds):
+            took = {}
+            for way, (program, flags) in ways.items():
+                shutil.rmtree(target, ignore_errors=True)
+                given = ["run", str(args.model), "-i", str(source), "-o", str(target), "-q"]
+                begin = time.perf_counter()
+                subprocess.run([*program, *given, *flags], check=True)
+                took[way] = time.perf_counter() - begin
+            first = next(iter(took.values()))
+            for way, seconds in took.items():
+                measured[way].append(seconds / first)
+            print({way: round(seconds, 1) for way, seconds in took.items()}, flush=True)
+    return {way: statistics.median(values) for way, values in measured.items()}
+
+
+def _cut(folder: Path, count: int, side: int) -> None:
+    """Write parts of a photograph, each another one; it is mirrored as far as they need it."""
+    pixels = read_picture(PHOTOGRAPH).pixels
+    short = [max(0, side + 64 - length) for length in pixels.shape[:2]]
+    pixels = np.pad(pixels, [*((0, more) for more in short), (0, 0)], "symmetric")
+    random = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(count):
+        top, left = (int(random.integers(0, length - side + 1)) for length in pixels.shape[:2])
+        part = np.ascontiguousarray(pixels[top : top + side, left : left + side])
+        write_picture(folder / f"{number:04d}.png", Picture(part))

@@ -1,0 +1,236 @@
+"""The files of whole networks that are timed: 36 blocks, 180 channels, 6 heads, seeded weights.
+
+SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published forms but where said;
+``hat-group`` is HAT with one of its six groups.
+
+``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
+it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
+``int8`` has all layers but the first and last convolution in 8 bits. ``plain`` is what
+``torch.onnx.export`` makes of it by itself, for the one input shape that is timed, which lets it
+fold more than our files of any size.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import onnx
+import onnxruntime as ort
+import torch
+from torch import Tensor, nn
+
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.registry import mechanism as planned
+from nystra.export.attention.site import resolve, swap
+from nystra.export.build.bodies import attach_bodies, inline_bodies
+from nystra.export.build.int8.quantising import quantise_model
+from nystra.export.build.tidy import tidy
+from nystra.export.build.trace import trace
+from nystra.models.architecture import PrecisionPolicy
+from nystra.models.hat.network import HAT
+from nystra.models.swinir.checkpoint import restorer_facts
+from nystra.models.swinir.network import SwinIR
+from nystra.models.swinir.picture_network import PictureNetwork
+from nystra.plugins.library import library_path
+from nystra.plugins.operators.attention import softmax_attention
+from nystra.plugins.operators.window_softmax import torch_op
+from nystra.runtime.checking.measures import MEASURES
+
+HEADS, HEAD_DIM, SIDE = 6, 30, 128
+OPSET = 20
+
+
+def network(name: str) -> PictureNetwork:
+    """Return SwinIR-M or HAT by the name of a file of it."""
+    torch.manual_seed(0)
+    if name.startswith("hat-"):
+        return HAT(upscale=4, depths=[6] if "group" in name else [6] * 6).eval()
+    official = not name.startswith("w32-")
+    return SwinIR(
+        upscale=2,
+        embed_dim=HEADS * HEAD_DIM,
+        depths=[6] * 6,
+        num_heads=[HEADS] * 6,
+        window_size=8 if name.startswith("w8-") else 32,
+        upsampler="pixelshuffle",
+        position_bias=official,
+        mask=official,
+    ).eval()
+
+
+def picture() -> Tensor:
+    """Return the picture that networks are timed on: (1, 3, 128, 128) in 0..1."""
+    return torch.rand((1, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(1))
+
+
+def qkv() -> Tensor:
+    """Return the map that a region is timed on: (1, 128, 128, 540)."""
+    shape = (1, SIDE, SIDE, 3 * HEADS * HEAD_DIM)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+class Region(nn.Module):
+    """The attention region of a shifted block, written as SwinIR does, with bias and mask."""
+
+    def __init__(self, window: int) -> None:
+        """Build it for maps of SIDE x SIDE with shift window / 2."""
+        super().__init__()
+        self.window, self.shift = window, window // 2
+        rows = torch.arange(window)
+        gap = (rows[:, None] - rows[None] + window - 1).repeat_interleave(window, 0)
+        gap = gap.repeat_interleave(window, 1) * (2 * window - 1)
+        gap = gap + (rows[:, None] - rows[None] + window - 1).repeat(window, window)
+        self.register_buffer("index", gap)
+        self.table = nn.Parameter(torch.randn((2 * window - 1) ** 2, HEADS))
+        border = torch.tensor([SIDE - window, window - self.shift, self.shift])
+        part = torch.arange(3).repeat_interleave(border)
+        regions = self.split((3 * part[:, None] + part[None])[None, :, :, None].float())[:, :, 0]
+        self.register_buffer("mask", -100.0 * (regions[:, None] != regions[:, :, None]).float())
+
+    def split(self, x: Tensor) -> Tensor:
+        """Cut (1, SIDE, SIDE, C) into windows (n, tokens, C)."""
+        n, w = SIDE // self.window, self.window
+        x = x.view(1, n, w, n, w, x.shape[-1]).permute(0, 1, 3, 2, 4, 5)
+        return x.reshape(n * n, w * w, x.shape[-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend: (1, SIDE, SIDE, 540) to (1, SIDE, SIDE, 180)."""
+        n, w = SIDE // self.window, self.window
+        x = self.split(torch.roll(x, (-self.shift, -self.shift), (1, 2)))
+        x = x.reshape(n * n, w * w, 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
+        scores = (x[0] * HEAD_DIM**-0.5) @ x[1].transpose(-2, -1)
+        bias = self.table[self.index.view(-1)].view(w * w, w * w, HEADS).permute(2, 0, 1)
+        scores = scores + bias[None] + self.mask[:, None]
+        x = (scores.softmax(-1) @ x[2]).transpose(1, 2).reshape(n, n, w, w, HEADS * HEAD_DIM)
+        x = x.permute(0, 2, 1, 3, 4).reshape(1, SIDE, SIDE, HEADS * HEAD_DIM)
+        return torch.roll(x, (self.shift, self.shift), (1, 2))
+
+
+def _plain(module: nn.Module, example: Tensor, path: Path) -> None:
+    torch.onnx.export(
+        module.eval(),
+        (example,),
+        path,
+        dynamo=True,
+        opset_version=OPSET,
+        external_data=False,
+        input_names=["input"],
+        output_names=["output"],
+        verbose=False,
+    )
+
+
+def _ours(
+    name: str, mechanism: str, path: Path, *, inline: bool = False, int8: bool = False
+) -> None:
+    net = network(name)
+    facts = restorer_facts("network", net, {"in_chans": 3}, "none")
+    parameters = resolve(Plan(planned(mechanism)), net)
+    model = trace(swap(net, parameters, "operator"), facts, OPSET)
+    tidy(model, facts.inputs, facts.outputs)
+    if int8:
+        _quantise(model)
+    attach_bodies(model, OPSET)
+    if inline:
+        inline_bodies(model)
+    onnx.save(model, path)
+
+
+def _quantise(model: onnx.ModelProto) -> None:
+    """Write 8-bit layers, whatever they cost: the ranges are those of one picture."""
+    policy = PrecisionPolicy(modules=dict.fromkeys(("conv_first", "conv_last"), "a picture's own"))
+    feeds = [{"input": picture().numpy()}]
+    quantise_model(model, policy, feeds, MEASURES["picture"], -math.inf)
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "region-8-plain": lambda path: _plain(Region(8), qkv(), path),
+    "w32-plain": lambda path: _plain(network("w32-"), picture(), path),
+    "w32-nystra": lambda path: _ours("w32-", "nystra", path),
+    "w32-nystra-inline": lambda path: _ours("w32-", "nystra", path, inline=True),
+    "w32-int8": lambda path: _ours("w32-", "nystra", path, int8=True),
+    "w32b-plain": lambda path: _plain(network("w32b-"), picture(), path),
+    "w32b-nystra": lambda path: _ours("w32b-", "nystra", path),
+    "w8-plain": lambda path: _plain(network("w8-"), picture(), path),
+    "w8-full": lambda path: _ours("w8-", "full", path),
+    "w8-int8": lambda path: _ours("w8-", "full", path, int8=True),
+    "hat-plain": lambda path: _plain(network("hat-"), picture(), path),
+    "hat-full": lambda path: _ours("hat-", "full", path),
+    "hat-cluster": lambda path: _ours("hat-", "cluster", path),
+    "hat-group-plain": lambda path: _plain(network("hat-group-"), picture(), path),
+    "hat-group-full": lambda path: _ours("hat-group-", "full", path),
+    "hat-group-cluster": lambda path: _ours("hat-group-", "cluster", path),
+}
+"""How each file is made."""
+
+ON_LIBRARY = tuple(
+    name for name in FILES if name.rpartition("-")[2] in ("nystra", "full", "cluster")
+)
+"""The files that run on the library."""
+
+
+def file(name: str, folder: Path) -> Path:
+    """Return the path of a file in the cache folder; what is not there yet is made."""
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        start = time.perf_counter()
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"{name}.unfinished.onnx"
+        with torch.no_grad():
+            FILES[name](unfinished)
+        unfinished.replace(path)
+        print(f"made {path} in {time.perf_counter() - start:.0f} s")
+    return path
+
+
+def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
+    """Return a session on a file, with the library where the file has our operators in it."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.enable_mem_reuse = "inline" not in name  # else it takes most of a minute to load
+    if name in ON_LIBRARY:
+        options.register_custom_ops_library(str(library_path()))
+    return ort.InferenceSession(
+        str(file(name, folder)), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def explicit_attention(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, bias: Tensor | None = None
+) -> Tensor:
+    """Return softmax attention written as the published networks do, in three steps."""
+    scores = (q * scale) @ k.transpose(-2, -1)
+    if bias is not None:
+        scores = scores + bias
+    return scores.softmax(-1) @ v
+
+
+def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
+    """Return a function that runs a network or region once.
+
+    Args:
+        name: A key of ``FILES``, or the network in torch, eager: ``w32-torch``, ``w32b-torch`` with
+            the scores as a matrix, as the published code has it, ``w32-sdpa`` with PyTorch's
+            fused attention.
+        folder: Cache of the files.
+        threads: Of onnxruntime or torch.
+    """
+    kind = name.rpartition("-")[2]
+    if kind in ("torch", "sdpa"):
+        torch.set_num_threads(threads)
+        net, image = network(name), picture()
+        attention = softmax_attention if kind == "sdpa" else explicit_attention
+
+        def eager() -> object:
+            swapped = mock.patch.object(torch_op, "softmax_attention", attention)
+            with swapped, torch.inference_mode():
+                return net(image)
+
+        return eager
+    runner, value = session(name, folder, threads), qkv() if "region" in name else picture()
+    feed = {"input": value.numpy()}
+    return lambda: runner.run(None, feed)[0]

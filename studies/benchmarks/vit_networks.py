@@ -1,0 +1,157 @@
+"""The vision transformers that are counted and timed, and what runs them.
+
+``trained`` attentions are those of networks built with them, ``swapped`` ones take the place of
+exact attention in a network built with that. Weights are random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from nystra.core.ports.preprocessing import Preprocessing
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.registry import mechanism
+from nystra.export.attention.site import find_sites, resolve, swap
+from nystra.export.build.bodies import attach_bodies
+from nystra.export.build.tidy import tidy
+from nystra.export.build.trace import trace
+from nystra.models.facts import Facts
+from nystra.models.vit.checkpoint import vit_facts
+from nystra.models.vit.network import ViT
+from nystra.runtime.session import Session
+
+OPSET = 20
+
+CIFAR: dict[str, Any] = {"image_size": (32, 32), "patch_size": 4}
+"""The study's configuration for CIFAR-10: 64 tokens and the class token, width 48."""
+
+LARGE: dict[str, Any] = {
+    "image_size": (160, 160),
+    "patch_size": 8,
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "depth": 6,
+    "num_heads": 8,
+}
+"""400 tokens. The study does not give these numbers; they come near its 3.7 million parameters."""
+
+TRAINED: dict[str, dict[str, Any]] = {
+    "full": {},
+    "linformer k=32": {"attention": "linformer", "linformer_k": 32},
+    "linformer k=64": {"attention": "linformer", "linformer_k": 64},
+    "performer r=32": {"attention": "performer", "rp_dim": 32},
+    "performer r=64": {"attention": "performer", "rp_dim": 64},
+    "nystromformer m=16": {"attention": "nystromformer", "num_landmarks": 16, "start": "exact"},
+    "nystromformer m=32": {"attention": "nystromformer", "num_landmarks": 32, "start": "exact"},
+    "nystromformer m=64": {"attention": "nystromformer", "num_landmarks": 64, "start": "exact"},
+    "convolutions + linformer k=32": {
+        "attention": "linformer",
+        "linformer_k": 32,
+        "stem": "convolutions",
+    },
+}
+SWAPPED: dict[str, dict[str, Any]] = {
+    "nystromformer": {},
+    "nystra": {},
+    "cluster": {},
+    "psal": {},
+    "performer": {},
+}
+_TIMED = (
+    "full",
+    "linformer k=32",
+    "performer r=64",
+    "nystromformer m=32",
+    "convolutions + linformer k=32",
+)
+
+SHAPES: dict[str, dict[str, Any]] = {
+    **{str(side): CIFAR | {"image_size": (side, side)} for side in (32, 64, 128, 256)},
+    "160": LARGE,
+}
+"""Side of the picture -> the network: the small one, and at 160 pixels the large one."""
+
+BACKENDS = {"onnxruntime": "ort-cpu", "OpenVINO": "openvino"}
+"""Engine of model files -> nystra's name of it."""
+
+ENGINES = ("PyTorch", *BACKENDS)
+
+
+def operations(network: nn.Module, size: tuple[int, int]) -> float:
+    """Return the operations of one picture; a multiplication and its addition are two."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        network(torch.zeros(1, 3, *size))
+    return float(counter.get_total_flops())
+
+
+def attention_share(network: nn.Module, size: tuple[int, int]) -> float:
+    """Return which part of the operations attention is; the network is spoilt for further use."""
+    whole = operations(network, size)
+    for site in find_sites(network):
+        idle: Any = lambda q, k, v, *_: v  # noqa: E731
+        site.module.mechanism = idle
+    return 1 - operations(network, size) / whole
+
+
+def names() -> tuple[str, ...]:
+    """Return what is timed, exact attention first."""
+    return (*_TIMED, *(f"{name}, swapped" for name in SWAPPED))
+
+
+def network(name: str, shape: str, form: str = "plain") -> tuple[ViT, Facts]:
+    """Return a network in plain or operator form, and what it promises."""
+    torch.manual_seed(0)
+    hyper = SHAPES[shape] | TRAINED.get(name, {})
+    built = ViT(**hyper).eval()
+    promised = {"num_channels": 3, "num_classes": 10} | hyper
+    facts = vit_facts(built, promised, "none", Preprocessing())
+    if name.endswith(", swapped"):
+        kind = name.removesuffix(", swapped")
+        plan = Plan(mechanism(kind, **SWAPPED[kind]))
+    else:
+        plan = Plan(mechanism("as_trained"))
+    swapped: Any = swap(built, resolve(plan, built), form)
+    return swapped, facts
+
+
+def file(name: str, shape: str, folder: Path) -> Path:
+    """Return the model file of a network, made where it is missing."""
+    plain = name.replace("+", "and").replace(",", "").replace(" ", "_")
+    path = folder / f"{plain}_{shape}.onnx"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        swapped, facts = network(name, shape, "operator")
+        model = trace(swapped, facts, OPSET)
+        tidy(model, facts.inputs, facts.outputs)
+        attach_bodies(model, OPSET)
+        onnx.save(model, path)
+    return path
+
+
+def call(engine: str, name: str, shape: str, folder: Path) -> Callable[[], object]:
+    """Return a function that classifies one picture on one thread."""
+    picture = torch.rand(1, 3, *SHAPES[shape]["image_size"])
+    if engine == "PyTorch":
+        torch.set_num_threads(1)
+        net, _ = network(name, shape)
+
+        def in_torch() -> object:
+            with torch.inference_mode():
+                return net(picture)
+
+        return in_torch
+    return session_call(engine, file(name, shape, folder), {"input": picture.numpy()})
+
+
+def session_call(engine: str, path: Path, feeds: Mapping[str, Any]) -> Callable[[], object]:
+    """Return a function that runs a model file on one thread of onnxruntime or OpenVINO."""
+    opened = Session(path, BACKENDS[engine], 1)
+    return lambda: opened.run(feeds)

@@ -1,0 +1,183 @@
+"""Train a small network: ``python -m studies.training --data DIR --out FILE``.
+
+The state file beside the output is written every minute; the same command goes on from it and
+ends with the same bytes as one that was never interrupted (same machine, same threads).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nystra.core.errors import NystraError
+
+from .classifying import Classifying
+from .denoising import Denoising
+from .enlarging import Enlarging, EnlargingByHat
+from .loop import train, write_file
+from .recipe import Recipe
+
+RECIPES: dict[str, type[Recipe]] = {
+    "swinir": Enlarging,
+    "hat": EnlargingByHat,
+    "uformer": Denoising,
+    "vit": Classifying,
+}
+"""Architecture -> what decides its training."""
+
+_REPORTS = 10  # a training
+
+
+def write_weights(
+    path: Path, weights: Mapping[str, Tensor], recipe: Recipe, examples: Sequence[Any]
+) -> None:
+    """Write safetensors, the network's arguments as JSON under ``nystra``; bytes reproducible."""
+    from safetensors.torch import save
+
+    told = recipe.metadata(examples)
+    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **told}
+    tensors = {key: weights[key].to(recipe.stored).contiguous() for key in sorted(weights)}
+    content = save(tensors, metadata={"nystra": json.dumps(facts, sort_keys=True)})
+    write_file(path, lambda file: file.write(content))
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc reuse the memory of the scores: without page faults a step takes half the time."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, value in ((-4, 0), (-1, 2**31 - 1), (-2, 1 << 28)):  # mmaps, trim, top pad
+            mallopt(option, value)
+
+
+@contextlib.contextmanager
+def _asked_to_stop() -> Iterator[list[int]]:
+    """Collect the first SIGINT or SIGTERM, so that no step is cut in two."""
+    asked: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    try:
+        for number in before:
+            signal.signal(number, remember)
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
+    """Return the flags of a training: one for each setting of its recipe."""
+    parser = argparse.ArgumentParser(
+        prog="python -m studies.training",
+        description="Train a small network; the same command goes on after a stop.",
+    )
+    _add_network(parser)
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with train/, and val/ (of classes: test/)"
+    )
+    parser.add_argument("--out", type=Path, required=True, help=".safetensors file to write")
+    parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
+    for field in fields(recipe):
+        name, default, text = field.name.replace("_", "-"), field.default, field.metadata["help"]
+        if isinstance(default, bool):
+            parser.add_argument(f"--no-{name}", dest=field.name, action="store_false", help=text)
+        elif isinstance(default, tuple):
+            shown = f"{text} ({' '.join(map(str, default))})"
+            parser.add_argument(f"--{name}", type=int, nargs="+", default=default, help=shown)
+        else:
+            shown, kind = f"{text} ({default})" if default != "" else text, type(default)
+            parser.add_argument(f"--{name}", type=kind, default=default, help=shown)
+    return parser
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    words = (
+        "what to train: swinir and hat enlarge, uformer takes noise out, vit classifies (swinir)"
+    )
+    parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
+
+
+def _recipe(arguments: Sequence[str]) -> tuple[Recipe, argparse.Namespace]:
+    """Return what to train and the rest of the command line."""
+    first = argparse.ArgumentParser(add_help=False)
+    _add_network(first)
+    kind = RECIPES[first.parse_known_args(arguments)[0].network]
+    options = _parser(kind).parse_args(arguments)
+    settings: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(kind)}
+    lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
+    recipe = kind(**settings | lists)
+    recipe.check()
+    return recipe, options
+
+
+def run(recipe: Recipe, data: Path, out: Path) -> None:
+    """Train and write the weights.
+
+    Args:
+        recipe: What to train.
+        data: Folder with ``train/``, and ``val/`` or ``test/`` for the reported figure.
+        out: ``.safetensors`` file; the state of the training is ``<stem>.state.pt`` beside it.
+
+    Raises:
+        NystraError: Pictures or files that cannot be read or written, or a diverged training.
+        KeyboardInterrupt: SIGINT or SIGTERM; the state is saved.
+    """
+    from tqdm import tqdm
+
+    if out.suffix != ".safetensors":
+        raise NystraError(f"--out {out} must end in .safetensors")
+    if not out.parent.is_dir():
+        raise NystraError(f"--out {out}: there is no folder {out.parent}; create it first")
+    examples, held_out = recipe.training_set(data), recipe.held_out(data)
+    every = max(1, recipe.steps // _REPORTS)
+    hidden = not sys.stderr.isatty()
+    with _asked_to_stop() as asked, tqdm(total=recipe.steps, unit="step", disable=hidden) as bar:
+
+        def on_step(done: int, loss: float, average: Mapping[str, Tensor]) -> None:
+            bar.update(done - bar.n)
+            if asked:
+                raise KeyboardInterrupt
+            if done % every == 0:
+                figure = recipe.figure(average, held_out)
+                bar.write(f"step {done}: loss {loss:.4f}, held out {figure}", sys.stderr)
+
+        weights = train(recipe, examples, out.with_suffix(".state.pt"), on_step)
+    write_weights(out, weights, recipe, examples)
+    weights = {key: value.to(recipe.stored) for key, value in weights.items()}
+    print(f"{out}: {recipe.figure(weights, held_out)} on held-out pictures")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train by command line; the result is the exit code."""
+    try:
+        recipe, options = _recipe(sys.argv[1:] if arguments is None else arguments)
+        torch.set_num_threads(options.threads)
+        run(recipe, options.data, options.out)
+    except NystraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped: the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    _keep_freed_memory()
+    sys.exit(main())

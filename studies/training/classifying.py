@@ -1,0 +1,177 @@
+"""A small vision transformer that says what is on a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nystra.core.errors import NystraError
+from nystra.models.vit.network import ViT
+
+from .labelled import Labelled, read_labelled
+from .recipe import Recipe, setting
+
+_MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of CIFAR-10's training pictures
+_BORDER = 4  # black pixels around a picture that crops are taken from
+_JUDGED = 500  # pictures at once
+_ATTENTIONS = ("full", "linformer", "performer", "nystromformer")
+
+
+@dataclass(frozen=True)
+class Classifying(Recipe):
+    """The training of a vision transformer on pictures in a folder for each class.
+
+    One recipe for every attention: nothing but the attention differs. Pictures are moved by up to
+    4 pixels and mirrored.
+
+    Attributes:
+        attention: What it is trained with.
+        classes: Folders of pictures.
+        side: Of a picture, in pixels.
+        patch_size: Side of a patch, in pixels.
+        width: Channels of a token.
+        hidden: Channels inside the feed-forward.
+        depth: Blocks.
+        heads: Attention heads of every block.
+        rank: Tokens of ``linformer``, features of ``performer``, landmarks of ``nystromformer``.
+        stem: ``patches``, or ``convolutions`` before them.
+    """
+
+    architecture: ClassVar[str] = "vit"
+    stored: ClassVar[torch.dtype] = torch.float16
+
+    batch: int = setting(128, "pictures a step")
+    attention: str = setting("full", f"of {', '.join(_ATTENTIONS)}")
+    classes: int = setting(10, "folders of pictures")
+    side: int = setting(32, "side of a picture, in pixels")
+    patch_size: int = setting(4, "side of a patch, in pixels")
+    width: int = setting(48, "channels of a token")
+    hidden: int = setting(192, "channels inside the feed-forward")
+    depth: int = setting(4, "blocks")
+    heads: int = setting(4, "attention heads of every block")
+    rank: int = setting(32, "tokens of linformer, features of performer, landmarks")
+    stem: str = setting("patches", "patches, or convolutions before them")
+
+    def hyper(self) -> dict[str, Any]:
+        """Return the constructor arguments of the network."""
+        ranks: dict[str, dict[str, Any]] = {
+            "linformer": {"linformer_k": self.rank},
+            "performer": {"rp_dim": self.rank},
+            "nystromformer": {"num_landmarks": self.rank, "start": "exact"},
+        }
+        return {
+            "image_size": [self.side, self.side],
+            "patch_size": self.patch_size,
+            "num_classes": self.classes,
+            "hidden_size": self.width,
+            "intermediate_size": self.hidden,
+            "depth": self.depth,
+            "num_heads": self.heads,
+            "norm": "tokens",
+            "gelu": "none",
+            "stem": self.stem,
+            "attention": self.attention,
+            **ranks.get(self.attention, {}),
+        }
+
+    def metadata(self, examples: Sequence[Any]) -> dict[str, Any]:
+        """Return the constructor arguments, how a picture is prepared, what classes are called."""
+        prepared = {
+            "resize": {"sides": [self.side, self.side], "filter": "bilinear", "antialias": True},
+            "mean": list(_MEAN),
+            "std": list(_STD),
+            "labels": list(cast(Labelled, examples).names),
+        }
+        return {**self.hyper(), "preprocessing": prepared}
+
+    def check(self) -> None:
+        """Check the settings against each other."""
+        super().check()
+        words = {
+            "attention": (self.attention, _ATTENTIONS),
+            "stem": (self.stem, ("patches", "convolutions")),
+        }
+        for flag, (word, known) in words.items():
+            if word not in known:
+                raise NystraError(f"--{flag} {word} is none of {', '.join(known)}")
+        for flag, size, of, part in (
+            ("width", self.width, "heads", self.heads),
+            ("side", self.side, "patch-size", self.patch_size),
+        ):
+            if size % part:
+                raise NystraError(f"--{flag} {size} must be a multiple of --{of} {part}")
+
+    def network(self) -> ViT:
+        """Return a network with random weights."""
+        torch.manual_seed(self.seed)
+        return ViT(**self.hyper())
+
+    def training_set(self, data: Path) -> Labelled:
+        """Return the pictures below ``train/``."""
+        return self._read(data / "train")
+
+    def held_out(self, data: Path) -> Labelled:
+        """Return the pictures below ``test/``."""
+        return self._read(data / "test")
+
+    def _read(self, folder: Path) -> Labelled:
+        pictures = read_labelled(folder, self.side)
+        if len(pictures.names) != self.classes:
+            raise NystraError(
+                f"{folder} holds {len(pictures.names)} classes, expected those of --classes "
+                f"{self.classes}"
+            )
+        return pictures
+
+    def draw(
+        self, examples: Sequence[Any], step: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return moved and mirrored pictures, (B, 3, side, side), and their classes (B)."""
+        pictures = cast(Labelled, examples)
+        random = np.random.default_rng([self.seed, step])
+        chosen = random.integers(len(pictures), size=self.batch)
+        border = ((0, 0), (_BORDER, _BORDER), (_BORDER, _BORDER), (0, 0))
+        framed = np.pad(pictures.pixels[chosen], border)
+        corners = random.integers(2 * _BORDER + 1, size=(self.batch, 2))
+        mirrored = random.integers(2, size=self.batch)
+        crops = [
+            picture[y : y + self.side, x : x + self.side][:, :: -1 if mirror else 1]
+            for picture, (y, x), mirror in zip(framed, corners, mirrored, strict=True)
+        ]
+        return _normalised(np.stack(crops)), pictures.classes[chosen]
+
+    def loss(self, output: Tensor, wanted: Tensor) -> Tensor:
+        """Return the cross entropy."""
+        return F.cross_entropy(output, wanted)
+
+    def figure(self, weights: Mapping[str, Tensor], held_out: Sequence[Any]) -> str:
+        """Return the share of held-out pictures whose class has the largest logit."""
+        return f"{self.accuracy(weights, cast(Labelled, held_out)):.2%}"
+
+    def accuracy(self, weights: Mapping[str, Tensor], pictures: Labelled) -> float:
+        """Return the share of pictures whose class has the largest logit."""
+        network = self.network().eval()
+        network.load_state_dict({key: value.float() for key, value in weights.items()})
+        right = 0
+        for first in range(0, len(pictures), _JUDGED):
+            part = slice(first, first + _JUDGED)
+            given = torch.from_numpy(_normalised(pictures.pixels[part]))
+            with torch.no_grad():
+                best = network(given).argmax(1).numpy()
+            right += int((best == pictures.classes[part]).sum())
+        return right / len(pictures)
+
+
+def _normalised(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return pictures (B, H, W, 3) as the network takes them, (B, 3, H, W)."""
+    mean, std = (np.array(values, np.float32) for values in (_MEAN, _STD))
+    values = (pixels.astype(np.float32) / 255.0 - mean) / std
+    return np.ascontiguousarray(values.transpose(0, 3, 1, 2))

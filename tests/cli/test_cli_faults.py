@@ -1,0 +1,86 @@
+"""Whatever goes wrong that nobody thought of: one line on stderr, exit code 2, no traceback."""
+
+import argparse
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nystra.cli.commands import inspect
+from nystra.cli.main import main
+from runtime_models import nystra_metadata, save_upscaler
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "not enough memory"),
+        (RecursionError("maximum recursion depth"), "nested too deeply"),
+        (OverflowError("int too large\nsecond line"), "OverflowError (int too large): run it"),
+        (PermissionError(errno.EACCES, "Permission denied", "a.bin"), "a.bin: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left"),
+        (ModuleNotFoundError("No module named 'zstd'", name="zstd"), "No module named 'zstd'"),
+    ],
+)
+def test_an_unexpected_error_is_one_line_and_exit_code_2(
+    error: Exception,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(inspect, "run", fail)
+    assert main(["inspect", "model.onnx"]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert main(["inspect", "model.onnx", "-v"]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said
+    assert words in said.splitlines()[-1]
+
+
+def test_a_full_disk_at_stdout_is_exit_code_2(tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full on this machine")
+    model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nystra.cli.main", "inspect", str(model), "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot use a file: No space left on device\n"
+
+
+def test_files_that_are_none_are_refused_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
+    pipe = tmp_path / "pipe.onnx"
+    os.mkfifo(pipe)
+    long = tmp_path / ("n" * 300 + ".onnx")
+    for path, reasons in (
+        (pipe, ["is a pipe"]),
+        (long, ["name too long", "there are no", "is no"]),
+    ):
+        for command in (
+            ["validate", path],
+            ["validate", model, "--references", path],
+            ["check", path, "--baseline", tmp_path / "b.json", "--update"],
+            ["check", model, "--baseline", path],
+            ["inspect", path],
+            ["bench", path],
+        ):
+            assert main([str(word) for word in command]) == 2, command
+            said = capsys.readouterr().err
+            assert any(reason in said for reason in reasons), command
+            assert said.count("\n") == 1

@@ -1,0 +1,46 @@
+"""Files: what a killed writer leaves, and what is no plain file."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nystra.core.files.leftovers import remove_leftovers, temporary_beside
+from nystra.core.files.writing import atomic_write_bytes
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from nystra.core.files.writing import atomic_path
+with atomic_path(Path(sys.argv[1])) as temporary:
+    temporary.write_bytes(b"half")
+    print("written", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no way to ask whether a process lives")
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "p.png")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"written\n"
+        (left,) = tmp_path.iterdir()
+        remove_leftovers(tmp_path)
+        assert left.exists()  # its writer lives
+        os.kill(process.pid, signal.SIGKILL)
+    remove_leftovers.cache_clear()
+    foreign = temporary_beside(tmp_path / "p.png").name.replace("nystra-", "nystra-0")
+    (tmp_path / foreign).write_bytes(b"of another machine")
+    (tmp_path / ".p.png").write_bytes(b"of the user")
+    atomic_write_bytes(tmp_path / "q.png", b"whole")
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted([foreign, ".p.png", "q.png"])
+
+
+def test_temporary_names_fit_where_the_name_does(tmp_path: Path) -> None:
+    name = "ü" * 125 + ".png"  # 254 bytes
+    atomic_write_bytes(tmp_path / name, b"whole")
+    assert [item.name for item in tmp_path.iterdir()] == [name]

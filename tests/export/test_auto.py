@@ -1,0 +1,370 @@
+"""``--attn auto``: with given costs, so that every run chooses the same."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nystra.cli.main import export_main, main
+from nystra.core.errors import NystraError
+from nystra.core.json_text import stable_json
+from nystra.core.ports.port import Port
+from nystra.export import ExportOptions, Mechanism
+from nystra.export.attention.plan import read_plan
+from nystra.export.attention.site import find_sites
+from nystra.export.auto import pictures, timing
+from nystra.export.auto.candidates import candidates
+from nystra.export.auto.costs import CostTable, read_costs
+from nystra.export.auto.pictures import choose_pictures
+from nystra.export.auto.planner import AutoPlanner
+from nystra.export.auto.replay import Replay
+from nystra.export.auto.report import write_report
+from nystra.export.auto.timing import record_calls
+from nystra.export.load.preparing import prepare
+from nystra.export.plan.planning import Planned, make_plan
+from nystra.export.plan.replacing import export_form, refuse_to_replace
+from nystra.models import load
+from nystra.runtime.images.images import write_picture
+from nystra.runtime.images.picture import Picture
+from nystra.runtime.model.manifest import Manifest
+from test_checkpoint import state_of
+
+SITES = [
+    f"layers.{group}.residual_group.blocks.{block}.attn" for group in (0, 1) for block in (0, 1)
+]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
+    save_file(state_of(window_size=8, depths=[2, 2], num_heads=[2, 2]), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def costs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Costs by which two candidates are faster than full attention."""
+    loaded = load(checkpoint)
+    calls, table = record_calls(loaded.network, loaded.facts), CostTable()
+    fast = {"nystra": 1.0, "nystromformer landmarks=2x4": 0.5}
+    for site in find_sites(loaded.network):
+        for call in calls.of[site.path]:
+            table.seconds[call] = {
+                str(mechanism): fast.get(str(mechanism), 4.0) for mechanism in candidates(site)
+            }
+    table.rest[loaded.checkpoint.sha256] = 2.0
+    path = tmp_path_factory.mktemp("costs") / "costs.json"
+    table.write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three small pictures."""
+    place = tmp_path_factory.mktemp("pictures")
+    for index, name in enumerate("abc"):
+        picture(place / f"{name}.png", 20 + index, 24)
+    return place
+
+
+def auto(checkpoint: Path, output: Path, *more: str) -> int:
+    """Export, with nothing that takes long."""
+    fixed = ["-o", str(output), "--attn", "auto", "--no-speed", "-q"]
+    return export_main([str(checkpoint), *fixed, *more])
+
+
+def proposed(
+    checkpoint: Path, output: Path, folder: Path, planner: AutoPlanner, minimum: float = 52.0
+) -> Planned:
+    """Return the plan of an export, which goes no further."""
+    options = ExportOptions(planner, calibrate=folder, min_psnr=minimum)
+    return make_plan(prepare(checkpoint, options, lambda _: None), output, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def exported(
+    checkpoint: Path, costs: Path, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    output = tmp_path_factory.mktemp("exported") / "m.onnx"
+    more = ("--costs", str(costs), "--min-psnr", "52", "--calibrate", str(folder))
+    assert auto(checkpoint, output, *more) == 0
+    return output
+
+
+@pytest.fixture
+def measured(exported: Path, tmp_path: Path) -> Path:
+    """A folder in which everything was measured before."""
+    (tmp_path / "tiny.auto.json").write_bytes((exported.parent / "tiny.auto.json").read_bytes())
+    return tmp_path
+
+
+def test_the_plan_keeps_the_budget_and_says_why(exported: Path) -> None:
+    document = json.loads(exported.with_suffix(".plan.json").read_text())
+    assert list(document["sites"]) == SITES
+    for site in document["sites"].values():
+        assert site["reason"].startswith(("as trained", "changes the output by "))
+        assert "of 4000 ms; n" in site["reason"]
+    names = {site["mechanism"] for site in document["sites"].values()}
+    assert names & {"nystra", "nystromformer"}
+    assert read_plan(exported.with_suffix(".plan.json")).sites.keys() == document["sites"].keys()
+    manifest = Manifest.read(Manifest.path_for(exported))
+    planning, fidelity = manifest.validation["planning"], manifest.validation["fidelity"]
+    assert planning["held_out"] == ["c.png"]
+    chosen = planning["plans"].pop("chosen")
+    assert min(chosen["psnr_seen"], chosen["psnr_held_out"]) >= 52.0
+    assert fidelity["mean"] >= 52.0
+    assert list(fidelity["plan"]) == ["a.png 1/1", "b.png 1/1", "c.png 1/1"]
+    for plan in planning["plans"].values():
+        kept = min(plan["psnr_seen"], plan["psnr_held_out"]) >= 52.0
+        assert not kept or plan["attention_seconds"] >= chosen["attention_seconds"]
+
+
+def test_the_same_costs_give_the_same_plan(
+    checkpoint: Path, costs: Path, folder: Path, exported: Path, tmp_path: Path
+) -> None:
+    planned = proposed(checkpoint, tmp_path / "m.onnx", folder, AutoPlanner(costs))
+    written = exported.with_suffix(".plan.json").read_bytes()
+    assert stable_json(planned.plan.as_dict()) == written
+    refuse_to_replace(exported, planned.plan, export_form(ExportOptions()))
+    given = read_plan(exported.with_suffix(".plan.json"))  # which has read no reasons
+    refuse_to_replace(exported, given, export_form(ExportOptions()))
+
+
+def test_what_was_measured_is_not_measured_again(
+    checkpoint: Path, costs: Path, folder: Path, exported: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """An interrupted choice goes on where it stopped; another budget takes everything."""
+    calls = []
+    replaced = Replay.replaced
+
+    def counted(self: Replay, path: str, mechanism: Mechanism) -> torch.Tensor:
+        calls.append(path)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return replaced(self, path, mechanism)
+
+    monkeypatch.setattr(Replay, "replaced", counted)
+    output, planner = tmp_path / "m.onnx", AutoPlanner(costs)
+    with pytest.raises(KeyboardInterrupt):
+        proposed(checkpoint, output, folder, planner)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.auto.json"]
+    crops, options = 2, 2
+    alone, second_pass = crops * len(SITES) * options, crops * len(SITES)
+    planned = proposed(checkpoint, output, folder, planner)
+    assert alone < len(calls) <= alone + 1 + second_pass
+    assert planned.plan.sites == read_plan(exported.with_suffix(".plan.json")).sites
+    calls[:] = [""] * 7
+    proposed(checkpoint, output, folder, planner, 49.0)
+    assert len(calls) <= 7 + second_pass
+
+
+def test_only_full_attention_keeps_the_budget(
+    checkpoint: Path, costs: Path, folder: Path, measured: Path
+) -> None:
+    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs), 250.0)
+    assert planned.is_neutral
+    assert planned.proposal.summary == "nothing faster keeps 250 dB"
+    (warning,) = planned.warnings
+    assert "250 dB is kept by no plan that was tried; nystr" in warning
+    assert {site.reason.partition(",")[0] for site in planned.resolved.values()} == {"as trained"}
+
+
+def test_a_budget_that_everything_keeps(
+    checkpoint: Path, costs: Path, folder: Path, measured: Path
+) -> None:
+    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs, (SITES[1],)), 1.0)
+    names = [str(site) for site in planned.resolved.values()]
+    fastest = "nystromformer landmarks=2x4"
+    assert names == [fastest, "full", fastest, fastest]
+
+
+def test_nothing_is_faster(checkpoint: Path, costs: Path, folder: Path, tmp_path: Path) -> None:
+    table = read_costs(costs)
+    for row in table.seconds.values():
+        row["full"] = 0.1
+    table.write(tmp_path / "costs.json")
+    planned = proposed(checkpoint, tmp_path, folder, AutoPlanner(tmp_path / "costs.json"))
+    assert planned.is_neutral
+    (warning,) = planned.warnings
+    assert warning.endswith("no candidate is faster at any site on this machine")
+
+
+def test_costs_are_measured_and_written(
+    checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "SECONDS", 0.0)
+    path, said = tmp_path / "costs.json", list[str]()
+    options = ExportOptions(AutoPlanner(path), calibrate=folder)
+    make_plan(prepare(checkpoint, options, lambda _: None), tmp_path, said.append)
+    table = read_costs(path)
+    assert len(table.seconds) == 2  # with shift and without
+    assert all({"full", "nystra", "psal"} <= set(row) for row in table.seconds.values())
+    assert table.rest[load(checkpoint).checkpoint.sha256] > 0
+    assert said[:2] == ["1/100 time attention", "1/2 time attention: 14 candidates"]
+    given = proposed(checkpoint, tmp_path, folder, AutoPlanner(path))
+    assert given.proposal.figures["rest_seconds"] == next(iter(table.rest.values()))
+
+
+def test_a_record_of_another_checkpoint(
+    checkpoint: Path, costs: Path, folder: Path, tmp_path: Path
+) -> None:
+    record = tmp_path / "tiny.auto.json"
+    document = {"schema_version": 1, "source_sha256": "0" * 64, "costs": None, "changes": {}}
+    record.write_text(json.dumps(document))
+    before = record.read_bytes()
+    with pytest.raises(NystraError) as raised:
+        proposed(checkpoint, tmp_path, folder, AutoPlanner(costs))
+    assert "tiny.auto.json is of another checkpoint ('000000000000" in str(raised.value)
+    assert "give --overwrite to measure anew in its place" in str(raised.value)
+    assert record.read_bytes() == before
+    options = ExportOptions(AutoPlanner(costs), calibrate=folder, overwrite=True)
+    make_plan(prepare(checkpoint, options, lambda _: None), tmp_path, lambda _: None)
+    assert json.loads(record.read_text())["source_sha256"] == load(checkpoint).checkpoint.sha256
+
+
+def test_the_report(
+    checkpoint: Path, costs: Path, folder: Path, measured: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    report = partial(write_report, folder=tmp_path / "pages")
+    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs, report=report))
+    text = (tmp_path / "pages" / "tiny.auto.html").read_text()
+    assert html.escape(planned.proposal.summary) in text
+    assert text.count("data:image/png;base64,") == 2 + 3 * 3  # figures, three pictures in a row
+    assert "c.png 1/1, held out: as trained" in text
+    for path, site in planned.resolved.items():
+        assert f"<td>{path}</td>" in text
+        assert html.escape(site.reason) in text
+    nothing = AutoPlanner(costs, report=partial(write_report, folder=tmp_path / "nothing"))
+    proposed(checkpoint, measured, folder, nothing, 250.0)
+    assert "kept by no plan that was tried" in (tmp_path / "nothing" / "tiny.auto.html").read_text()
+
+
+def test_a_large_network_has_part_of_the_candidates(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load(checkpoint)
+    monkeypatch.setattr(pictures, "network_flops", lambda *_: (1, 0))
+    efforts = []
+    for most in (*np.geomspace(1e6, 1e-3, 25), 0):
+        monkeypatch.setattr(pictures, "MOST_OPERATIONS", most)
+        chosen = choose_pictures(loaded, None)
+        efforts.append((len(chosen.seen), len(chosen.held), chosen.coarse))
+    fewer = [(8, 4, False), (2, 1, False), (2, 1, True), (1, 1, True)]
+    assert list(dict.fromkeys(efforts)) == fewer
+    (site, *_) = find_sites(loaded.network)
+    every = candidates(site)
+    assert {str(mechanism) for mechanism in candidates(site, coarse=True)} < {
+        str(mechanism) for mechanism in every
+    }
+    logits = replace(loaded.facts, outputs=(Port("output", "logits"),))
+    with pytest.raises(NystraError, match=r"auto is for pictures and frames: .* relative_error"):
+        AutoPlanner().pictures(replace(loaded, facts=logits), None)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "not an object of machine, rest, schema_version, seconds"),
+        ('{"schema_version": 2, "machine": {}, "rest": {}, "seconds": {}}', "schema_version 2"),
+        (
+            '{"schema_version": 1, "machine": {}, "rest": {}, "seconds": {}}',
+            "lack the geometry of 4",
+        ),
+        (
+            '{"schema_version": 1, "machine": {}, "rest": {}, "seconds": {"a": {"full": -1}}}',
+            "above 0",
+        ),
+        ('{"schema_version": 1, "machine": {}, "rest": [], "seconds": {}}', "above 0"),
+    ],
+)
+def test_costs_that_are_none(
+    checkpoint: Path, tmp_path: Path, content: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text(content)
+    assert auto(checkpoint, tmp_path / "m.onnx", "--costs", str(costs)) == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [costs]
+
+
+def test_costs_of_another_machine(
+    checkpoint: Path, costs: Path, folder: Path, measured: Path
+) -> None:
+    table = read_costs(costs)
+    table.machine["cpu"] = "an abacus"
+    table.write(measured / "costs.json")
+    planned = proposed(checkpoint, measured, folder, AutoPlanner(measured / "costs.json"))
+    assert any("measured elsewhere (cpu an abacus, here " in text for text in planned.warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--attn", "auto", "--landmarks", "16"], "--landmarks does not apply to --attn auto"),
+        (["--attn", "auto", "--plan", "a.json"], "--plan and --attn contradict each other"),
+        (["--attn", "auto", "--min-psnr", "nan"], "--min-psnr nan is not a number of dB above 0"),
+        (["--attn", "auto", "--keep-full", "no.site"], "first 'no.site'"),
+        (["--costs", "a.json"], "--costs is for --attn auto"),
+    ],
+)
+def test_flags_that_contradict_each_other(
+    checkpoint: Path, tmp_path: Path, arguments: list[str], words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert export_main([str(checkpoint), "-o", str(tmp_path), "-q", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_is_there_is_not_replaced(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    page = tmp_path / "tiny.auto.html"
+    page.write_text("mine")
+    assert auto(checkpoint, tmp_path, "--report", str(tmp_path)) == 2
+    assert f"{page} is there" in capsys.readouterr().err
+    assert auto(checkpoint, tmp_path, "--report", str(page)) == 2
+    assert f"--report {page} is a file, expected a folder" in capsys.readouterr().err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_inspect_takes_the_plan_that_was_found(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(checkpoint), "--attn", "auto"]) == 2
+    assert "give that one with --plan" in capsys.readouterr().err
+
+
+def picture(path: Path, height: int, width: int) -> None:
+    rows, columns = np.mgrid[:height, :width]
+    plane = (rows * columns % 17) / 17
+    pixels = np.repeat(plane[:, :, None], 3, axis=2).astype(np.float32)
+    write_picture(path, Picture(pixels))
+
+
+def test_pictures_are_held_out(checkpoint: Path, tmp_path: Path) -> None:
+    loaded = load(checkpoint)
+    picture(tmp_path / "a.png", 70, 64)
+    single = choose_pictures(loaded, tmp_path)
+    assert list(single.samples) == ["a.png 1/2", "a.png 2/2"]
+    assert (single.held, single.held_out) == (("a.png 2/2",), ("a.png",))
+    for name in "bcdef":
+        picture(tmp_path / f"{name}.png", 16, 20)
+    several = choose_pictures(loaded, tmp_path)
+    assert several.held_out == ("c.png", "f.png")
+    assert list(several.seen) == ["a.png 1/2", "a.png 2/2", "b.png 1/1", "d.png 1/1", "e.png 1/1"]
+    picture(tmp_path / "g.png", 7, 64)
+    with pytest.raises(NystraError, match=r"g\.png is 7x64, smaller than a window of the network"):
+        choose_pictures(loaded, tmp_path)

@@ -1,0 +1,78 @@
+"""What low precision does to the clusters of a network, beside what a wrong kernel does.
+
+``pytest -s -m full tests/export/test_cluster_precision.py`` prints the figures of docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+
+from nystra.export.attention.cluster.parameters import Cluster
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.site import resolve, swap
+from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.validate.fake_quantised import rounded_network
+from nystra.export.validate.references import record_references
+from nystra.models import load, pretrained_path
+from nystra.plugins.operators.window_cluster import torch_op
+from nystra.runtime.checking.measures import ROUNDING
+from nystra.runtime.images.images import read_picture
+from shared import ROOT
+from test_window_cluster import WRONG
+
+pytestmark = pytest.mark.full
+
+FAULTS = {
+    "swinir_x2_w16": list(WRONG),
+    "swinir_x2_w32_nobias": ["a cluster is dropped"],  # it has neither bias nor regions
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
+    photograph = read_picture(ROOT / "export" / "photographs" / "coffee.png").pixels
+    picture = np.moveaxis(photograph[64:128, 64:128], 2, 0)[None].astype(np.float32)
+    model = load(pretrained_path(name))
+    plain = swap(model.network, resolve(Plan(Cluster()), model.network))
+    exact = TorchBackend(plain, torch.float64)(picture)
+
+    def off(network: Any) -> float:
+        return float(np.abs(TorchBackend(network)(picture) - exact).max())
+
+    kinds = ("fp16", "bf16", "bf16-tensorrt")
+    rounded = {kind: off(rounded_network(plain, kind)) for kind in kinds}
+    single, faults = off(plain), {}
+    for wrong in FAULTS[name]:
+        function, instead = WRONG[wrong]
+        with patch.object(torch_op, function, instead):
+            faults[wrong] = off(plain)
+    figures = (f"{kind} {value:.1e}" for kind, value in (rounded | faults).items())
+    print(name, f"fp32 {single:.1e}", *figures)  # noqa: T201
+    assert single < ROUNDING / 2
+    assert min(faults.values()) > 2 * max(rounded["fp16"], rounded["bf16"])
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_kernel_is_farther_off_in_the_mean_than_near_ties_allow(name: str) -> None:
+    """The tolerance of the mean, beside that of the largest difference, lets no fault through."""
+    photograph = read_picture(ROOT / "export" / "photographs" / "coffee.png").pixels
+    pixels = np.round(photograph[64:128, 64:128] * 255.0) / 255.0
+    picture = np.moveaxis(pixels, 2, 0)[None].astype(np.float32)
+    model = load(pretrained_path(name))
+    resolved = resolve(Plan(Cluster()), model.network)
+    references = record_references(model.network, resolved, [{"input": picture}])
+    (limit,) = references.meta["mean_tolerances"]
+    expected, plain = references.cases[0].outputs["output"], swap(model.network, resolved)
+    assert limit < 2e-5
+    for wrong in FAULTS[name]:
+        function, instead = WRONG[wrong]
+        with patch.object(torch_op, function, instead):
+            off = np.abs(TorchBackend(plain)(picture) - expected)
+        print(name, wrong, f"mean {off.mean():.1e}, allowed {limit:.1e}")  # noqa: T201
+        assert off.mean() > 50 * limit
+        assert off.max() > references.meta["tolerances"][0]

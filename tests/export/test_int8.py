@@ -1,0 +1,197 @@
+"""8-bit integers in a graph: which layers, by which ranges, what of the rest keeps its digits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from nystra.core.errors import UnsupportedModelError
+from nystra.export.build.int8.budget import keep_budget
+from nystra.export.build.int8.calibration import Calibration, calibrate, least_error
+from nystra.export.build.int8.layers import find_layers
+from nystra.export.build.int8.quantiser import quantise
+from nystra.export.build.int8.quantising import quantise_model
+from nystra.export.build.int8.twin import rounded_twin
+from nystra.export.build.transforms import find_transform
+from nystra.models.architecture import PrecisionPolicy
+from nystra.runtime.checking.measures import MEASURES
+from test_precision import CONV, model_of, run, small, weight
+
+PICTURE = MEASURES["picture"]
+SHAPE = (1, 4, 9, 12)
+FEEDS = [{"x": np.random.default_rng(seed).random(SHAPE, np.float32)} for seed in range(3)]
+
+
+def named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a name for every node, as traced ones have."""
+    for place, node in enumerate(model.graph.node):
+        node.name = node.name or f"node_{place}"
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return named(small())
+
+
+@pytest.fixture(scope="module")
+def calibration(model: onnx.ModelProto) -> Calibration:
+    return calibrate(model, find_layers(model.graph), FEEDS)
+
+
+def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.ModelProto.FromString(model.SerializeToString())
+
+
+def quantised(model: onnx.ModelProto, ranges: Any, *skipped: str) -> onnx.ModelProto:
+    got = copy_of(model)
+    layers = [layer for layer in find_layers(got.graph) if layer.output not in skipped]
+    quantise(got, layers, ranges)
+    return got
+
+
+def test_layers_are_products_with_a_weight_of_their_own(model: onnx.ModelProto) -> None:
+    layers = find_layers(model.graph)
+    assert [layer.output for layer in layers] == ["first", "wide", "back", "last"]
+    assert [layer.products for layer in layers] == [4 * 9, 4, 8, 4 * 9]
+    shared = copy_of(model)
+    shared.graph.node[-2].input[1] = "w0"  # the last convolution reads the weight of the first
+    assert [layer.output for layer in find_layers(shared.graph)] == ["wide", "back"]
+
+
+def test_a_layer_is_called_as_its_module() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "head.conv.weight"], ["a"], "one", **CONV),
+        helper.make_node("MatMul", ["a", "val_3"], ["b"], "two"),
+        helper.make_node("Add", ["body.fc.bias", "b"], ["c"], "three"),
+        helper.make_node("MatMul", ["c", "val_4"], ["d"], "four"),
+        helper.make_node("MatMul", ["d", "c"], ["y"], "five"),
+    ]
+    weights = [
+        weight("head.conv.weight", 4, 4, 3, 3),
+        weight("val_3", 7, 7),
+        weight("body.fc.bias", 7),
+        weight("val_4", 7, 7),
+    ]
+    layers = find_layers(model_of(nodes, weights).graph)
+    assert [layer.path for layer in layers] == ["head.conv", "body.fc", "four"]
+
+
+def test_a_weight_has_127_steps_for_every_output_channel(model: onnx.ModelProto) -> None:
+    for layer in find_layers(model.graph):
+        others = tuple(axis for axis in range(layer.values.ndim) if axis != layer.axis)
+        step = np.abs(layer.values).max(axis=others, keepdims=True) / 127.0
+        assert np.abs(layer.rounded() - layer.values).max() > 0.0
+        assert np.all(np.abs(layer.rounded() - layer.values) <= 0.5001 * step)
+
+
+def test_the_range_of_least_error_cuts_what_hardly_occurs() -> None:
+    values = np.random.default_rng(0).standard_normal(20000).astype(np.float32)
+    largest = float(np.abs(values).max())
+    assert 0.9 * largest <= least_error(values, largest) <= largest
+    assert least_error(values, 8.0 * largest) < 1.2 * largest  # what no draw has met
+    many = np.append(values, np.full(50, 8.0 * largest, np.float32))
+    assert least_error(many, 8.0 * largest) > 7.0 * largest
+    assert least_error(np.zeros(5, np.float32), 0.0) == 1.0
+
+
+def test_ranges_and_costs_are_measured(model: onnx.ModelProto, calibration: Calibration) -> None:
+    largest = max(float(feed["x"].max()) for feed in FEEDS)
+    assert 0.5 * largest < calibration.ranges["x"] <= largest
+    first, wide, *_ = find_layers(model.graph)
+    places = math.prod(SHAPE) / 4
+    assert calibration.products(first) == places * 4 * 4 * 9
+    assert calibration.products(wide) == places * 4 * 8
+
+
+def test_the_file_gives_what_the_twin_says(
+    model: onnx.ModelProto, calibration: Calibration
+) -> None:
+    """The quantiser of onnxruntime against scales and weights computed another way."""
+    written = quantised(model, calibration.ranges)
+    onnx.checker.check_model(written, full_check=True)
+    twin = rounded_twin(model, find_layers(model.graph), calibration.ranges)
+    for shape in (SHAPE, (2, 4, 1, 1), (1, 4, 16, 5)):
+        want, exact = run(twin, shape), run(model, shape)
+        lost = np.abs(want - exact).max()
+        assert lost > 1e-3 * np.abs(exact).max(), "the twin rounds nothing"
+        assert np.abs(run(written, shape) - want).max() < 0.5 * lost
+    worse = {name: 0.5 * limit for name, limit in calibration.ranges.items()}
+    wrong = run(quantised(model, worse), SHAPE)
+    assert (
+        np.abs(wrong - run(twin, SHAPE)).max() > np.abs(run(twin, SHAPE) - run(model, SHAPE)).max()
+    )
+
+
+def test_weights_are_8_bits_and_zero_points_are_0(
+    model: onnx.ModelProto, calibration: Calibration
+) -> None:
+    graph = quantised(model, calibration.ranges).graph
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    held = [tensor for tensor in stored.values() if tensor.data_type == TensorProto.INT8]
+    assert sorted(tuple(tensor.dims) for tensor in held if len(tensor.dims) > 1) == sorted(
+        [(4, 4, 3, 3), (4, 8), (8, 4), (4, 4, 3, 3)]
+    )
+    points = [node.input[2] for node in graph.node if node.op_type.endswith("quantizeLinear")]
+    points += [node.input[2] for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert all(not numpy_helper.to_array(stored[name]).any() for name in points)
+    assert not {"w0", "w1", "w2", "w3"} & stored.keys(), "float32 weights stay in the file"
+    assert {stored[name].data_type for name in ("b0", "b1")} == {TensorProto.FLOAT}
+
+
+def test_what_else_reads_a_map_keeps_its_digits(
+    model: onnx.ModelProto, calibration: Calibration
+) -> None:
+    """The residual sum and the normalisation read the map, not what 8 bits hold of it."""
+    graph = quantised(model, calibration.ranges).graph
+    reads = {node.output[0]: list(node.input) for node in graph.node}
+    assert reads["stream"] == ["map", "done"]
+    assert reads["normal"][0] == "map"
+    quantizers = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert sorted(quantizers) == ["active", "normal", "same", "x"]
+    assert not [node for node in graph.node if node.op_type == "Identity"]
+
+
+def test_layers_go_back_by_harm_for_their_cost(
+    model: onnx.ModelProto, calibration: Calibration
+) -> None:
+    layers = find_layers(model.graph)
+    free = keep_budget(model, layers, calibration, FEEDS, PICTURE, -100.0)
+    assert (free.layers, free.returned) == (tuple(layers), ())
+    tight = keep_budget(model, layers, calibration, FEEDS, PICTURE, free.figure + 3.0)
+    assert 0 < len(tight.returned) < len(layers)
+    assert tight.figure >= free.figure + 3.0
+    none = keep_budget(model, layers, calibration, FEEDS, PICTURE, math.inf)
+    assert none.layers == ()
+    errors = {layer.path: 10.0 ** (-layer.alone / 10.0) / layer.share for layer in none.returned}
+    assert sum(layer.share for layer in none.returned) == pytest.approx(1.0)
+    order = list(errors.values())
+    assert order[0] == max(order)
+    assert [layer.path for layer in tight.returned] == list(errors)[: len(tight.returned)]
+
+
+def test_a_policy_is_heeded_and_nothing_left_is_said(model: onnx.ModelProto) -> None:
+    policy = PrecisionPolicy(modules={"node_0": "places in a picture"})
+    done = quantise_model(copy_of(model), policy, FEEDS, PICTURE, -100.0)
+    assert done.as_dict()["kept"] == {"node_0": "places in a picture"}
+    assert len(done.kept.layers) == 3
+    assert done.share == 1.0
+    assert any("3 layers compute in int8, 100%" in text for text in done.sentences())
+    everything = PrecisionPolicy(modules={"*": "places in a picture"})
+    with pytest.raises(UnsupportedModelError, match="can be int8: places in a picture"):
+        quantise_model(copy_of(model), everything, FEEDS, PICTURE, -100.0)
+    with pytest.raises(UnsupportedModelError, match="no layer can be int8 where every picture"):
+        quantise_model(copy_of(model), PrecisionPolicy(), FEEDS, PICTURE, math.inf)
+    bare = named(model_of([helper.make_node("Relu", ["x"], ["y"])], []))
+    with pytest.raises(UnsupportedModelError, match="it has no layers with weights"):
+        quantise_model(bare, PrecisionPolicy(), FEEDS, PICTURE, -100.0)
+
+
+def test_video_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="rvrt in int8 is refused: its calibration"):
+        find_transform("int8").allow("rvrt")

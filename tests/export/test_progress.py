@@ -1,0 +1,126 @@
+"""What an export says while it works, and of speed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+
+from nystra.cli.main import export_main
+from nystra.export import ExportOptions, Plan, export_model
+from nystra.export.attention.registry import mechanism
+from nystra.export.report.figures import speed_text
+from nystra.export.validate import file_check as judge
+from nystra.export.validate import speed
+from nystra.export.validate.speed import Speed, compare_speed, timed_size
+from nystra.models import load
+from nystra.runtime import Session
+from nystra.runtime.progress import step_bar
+from nystra.runtime.timing.rows import Row
+from runtime_models import nystra_metadata, save_upscaler
+from test_checkpoint import state_of
+
+ONE_SIZE = (1, 3, 16, 16)
+"""Free sides take twice the time and no other steps."""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
+    save_file(state_of(window_size=8, depths=[1]), path)
+    return path
+
+
+@pytest.mark.full
+def test_every_step_is_counted_before_it_is_done(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        speed, "bench", lambda *_, **__: [Row("a", "b", {}, reason="not timed")] * 2
+    )
+    said: list[str] = []
+    plan = Plan(mechanism("nystra", landmarks=(2, 2)))
+    result = export_model(checkpoint, tmp_path, ExportOptions(plan, static=ONE_SIZE), said.append)
+    assert result.speed is None
+    total = len(said)
+    assert said[0] == "load"
+    assert [text.split()[0] for text in said[1:]] == [f"{n}/{total}" for n in range(2, total + 1)]
+    assert said[-1] == f"{total}/{total} write"
+    assert sum("PyTorch" in text for text in said) == 3
+    assert f"{total - 1}/{total} speed" in said
+
+
+def test_piped_output_has_a_line_a_step(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export_main([str(checkpoint), "-o", str(tmp_path), "--static", "1x3x16x16"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    steps = [line for line in said if "/" in line.split()[0]]
+    assert steps[-1].split()[0] == f"{len(steps) + 1}/{len(steps) + 1}"
+
+
+def test_a_step_moves_the_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with step_bar() as show:
+        show("load")
+        assert "load" in capsys.readouterr().err
+        show("3/4 trace")
+        time.sleep(2.2)
+    shown = capsys.readouterr().err.split("\r")
+    assert any(line.startswith("00:00 |##########          | 3/4 trace") for line in shown)
+    assert any(line.startswith("00:02 |##########          | 3/4 trace") for line in shown)
+
+
+def test_what_is_judged_runs_as_what_is_written(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, str]] = []
+
+    class Noted(Session):
+        def __init__(self, path: Path, **more: Any) -> None:
+            super().__init__(path, **more)
+            seen.append(dict(self.metadata))
+
+    monkeypatch.setattr(judge, "Session", Noted)
+    options = ExportOptions(speed=False, precision="fp16", static=ONE_SIZE)
+    result = export_model(checkpoint, tmp_path, options)
+    written = dict(Session(result.model).metadata)
+    del written["nystra.psnr_vs_torch"]
+    twins = len(seen) // 2
+    assert seen[:twins] == [written] * twins
+    assert seen[twins:] == [written | {"nystra.precision": "fp32"}] * twins
+
+
+def test_what_is_timed_is_of_a_size_that_users_run(checkpoint: Path) -> None:
+    facts = load(checkpoint).facts
+    assert timed_size(facts, 0.0, 0.0) == (256, 256)
+    assert timed_size(facts.fixed((1, 3, 40, 56)), 0.0, 1.0) == (40, 56)
+    assert timed_size(facts, 20.0, 0.0) == (64, 64)  # 20 B x 64^4 = 0.3 GB, 128^4 is 5 GB
+    assert timed_size(facts, 0.0, 10 / 256**2) == (128, 128)  # 10 s and 20 s a run, 2.5 s and 5 s
+    assert timed_size(facts, 0.0, 1.0) == (32, 32)
+
+
+def test_the_figures_are_those_of_the_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
+
+    def rows(configurations: Any, sizes: Any, runs: int, **_: Any) -> list[Row]:
+        asked.append(runs)
+        assert sizes == [{"height": 256, "width": 256}]
+        assert [configuration.backend for configuration in configurations] == ["ort-cpu"] * 2
+        return [Row("a", "b", sizes[0], [1.0] * 5), Row("c", "d", sizes[0], [1.0, 2, 3, 4, 5])]
+
+    asked: list[int] = []
+    monkeypatch.setattr(speed, "bench", rows)
+    slow = compare_speed(path, path, (256, 256), library=False, pace=1.0)
+    measured = compare_speed(path, path, (256, 256), library=False, pace=1e-9)
+    assert (slow, asked) == (measured, [2, 20])
+    assert measured == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
+    text = speed_text(measured)
+    assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text

@@ -1,0 +1,47 @@
+"""The HTML page: everything in it, nothing that a name could break out of."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nystra.core.errors import NystraError
+from nystra.export.auto.drawing import spread
+from nystra.export.report.images import picture_uri
+from nystra.export.report.page import Page
+from nystra.runtime.images.images import decode_picture
+
+
+def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
+    page = Page("a <b> & c")
+    page.heading("<script>")
+    page.paragraph("1 < 2")
+    page.table(("x", "<y>"), [("&", '"')])
+    pixels = np.linspace(-0.5, 1.5, 48, dtype=np.float32).reshape(4, 4, 3)
+    page.pictures([('"onload="', picture_uri(pixels))], 64)
+    page.write(tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    assert "<title>a &lt;b&gt; &amp; c</title>" in text
+    assert "<h2>&lt;script&gt;</h2>" in text
+    assert "<td>&amp;</td><td>&quot;</td>" in text
+    assert 'alt="&quot;onload=&quot;"' in text
+    assert not re.search(r"<script|https?://|<link", text)
+    (data,) = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
+    shown = decode_picture(base64.b64decode(data), "the picture").pixels
+    np.testing.assert_allclose(shown, np.clip(pixels, 0, 1), atol=0.51 / 255)
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(NystraError, match="does not exist"):
+        Page("a").write(tmp_path / "no" / "a.html")
+
+
+def test_names_beside_a_figure_do_not_overlap() -> None:
+    assert spread([0.1, 0.5, 0.9], 0.05) == [0.1, 0.5, 0.9]
+    crowded = spread([0.1, 0.1, 0.11, 0.98, 0.99, 0.99], 0.05)
+    assert min(np.diff(crowded)) >= 0.05 - 1e-9
+    assert (crowded[0], max(crowded)) == (0.1, 1.0)

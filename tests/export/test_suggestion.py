@@ -1,0 +1,57 @@
+"""An export that keeps full attention in large windows says what others would do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nystra.core.ports.port import Port
+from nystra.export.attention.cluster.parameters import Cluster
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.site import resolve
+from nystra.export.plan.suggestion import suggestion
+from nystra.models.swinir.network import SwinIR
+from nystra.plugins import native
+from test_checkpoint import tiny
+
+OUTPUT = Port("output", "picture")
+
+
+def said(
+    window: int,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float = 2.0,
+    budget: float = 50.0,
+) -> str:
+    network = SwinIR(**tiny(window_size=window)).eval()
+    samples = {
+        name: {"input": np.random.default_rng(0).random((1, 3, side, side), np.float32)}
+        for name, side in (("large", 64), ("small", 32))
+    }
+    timed: list[object] = []
+
+    def clock(run: object) -> float:
+        timed.append(run)
+        return seconds if run is timed[0] else 1.0  # as trained comes first
+
+    monkeypatch.setattr("nystra.export.plan.suggestion._seconds", clock)
+    monkeypatch.setattr("nystra.export.plan.suggestion.DEFAULT_BUDGET", budget)
+    return suggestion(network, resolve(plan, network), samples, OUTPUT)
+
+
+def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native.available():
+        pytest.skip("libnystra_cpu.so is not built")
+    text = said(16, Plan(), monkeypatch)
+    assert text.startswith("--attn cluster: 2.0 times as fast, ")
+    assert " dB against full attention; --attn auto, 50 dB: at least 2.0 times, as cluster" in text
+    assert "--attn auto, 90 dB: some sites only (one" in said(16, Plan(), monkeypatch, budget=90.0)
+
+
+def test_where_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(8, Plan(), monkeypatch) == ""
+    assert said(16, Plan(Cluster()), monkeypatch) == ""
+    assert said(16, Plan(), monkeypatch, seconds=1.0) == ""
+    monkeypatch.setattr(native, "available", lambda: False)
+    assert said(16, Plan(), monkeypatch) == ""

@@ -1,0 +1,117 @@
+"""Token sites: the same mechanisms on lists of tokens, against the goldens and each other."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.implementation import computing
+from nystra.export.attention.landmark_tokens import pooling_matrix
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.nystra.parameters import Nystra
+from nystra.export.attention.nystromformer.parameters import Nystromformer
+from nystra.models.geometry import TokenGeometry, WindowGeometry
+from nystra.models.sites import TokenSite, WindowSite
+from shared import golden
+
+CASES = {
+    "pnp_attn_swinir": ((8, 8), (4, 4), 5.0),
+    "pnp_attn_uformer": ((8, 8), (4, 4), 0.0),
+    "pnp_attn_rvrt_w1_8_8_m16": ((8, 8), (4, 4), 0.0),
+    "pnp_attn_rvrt_w2_8_8_m32": ((8, 16), (4, 8), 0.0),
+}
+
+
+def projections(weights: dict[str, Tensor], x: Tensor) -> list[Tensor]:
+    """Return q, k, v, each (B, N, dim)."""
+    if "qkv.to_q.weight" in weights:
+        q = torch.nn.functional.linear(x, weights["qkv.to_q.weight"], weights["qkv.to_q.bias"])
+        kv = torch.nn.functional.linear(x, weights["qkv.to_kv.weight"], weights["qkv.to_kv.bias"])
+        return [q, *kv.chunk(2, -1)]
+    name = "qkv" if "qkv.weight" in weights else "qkv_self"
+    packed = torch.nn.functional.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+    return list(packed.chunk(3, -1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention_layers_of_the_reference(name: str) -> None:
+    case = golden(name)
+    from golden_loader import compare
+
+    grid, landmarks, threshold = CASES[name]
+    constructor = case.constructor
+    heads = constructor["num_heads"]
+    scale = (constructor["dim"] // heads) ** -0.5
+    parameters = Nystra(landmarks, constructor["iters"], "batch", threshold, guard=0.0)
+    site = TokenSite(TokenGeometry(grid, grid, scale))
+    site.mechanism = computing(parameters, site, "plain")  # type: ignore[assignment]
+    weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}
+    for run, inputs, _, expected, _ in case.runs():
+        x = torch.from_numpy(inputs["x"])
+        q, k, v = (
+            part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in projections(weights, x)
+        )
+        merged = site.attend(q, k, v).transpose(1, 2).flatten(2)
+        got = torch.nn.functional.linear(merged, weights["proj.weight"], weights["proj.bias"])
+        for key, values in expected.items():
+            output = next(output for output in run["outputs"] if output["name"] == key)
+            tolerance = max(10 * output["max_abs_f32_minus_f64"], 1e-5 * output["absmax"])
+            assert compare(run, key, got.numpy(), values) <= tolerance
+
+
+def test_nystromformer_of_the_reference() -> None:
+    case = golden("nystromformer_attn_noconv_original")
+    from golden_loader import compare
+
+    tokens, landmarks = case.constructor["seq_len"], case.constructor["num_landmarks"]
+    site = TokenSite(TokenGeometry((1, tokens), (1, tokens), case.constructor["head_dim"] ** -0.5))
+    parameters = Nystromformer((1, landmarks), 6, "batch")
+    site.mechanism = computing(parameters, site, "plain")  # type: ignore[assignment]
+    run, inputs, _, expected, _ = next(case.runs())
+    q, k, v = (torch.from_numpy(inputs[name]) for name in ("Q", "K", "V"))
+    assert compare(run, "", site.attend(q, k, v).numpy(), expected[""]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [Full(), Nystra((2, 3), 4), Nystromformer((2, 3), 4)],
+    ids=str,
+)
+def test_a_window_site_is_token_sites_side_by_side(parameters: Mechanism) -> None:
+    torch.manual_seed(0)
+    heads, size, window = 2, 5, (4, 6)
+    qkv = torch.randn(2, 8, 12, 3 * heads * size, dtype=torch.float64)
+    geometry = WindowGeometry(heads, size, size, window, (0, 0), False, 0.4)
+    windows: Any = computing(parameters, WindowSite(geometry), "plain")
+    tokens_geometry = TokenGeometry(window, window, 0.4)
+    tokens: Any = computing(parameters, TokenSite(tokens_geometry), "plain")
+    got = windows(qkv, None, geometry)
+    for row in (0, 4):
+        for column in (0, 6):
+            part = qkv[:, row : row + 4, column : column + 6].reshape(2, 24, 3, heads, size)
+            q, k, v = part.permute(2, 0, 3, 1, 4)
+            out = tokens(q, k, v, None, tokens_geometry)
+            expected = out.transpose(1, 2).reshape(2, 4, 6, heads * size)
+            torch.testing.assert_close(
+                got[:, row : row + 4, column : column + 6], expected, atol=1e-12, rtol=0
+            )
+
+
+def test_cross_attention_between_uneven_grids() -> None:
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 2, 35, 4), torch.randn(1, 2, 66, 4)
+    v = torch.randn(1, 2, 66, 3)
+    geometry = TokenGeometry((5, 7), (6, 11), 0.5)
+    for parameters in (Full(), Nystra((3, 3)), Nystromformer((3, 3))):
+        tokens: Any = computing(parameters, TokenSite(geometry), "plain")
+        assert tokens(q, k, v, None, geometry).shape == (1, 2, 35, 3)
+
+
+def test_pooling_is_adaptive_average_pooling() -> None:
+    torch.manual_seed(0)
+    grid = torch.randn(1, 4, 7, 10)
+    pooled = pooling_matrix((7, 10), (3, 4), grid) @ grid.flatten(2).transpose(1, 2)
+    expected = torch.nn.functional.adaptive_avg_pool2d(grid, (3, 4))
+    torch.testing.assert_close(pooled, expected.flatten(2).transpose(1, 2))

@@ -1,0 +1,48 @@
+"""Operators that torch.onnx does not translate by itself: shifts by a free size, stable orders."""
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nystra.core.ports.port import Port
+from nystra.export.build.trace import trace
+from nystra.models.facts import Facts
+
+
+class Shifted(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.roll(x, (-3, 2), (2, 3))
+
+
+class Ordered(nn.Module):
+    """Rows in the order of their last digits, many of them equal."""
+
+    def __init__(self, descending: bool) -> None:
+        super().__init__()
+        self.descending = descending
+
+    def forward(self, x: Tensor) -> Tensor:
+        digits = (x * 4).floor().long().flatten(2)
+        _, order = torch.sort(digits, dim=-1, stable=True, descending=self.descending)
+        return x.flatten(2).gather(2, order).reshape(x.shape)
+
+
+@pytest.mark.parametrize("network", [Shifted(), Ordered(False), Ordered(True)])
+def test_free_sizes(network: nn.Module) -> None:
+    channels = {"channels": 3}
+    facts = Facts(
+        architecture="test",
+        task="restoration",
+        inputs=(Port("input", "image", lengths=channels),),
+        outputs=(Port("output", "picture", lengths=channels),),
+        tiling="supported",
+        license="unknown",
+    )
+    model = trace(network, facts, 20)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for shape in ((1, 3, 5, 9), (2, 3, 12, 4)):
+        image = np.random.default_rng(0).random(shape, dtype=np.float32)
+        (got,) = session.run(None, {"input": image})
+        np.testing.assert_array_equal(got, network(torch.from_numpy(image)).numpy())

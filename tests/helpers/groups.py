@@ -1,0 +1,63 @@
+"""Which tests one process runs: those of a file, which share fixtures, or the rows of a column.
+
+pytest-xdist's own groups are marks that the workers write into the tests' names, which pytest 9.2
+no longer lets them do; then every worker makes every fixture.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COLUMN = re.compile(r"::test_(?:refused_)?row\[.*\]-([\w-]+)\]$")
+
+FIRST = (
+    "emulator-plain-default",
+    "test_patch_export.py",
+    "test_export.py",
+    "test_precision_export.py",
+    "test_rvrt_export.py",
+    "test_uformer_export.py",
+    "test_bit_flips.py",
+)
+"""The groups that take longest, so that none of them begins when the others are done."""
+
+
+def group_of(node: str) -> str:
+    """Return the group of a test.
+
+    Args:
+        node: Its id: ``tests/plugins/test_conformance.py::test_row[NystraPinv[...]-cpu-avx512]``.
+
+    Returns:
+        The column that a row of the conformance table runs on, or the name of the file.
+    """
+    row = _COLUMN.search(node)
+    return row[1] if row else node.split("::")[0].rpartition("/")[2]
+
+
+def rank(group: str) -> int:
+    """Return the place of a group: the smaller, the earlier it begins."""
+    return FIRST.index(group) if group in FIRST else len(FIRST)
+
+
+def scheduler(config: Any, log: Any) -> Any:
+    """Return what hands whole groups to the workers."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        """Groups of ours, the longest first."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            queue: Mapping[str, Any] = self.workqueue
+            first = min(queue, key=rank)
+            self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
+
+    return Groups(config, log)

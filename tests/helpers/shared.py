@@ -1,0 +1,32 @@
+"""Where the reference material for tests is, and a clean skip where it is not."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def shared_path(*parts: str) -> Path:
+    """Return a path below the ``shared`` folder beside the checkout, or skip the test."""
+    path = ROOT.parent.joinpath("shared", *parts)
+    if not path.exists():
+        pytest.skip(f"reference material absent: shared/{'/'.join(parts)} beside the checkout")
+    return path
+
+
+def golden(case: str):  # type: ignore[no-untyped-def]
+    """Return the golden case of that name (a ``golden_loader.Golden``), or skip the test."""
+    folder = str(shared_path("golden"))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    from golden_loader import Golden
+
+    return Golden(shared_path("golden", "cases", f"{case}.json"))
+
+
+def hide_spandrel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nystra find no library spandrel, whether it is installed or not."""
+    for user in ("registry", "spandrel.library"):
+        monkeypatch.setattr(f"nystra.models.{user}.find_spec", lambda _: None)

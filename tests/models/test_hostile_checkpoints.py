@@ -1,0 +1,196 @@
+"""Checkpoints that attack or confuse the reader: each is one clear line, quickly."""
+
+import json
+import os
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nystra.core.errors import CheckpointError, NystraError
+from nystra.models.checkpoint import read_checkpoint
+from nystra.models.loading import load
+from test_checkpoint import state_of
+
+BLOCK = "layers.0.residual_group.blocks.0."
+BIAS_FREE = {"window_size": 4, "num_heads": [2]}
+
+
+@pytest.fixture(autouse=True)
+def _quickly() -> Iterator[None]:
+    start = time.process_time()
+    yield
+    assert time.process_time() - start < 5.0
+
+
+def refused(path: Path, words: str, **hyper: Any) -> None:
+    with pytest.raises(NystraError, match=words) as caught:
+        load(path, **hyper)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda x: x.to_sparse(), r"norm.weight is a sparse tensor \(sparse_coo\)"),
+        (lambda x: torch.eye(8).to_sparse_csr(), r"norm.weight is a sparse tensor \(sparse_csr\)"),
+        (lambda x: x.to("meta"), "norm.weight is on the device 'meta', without values"),
+        (
+            lambda x: torch.zeros(1).expand(1 << 40),
+            "norm.weight is an expanded view, 1099511",
+        ),
+        (lambda x: x.view([1] * 20 + [8]), "norm.weight is of 21 dimensions"),
+        (lambda x: torch.zeros([1] * 70), "not a checkpoint|70 dimensions|too many|refused"),
+        (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantised|refused"),
+        (lambda x: x.to(torch.int64), "not of a floating-point type: norm.weight int64"),
+        (lambda x: x > 0, "not of a floating-point type: norm.weight bool"),
+        (lambda x: x.to(torch.complex64), "not of a floating-point type: norm.weight complex64"),
+        (lambda x: x * complex("nan"), "NaN or infinite values in 1 tensors, first norm.weight"),
+        (lambda x: x.double() + 1e300, "norm.weight holds values beyond float32"),
+        (lambda x: torch.zeros(0, 8), "misshapen: norm.weight"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*(beta state|deprecated)")
+def test_tensors(tmp_path: Path, make: Callable[[torch.Tensor], torch.Tensor], words: str) -> None:
+    state = state_of()
+    state["norm.weight"] = make(state["norm.weight"])
+    torch.save(state, tmp_path / "a.pth")
+    refused(tmp_path / "a.pth", words)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"layers.100000000.residual_group.blocks.0.x": (1,)}, "numbered from 0 without a gap"),
+        ({"layers.1000000000.residual_group.blocks.0.x": (1,)}, "1 surplus: layers.1000"),
+        (
+            {f"layers.0.residual_group.blocks.{n}.x": (1,) for n in range(3000)},
+            "3000 blocks;",
+        ),
+        ({f"upsample.{n}.weight": (1, 1, 1, 1) for n in range(5000)}, "fit|built"),
+        ({"conv_first.weight": (8,)}, r"conv_first.weight has the shape \(8,\); expected 4"),
+        ({"conv_first.weight": (8, 0, 3, 3)}, r"conv_first.weight has the shape \(8, 0, 3, 3\)"),
+        ({f"{BLOCK}mlp.fc1.weight": ()}, "mlp.fc1.weight has the shape"),
+        ({f"{BLOCK}attn.relative_position_bias_table": (49,)}, "expected 2 sizes"),
+        ({f"{BLOCK}attn.relative_position_bias_table": (49, 3)}, "no multiple of num_heads"),
+        ({"a\x1b[31m": (1,)}, r"'a\\x1b\[31m' is no name of a tensor"),
+    ],
+)
+def test_keys_and_shapes(tmp_path: Path, change: dict[str, tuple[int, ...]], words: str) -> None:
+    state = state_of() | {key: torch.zeros(shape) for key, shape in change.items()}
+    save_file(state, tmp_path / "a.safetensors")
+    refused(tmp_path / "a.safetensors", words)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "words"),
+    [
+        ({"depths": 5}, "depths is 5; expected a list, each a whole number"),
+        ({"depths": [1000000]}, r"depths \[1000000\] were given, but its tensors are of \[2\]"),
+        ({"num_heads": 2.0}, "num_heads is 2.0; expected a whole number"),
+        ({"num_heads": [0]}, "must be at least 1"),
+        ({"num_heads": [3]}, "embed_dim 8 is no multiple of num_heads"),
+        ({"mlp_ratio": float("inf")}, "Infinity|not JSON"),
+        ({"mlp_ratio": -1.0}, "mlp_ratio -1.0 must be above 0"),
+        ({"window_size": 0}, "a side of 0x0 is not within 1 to 1024"),
+        ({"window_size": -1}, "a side of -1x-1 is not within"),
+        ({"window_size": 10**9}, "window_size is 1000000000; expected a whole number of at most"),
+        ({"window_size": 5000}, "a side of 5000x5000"),
+        ({"window_size": [4, 4, 4]}, r"\[4, 4, 4\]; expected a whole number of .* or a list of 2"),
+        ({"window_size": "4"}, "window_size is '4'"),
+        ({"upscale": 1 << 19}, "upscale 524288 is not within"),
+        ({"qkv_bias": "no"}, "qkv_bias is 'no'; expected true or false"),
+        ({"embed_dim": 1 << 20}, "does not fit SwinIR|cannot be built"),
+        ({"colour": 1}, "no hyper-parameter 'colour'"),
+        ({"architecture": "csnln"}, "said to be of architecture csnln, but it has no SEM.*swinir"),
+        ({"architecture": ["swinir"]}, r"architecture \['swinir'\] is unknown"),
+    ],
+)
+def test_hyper_parameters(tmp_path: Path, hyper: dict[str, Any], words: str) -> None:
+    stored = {"nystra": json.dumps(BIAS_FREE | hyper)}
+    save_file(state_of(position_bias=False), tmp_path / "a.safetensors", stored)
+    refused(tmp_path / "a.safetensors", words)
+    if "Infinity" not in words and "architecture" not in hyper:
+        save_file(state_of(position_bias=False), tmp_path / "b.safetensors")
+        refused(tmp_path / "b.safetensors", words, **(BIAS_FREE | hyper))
+
+
+def test_windows_asked_of_a_network_with_a_table(tmp_path: Path) -> None:
+    save_file(state_of(), tmp_path / "a.safetensors")
+    for window, words in ((0, "0x0"), (-1, "-1x-1"), (10**9, "at most"), ([8], "a list of 2")):
+        refused(tmp_path / "a.safetensors", words, window_size=window)
+    refused(tmp_path / "a.safetensors", "mlp_ratio is inf", mlp_ratio=float("inf"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100000, '{"window_size": ' + "9" * 5000 + "}", '{"a": NaN}', "{", "[]", '{"a": 1e999}'],
+)
+def test_metadata(tmp_path: Path, text: str) -> None:
+    save_file(state_of(), tmp_path / "a.safetensors", {"nystra": text})
+    refused(tmp_path / "a.safetensors", "its metadata 'nystra' is not")
+
+
+def test_files_that_must_not_be_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pth")
+    with (tmp_path / "huge.pth").open("wb") as file:
+        file.truncate(1 << 40)
+    for path, words in (
+        (tmp_path / "pipe.pth", "is a pipe"),
+        (Path("/dev/zero"), "is a device"),
+        (tmp_path / "huge.pth", "expected a checkpoint of 16 GiB at most"),
+        (tmp_path / ("n" * 300 + ".pth"), "File name too long"),
+        (Path("n" * 300), "File name too long|no shipped checkpoint"),
+    ):
+        refused(path, words)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file(state_of(), tmp_path / "a.safetensors")
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    refused(tmp_path / "a.safetensors", "cannot read the checkpoint .*: Permission denied")
+
+
+def test_a_zip_of_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+    data = bytearray(path.read_bytes())
+    place = data.index(b"PK\x01\x02")
+    data[place + 6 : place + 8] = b"\xff\x00"  # needs version 25.5 to extract
+    path.write_bytes(data)
+    refused(path, "a broken zip archive: .*version 25.5")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.png", b"\x89PNG\r\n\x1a\n" + bytes(40), "it is a PNG picture"),
+        ("a.onnx", b"\x08\x0a\x12\x06nystra" + bytes(40), "it is an ONNX model; give the"),
+        ("a.pth", b"<!DOCTYPE html><html>", "it is a web page"),
+        ("a.pth", b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),
+    ],
+)
+def test_what_is_no_checkpoint_is_named(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=words) as caught:
+        read_checkpoint(tmp_path / name)
+    assert "weights_only" not in str(caught.value)
+
+
+def test_a_refused_pickle_names_what_it_asked_for(tmp_path: Path) -> None:
+    torch.save({"params": state_of(), "when": Path("/tmp")}, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError, match=r"foreign objects \(pathlib"):
+        read_checkpoint(tmp_path / "a.pth")

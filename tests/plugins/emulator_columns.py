@@ -1,0 +1,193 @@
+"""The columns of the conformance table that run the CUDA kernels under the block emulator.
+
+All rows of a column run in one process of their own, with several orders of threads and blocks;
+the orders must agree to the last bit.
+
+``python tests/plugins/emulator_columns.py LIBRARY BUILD LIMITS FILE.npz`` is that process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import emulator_build
+import emulator_library
+from conformance_case import Case, Outputs
+from conformance_cases import CASES
+
+LIMITS = {
+    "default": (48 * 1024, 4, 512, 1, 48 * 1024),
+    "tight": (26 * 1024, 2, 3, 1, 26 * 1024),
+    "simt": (48 * 1024, 4, 512, 0, 48 * 1024),
+    "large": (48 * 1024, 4, 512, 1, 227 * 1024),
+}
+"""Shared bytes, warps, blocks, tensor cores, shared bytes of the device for kernels that ask. Tight
+ones send most rows through the workspace, a large device hardly any."""
+
+TENSOR = ("NystraWindowNystrom", "NystraWindowNystromformer")
+"""What may run on tensor cores, in float16 and bfloat16."""
+
+ORDERS = {"plain": (0, 1, 2), "asan": (2,), "race": (0,)}
+"""Seeds of the order of threads: forwards, backwards, shuffled. The slow builds take one each.
+Types that run as a row's first does, run in the first order alone."""
+
+FEW, MANY = 700, 1200
+"""Entries times iterations of a field up to which a search runs in every type and order, and up to
+which the slow builds run it at all; AddressSanitizer's runs every third of those between."""
+
+
+def entries(case: Case) -> int:
+    """Entries of a search's field times its iterations; 0 of other operators."""
+    if case.operator != "NystraPatchMatch":
+        return 0
+    return int(np.prod(case.output_shapes()[0])) * case.all_attributes()["iterations"]
+
+
+def wants_more_shared(case: Case) -> bool:
+    """Whether a row has so many landmarks, so large a matrix or window that 48 KiB may not do."""
+    attributes = case.all_attributes()
+    if case.operator == "NystraPinv":
+        return case.shape[-1] > 44
+    if case.operator == "NystraWindowCluster":
+        return attributes["window_h"] * attributes["window_w"] >= 256
+    return attributes.get("landmark_rows", 0) * attributes.get("landmark_cols", 0) > 16
+
+
+def gpu_types(case: Case) -> tuple[str, ...]:
+    """The types of a GPU's kernels: bfloat16 too, where the reference can judge it."""
+    return (*case.dtypes, "bfloat16") if getattr(case, "exact", True) else case.dtypes
+
+
+def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
+    """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
+
+    Tight limits are for what reads them, in one type for each way to multiply; a large device for
+    what may want more of it (`wants_more_shared`). Large searches run
+    in one type, the largest not in the slow builds: small ones reach every branch. What adds
+    little to others of a row, AddressSanitizer's build runs of every third row, before a release
+    of all: types that differ in how a number is read and written alone, large searches, half
+    types without tensor cores.
+    """
+    tensor = case.operator in TENSOR
+    if limits == "simt":  # without tensor cores; float32 has none anyway
+        runs = tensor and build != "race" and (build == "plain" or _thorough(case))
+        return ("float16", "bfloat16") if runs else ()
+    if limits == "tight":
+        types = case.dtypes[: 1 + tensor]
+        return () if case.operator == "NystraPatchMatch" else types
+    if limits == "large":
+        return case.dtypes[:1] if wants_more_shared(case) else ()
+    if build == "plain":
+        return gpu_types(case) if entries(case) <= FEW else case.dtypes[:1]
+    if entries(case) > (MANY if build == "race" or _thorough(case) else FEW):
+        return ()
+    if case.operator == "NystraPatchMatch":
+        return case.dtypes[:1]
+    return case.dtypes if tensor or (build == "asan" and _thorough(case)) else case.dtypes[:1]
+
+
+def _thorough(case: Case) -> bool:
+    """Whether AddressSanitizer's build runs all of a row."""
+    return bool(os.environ.get("NYSTRA_RELEASE")) or CASES.index(case) % 3 == 0
+
+
+def _inputs(case: Case, dtype: str) -> list[np.ndarray]:
+    """The row's inputs as the library takes them: bfloat16 as bits."""
+    if dtype != "bfloat16":
+        return case.inputs(dtype)
+    import ml_dtypes  # onnx needs it; it tells numpy of the type
+
+    arrays = case.inputs(dtype)
+    return [
+        array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array for array in arrays
+    ]
+
+
+def run_all(path: Path, build: str, limits: str, file: Path) -> None:
+    """Run every row; write its outputs, or what was wrong, by ``<row>.<dtype>.<place>``."""
+    library = emulator_library.load(path)
+    outcomes: dict[str, np.ndarray] = {}
+    for row, case in enumerate(CASES):
+        if case.refused_by:
+            continue  # attributes are checked by the bindings
+        for dtype in dtypes(build, limits, case):
+            try:
+                results = _orders(library, build, limits, case, dtype)
+            except emulator_build.EmulatorError as error:
+                outcomes[f"{row}.{dtype}.error"] = np.array(str(error))
+                continue
+            for place, result in enumerate(results):
+                outcomes[f"{row}.{dtype}.{place}"] = result
+    np.savez(file, **outcomes)
+
+
+def _orders(
+    library: ctypes.CDLL, build: str, limits: str, case: Case, dtype: str
+) -> tuple[np.ndarray, ...]:
+    """The outputs of a row, the same in every order of the threads."""
+    first: tuple[np.ndarray, ...] = ()
+    every = dtype == case.dtypes[0] or (case.operator in TENSOR and dtype == "float16")
+    every = every and entries(case) <= FEW
+    for seed in ORDERS[build] if every else ORDERS[build][:1]:
+        library.emulator_seed(seed)
+        results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])
+        first = first or results
+        if any(
+            former.tobytes() != other.tobytes()
+            for former, other in zip(first, results, strict=True)
+        ):
+            raise emulator_build.EmulatorError(
+                f"{case.operator}: order {seed} of the threads gives another result"
+            )
+    return first
+
+
+@functools.cache
+def _outcomes(build: str, limits: str) -> dict[str, np.ndarray]:
+    library = emulator_build.build(build)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "outcomes.npz"
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **emulator_build.environment(build),
+        }
+        command = [sys.executable, __file__, str(library), build, limits, str(file)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"emulator {build}: exit {done.returncode}\n{done.stderr[-6000:]}")
+        with np.load(file) as stored:
+            return dict(stored)
+
+
+def run(build: str, limits: str, case: Case, dtype: str) -> Outputs | Exception:
+    """The outcome of a row."""
+    outcomes, row = _outcomes(build, limits), f"{CASES.index(case)}.{dtype}"
+    if f"{row}.error" in outcomes:
+        return RuntimeError(str(outcomes[f"{row}.error"]))
+    results = [outcomes[f"{row}.{place}"] for place in range(len(case.output_shapes()))]
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        results = [
+            result.view(ml_dtypes.bfloat16) if result.itemsize == 2 else result
+            for result in results
+        ]
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def builds() -> list[str]:
+    """The builds to replay the table on; ``.ci/emulator`` asks for the slow ones."""
+    return os.environ.get("NYSTRA_EMULATOR_BUILDS", "plain").split()
+
+
+if __name__ == "__main__":
+    run_all(Path(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]))

@@ -1,0 +1,88 @@
+"""The ONNX bodies as functions: what TensorRT and onnxruntime need of them."""
+
+import importlib
+from collections.abc import Iterable, Iterator
+
+import onnx
+import pytest
+
+from nystra.core.errors import NystraError
+from nystra.plugins.operators import OPERATORS, find_schema
+
+FORBIDDEN = {"If", "Loop", "Scan", "Einsum", "Split"}  # TensorRT wants Split's sizes constant
+ALLOWED = {"NystraPatchMatch": {"Loop"}}
+
+
+def bodies(opset: int) -> dict[str, onnx.FunctionProto]:
+    return {
+        name: importlib.import_module(f"nystra.plugins.operators.{folder}.body").body(opset)
+        for name, folder in OPERATORS.items()
+    }
+
+
+def subgraphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    """The graphs in attributes of the nodes, and those inside them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield attribute.g
+                yield from subgraphs(attribute.g.node)
+
+
+def all_nodes(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
+    """The nodes of a body, those of its loops included."""
+    inner = [node for graph in subgraphs(function.node) for node in graph.node]
+    return [*function.node, *inner]
+
+
+@pytest.mark.parametrize("opset", [18, 19, 20])
+def test_form(opset: int) -> None:
+    for name, function in bodies(opset).items():
+        schema = find_schema(name)
+        assert (function.domain, function.name, function.overload) == ("nystra", name, "")
+        assert [(o.domain, o.version) for o in function.opset_import] == [("", opset)]
+        assert len(function.input) == len(schema.inputs)
+        assert len(function.output) == len(schema.outputs)
+        assert set(function.attribute) == {
+            *(attribute.name for attribute in schema.attributes),
+            "plugin_version",
+            "plugin_namespace",
+        }
+        assert function.node[-1].op_type == "CastLike"
+        for node in all_nodes(function):
+            assert node.domain == ""
+            assert node.op_type not in FORBIDDEN - ALLOWED.get(name, set())
+            if node.op_type == "Constant":
+                (value,) = node.attribute
+                assert value.ref_attr_name or value.type == onnx.AttributeProto.TENSOR
+
+
+def test_tensor_names_are_unique_over_all_bodies() -> None:
+    seen: set[str] = set()
+    for name, function in bodies(20).items():
+        outputs = [output for node in all_nodes(function) for output in node.output]
+        given = [value.name for graph in subgraphs(function.node) for value in graph.input]
+        names = [*function.input, *outputs, *given]
+        assert len(set(names)) == len(names)
+        assert not seen & set(names)
+        assert all(tensor.startswith(f"{name}_") for tensor in names)
+        seen |= set(names)
+
+
+def test_every_attribute_but_the_revision_is_read() -> None:
+    for name, function in bodies(20).items():
+        read = {a.ref_attr_name for node in all_nodes(function) for a in node.attribute} - {""}
+        schema = find_schema(name)
+        assert read == {attribute.name for attribute in schema.attributes} - {"revision"}
+
+
+def test_bodies_are_reproducible_and_small() -> None:
+    for name, function in bodies(20).items():
+        assert function.SerializeToString() == bodies(20)[name].SerializeToString()
+        assert len(function.node) < 600  # cluster: three rounds, one after the other
+        assert len(function.SerializeToString()) < 100_000
+
+
+def test_other_opsets_are_refused() -> None:
+    with pytest.raises(NystraError, match="no body for opset 17; expected one of 18, 19, 20"):
+        bodies(17)

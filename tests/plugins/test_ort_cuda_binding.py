@@ -1,0 +1,139 @@
+"""The CUDA binding of onnxruntime run by onnxruntime, on the emulated kernels: no GPU is involved.
+
+That the CUDA provider runs it on a device is not shown here; docs/gpu.md lists what only a GPU
+shows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import emulator_build
+import ort_cuda_tools as tools
+from conformance_case import Case
+from conformance_cases import CASES
+from conformance_tolerance import compare
+from nystra.plugins.operators import OPERATORS
+
+pytestmark = pytest.mark.full  # its library takes long to compile
+
+ROWS = [(case, dtype) for case in CASES for dtype in tools.dtypes(case) if not case.refused_by]
+REFUSED = [(case, dtype) for case in CASES for dtype in tools.dtypes(case) if case.refused_by]
+
+
+@pytest.fixture(autouse=True)
+def emulator() -> None:
+    if reason := emulator_build.missing():
+        pytest.skip(reason)
+
+
+def named(rows: list[tuple[Case, str]]) -> pytest.MarkDecorator:
+    ids = [f"{case.id}-{dtype}" for case, dtype in rows]
+    return pytest.mark.parametrize(("case", "dtype"), rows, ids=ids)
+
+
+@named(ROWS)
+def test_row(case: Case, dtype: str) -> None:
+    got = tools.outcome(case, dtype)
+    if isinstance(got, Exception):
+        raise got
+    compare(case, dtype, "emulator", got)
+
+
+@named(REFUSED)
+def test_refused_row(case: Case, dtype: str) -> None:
+    outcome = tools.outcome(case, dtype)
+    assert isinstance(outcome, Exception), f"took {case.id}"
+    assert case.operator in str(outcome), outcome
+
+
+def test_the_rows_are_a_good_part_of_the_table() -> None:
+    cases = {case.id for case, _ in ROWS}
+    assert len(cases) > 0.7 * len([case for case in CASES if not case.refused_by])
+    for operator in OPERATORS:
+        types = {dtype for case, dtype in ROWS if case.operator == operator}
+        assert types == {"float32", "float16", "bfloat16"}
+
+
+def test_everything_is_given_back() -> None:
+    in_use, allocators, given = tools.outcomes()["use"]
+    assert given > 50  # rows whose kernels need a workspace
+    assert (in_use, allocators) == (0, 0)
+
+
+def test_the_tests_of_the_cpu_library_hold(tmp_path: Path) -> None:
+    """The same refusals, empty maps and NaN as on the CPU: the checks are one code."""
+    chosen = "test_wrong or test_missing or test_zero or test_nan"
+    tests = str(tools.ROOT / "tests" / "plugins" / "test_library.py")
+    library = tools.build()
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
+    done = tools.child([*arguments, "-k", chosen], NYSTRA_LIBRARY_DIR=str(library.parent))
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 80
+    assert "skipped" not in done.stdout
+
+
+FAULTS = """
+import sys
+from pathlib import Path
+import ort_cuda_tools as tools
+from conformance_cases import CASES
+library = Path(sys.argv[1])
+for number in sys.argv[2:]:
+    try:
+        tools.run_case(library, CASES[int(number)], "float32")
+        print(number, "ran")
+    except Exception as error:
+        print(number, " ".join(str(error).split()))
+print("use", *tools.use(library)[:2])
+"""
+
+
+def _rows_with_workspace() -> list[int]:
+    """The smallest row of every operator that takes a workspace and fills all of it."""
+    chosen = {
+        "NystraPinv": lambda case: case.shape[-1] > 32,
+        "NystraWindowNystrom": lambda case: case.all_attributes()["batch_init"] == 1,
+        "NystraWindowNystromformer": lambda case: case.all_attributes()["batch_init"] == 1,
+        "NystraPatchMatch": lambda case: np.prod(case.shape) > 100,
+        "NystraWindowCluster": lambda case: case.all_attributes()["bias"] == 1,
+    }
+    return [
+        CASES.index(min(rows, key=lambda case: int(np.prod(case.shape))))
+        for operator, fits in chosen.items()
+        if (rows := [case for case, _ in ROWS if case.operator == operator and fits(case)])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("stream", "CUDA refused to launch the kernel"),
+        ("no stream", "onnxruntime gave no CUDA stream"),
+        ("workspace", "failed to take its device memory back: a workspace was written beyond"),
+        ("null workspace", "onnxruntime failed to allocate [0-9]+ bytes of device memory"),
+        ("no memory", "onnxruntime failed to allocate [0-9]+ bytes of device memory: no memory"),
+        ("throws", "Failed to allocate memory for requested buffer"),
+        ("shape", "onnxruntime failed to give an output: .*shape"),
+    ],
+)
+def test_planted_faults_are_caught(fault: str, message: str) -> None:
+    rows = _rows_with_workspace()
+    assert len(rows) == len(OPERATORS) - 2  # exact attention takes none
+    done = tools.child(["-c", FAULTS, str(tools.build()), *map(str, rows)], NYSTRA_FAULT=fault)
+    assert done.returncode == 0, done.stderr
+    *lines, use = done.stdout.splitlines()
+    for row, line in zip(rows, lines, strict=True):
+        with pytest.raises(RuntimeError, match=f"^{row} .*{CASES[row].operator}: .*{message}"):
+            raise RuntimeError(line)
+    left = len(rows) if fault == "null workspace" else 0  # which nobody can give back
+    assert use == f"use {left} 0"
+
+
+def test_without_a_planted_fault_they_run() -> None:
+    rows = list(map(str, _rows_with_workspace()))
+    done = tools.child(["-c", FAULTS, str(tools.build()), *rows])
+    assert done.stdout.splitlines() == [f"{row} ran" for row in rows] + ["use 0 0"], done.stderr

@@ -1,0 +1,91 @@
+"""Who may import whom, read off the source."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared import ROOT
+
+ALLOWED = {
+    "cli": {"cli", "core", "deploy", "export", "models", "plugins", "runtime"},
+    "export": {"export", "core", "deploy", "models", "plugins", "runtime"},
+    "deploy": {"deploy", "core", "runtime", "plugins"},
+    "models": {"models", "core", "plugins"},
+    "runtime": {"runtime", "core", "plugins"},
+    "plugins": {"plugins", "core"},
+    "core": {"core"},
+}
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield every module a file imports, absolute below nystra, and whether it is at the top."""
+    package = ["nystra", *path.relative_to(ROOT).parts[:-1]]
+    tree = ast.parse(path.read_text())
+    top = set(tree.body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield name.name, node in top
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if module == "nystra":
+                for name in node.names:
+                    yield f"nystra.{name.name}", node in top
+            else:
+                yield module, node in top
+
+
+@pytest.mark.parametrize("folder", sorted(ALLOWED))
+def test_arrows(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for module, _ in imports(path):
+            parts = module.split(".")
+            if parts[0] == "nystra" and parts[1] != "__version__":
+                assert parts[1] in ALLOWED[folder], f"{path} imports {module}"
+
+
+@pytest.mark.parametrize("folder", ["core", "deploy", "runtime"])
+def test_what_runs_models_never_imports_torch_or_onnx(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for module, _ in imports(path):
+            assert module.split(".")[0] not in {"torch", "onnx", "onnxscript"}, path
+
+
+def test_every_public_name_exists() -> None:
+    expected = {
+        "deploy": {"TritonOptions", "ray_serve", "write_repository"},
+        "export": {"ExportOptions", "ExportResult", "Plan", "mechanism", "export_model"},
+        "models": {"Facts", "LoadedModel", "load", "pretrained_path"},
+        "runtime": {"Session", "psnr", "ssim", "run_pictures", "validate_quality"},
+    }
+    for folder, names in expected.items():
+        face = importlib.import_module(f"nystra.{folder}")
+        assert names <= set(face.__all__)
+        for name in face.__all__:
+            assert name in dir(face)
+            assert getattr(face, name) is vars(face)[name]  # kept once it is imported
+        with pytest.raises(AttributeError, match=f"nystra.{folder}' has no attribute 'nothing'"):
+            face.nothing  # noqa: B018
+
+
+def test_the_faces_are_lazy() -> None:
+    code = (
+        "import sys, nystra.deploy, nystra.models, nystra.export, nystra.runtime, nystra.plugins\n"
+        "heavy = {'torch', 'onnx', 'onnxruntime'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_file_is_over_400_lines() -> None:
+    for folder in (*ALLOWED, "tests"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".cc", ".cu", ".h"}:
+                assert len(path.read_text().splitlines()) <= 400, path

@@ -1,0 +1,86 @@
+"""CONTRIBUTING says how to add one of each kind: a toy of each is added by those files alone.
+
+The toys are added to a copy of the package and used there together; `test_toy_operator` does so
+with the operator, `test_toy_transform` with a transform that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import toy_backend
+import toy_mechanism
+import toy_network
+import toy_operator
+import toy_task
+import toy_transform
+from toy_tree import NYSTRA, Toy, planted, run_in, table
+
+TOYS = [
+    module.TOY
+    for module in (
+        toy_operator,
+        toy_network,
+        toy_mechanism,
+        toy_backend,
+        toy_task,
+        toy_transform,
+    )
+]
+
+
+@pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.kind)
+def test_a_toy_is_the_files_of_its_table(toy: Toy) -> None:
+    rows = table(toy.kind)
+    assert len(rows) == len(set(rows))
+    folders = tuple(row for row in rows if row.endswith("/"))
+    used = {next((row for row in folders if path.startswith(row)), path) for path in toy.paths}
+    assert used == set(rows)
+
+
+USE = """
+import numpy as np
+from nystra.cli.main import main
+from nystra.runtime import Session
+
+def nystra(*arguments):
+    code = main([*map(str, arguments)])
+    assert code == 0, (arguments, code)
+nystra("export", "toy.safetensors", "--attn", "toy", "--share", "0.25", "--precision", "toy",
+       "-o", "toy.onnx", "--no-speed", "--json")
+nystra("validate", "toy.onnx", "--backend", "toy", "-q")
+nystra("run", "toy.onnx", "-i", "toy.safetensors", "-o", "mean.txt", "--backend", "toy", "-q")
+pixels = np.random.default_rng(1).random((1, 3, 9, 6), np.float32)
+outputs = [Session("toy.onnx", backend)(pixels) for backend in ("toy", "ort-cpu")]
+np.testing.assert_allclose(*outputs, atol=1e-6)
+"""
+
+
+@pytest.mark.full
+def test_one_of_each_together(tmp_path: Path) -> None:
+    """The toy network with the toy mechanism under the toy transform, run by the toy backend."""
+    tree = planted(tmp_path, *(toy for toy in TOYS if toy.kind != "operator"))
+    checkpoint = tree / "models" / "toy" / "checkpoint.py"
+    text = checkpoint.read_text().replace('task="restoration"', 'task="toy"')
+    checkpoint.write_text(text)
+    done = run_in(tree, toy_network.SAVE + USE)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["sites"] == {"attention": {"mechanism": "toy", "share": 0.25}}
+    assert report["precision"] == "toy"
+    assert report["against_torch"]["passed"]
+    assert {"ort-cpu", "twin"} <= report["against_torch"]["backends"].keys()
+    assert set(report["against_torch"]["allowed_for"]) == {"twice what toy does"}
+    model = onnx.load(str(tmp_path / "toy.onnx"))
+    weights = [onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer]
+    steps = [weight * 64 for weight in weights if weight.dtype == np.float32 and weight.ndim > 1]
+    assert steps
+    assert all((weight == np.round(weight)).all() for weight in steps)
+    assert float((tmp_path / "mean.txt").read_text())
+    usage = run_in(tree, NYSTRA, "export", "--help").stdout
+    assert "toy: every token gets a share of the mean" in " ".join(usage.split())

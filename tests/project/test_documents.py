@@ -1,0 +1,105 @@
+"""README and CONTRIBUTING say what is there."""
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import PurePosixPath
+
+import pytest
+
+from nystra.cli.main import export_main, main
+from nystra.export.attention.registry import MECHANISMS
+from nystra.models.registry import ARCHITECTURES
+from nystra.plugins.operators import OPERATORS
+from nystra.runtime.backends import backend_names
+from nystra.runtime.tasks.registry import TASKS
+from shared import ROOT
+from toy_tree import table
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("heading", ["Run it", "Test it"])
+def test_readme_has_one_block_under_each_heading(heading: str) -> None:
+    command = [sys.executable, str(ROOT / ".ci" / "readme_block.py"), heading]
+    block = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "pip install" in block
+    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
+    assert section.count("```bash") == 1
+
+
+def test_every_command_in_readme_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    names = "export|run|serve|validate|inspect|bench|check|build|deploy"
+    lines = re.findall(rf"^(nystra(?:-export| (?:{names})) .*)$", README, re.M)
+    assert len(lines) >= 4
+    for line in lines:
+        program, *arguments = shlex.split(line, comments=True)
+        run = main if program == "nystra" else export_main
+        code = run(["--help"] if program != "nystra" else [arguments[0], "--help"])
+        assert code == 0
+        usage = capsys.readouterr().out
+        for argument in arguments:
+            if argument.startswith("-"):
+                assert argument in usage, line
+
+
+def test_readme_names_every_network_and_no_other() -> None:
+    section = README.split("## What is supported\n")[1].split("\n## ")[0]
+    names = re.findall(r"^\| (\w[\w -]*) \|", section, re.M)
+    networks = [name.lower().replace(" ", "_") for name in names[: names.index("mechanisms")]]
+    assert networks == [row.name for row in ARCHITECTURES]
+
+
+def test_contributing_names_files_that_exist() -> None:
+    """Every path of the tables exists for everything that is registered."""
+    operators = list(OPERATORS.values())
+    names = {
+        "operator": operators,
+        "network": [row.name for row in ARCHITECTURES],
+        "mechanism": [name for name in MECHANISMS if name != "as_trained"],  # nothing to compute
+        "backend": [name.replace("-", "_") for name in backend_names()],
+        "task": [row.load().__module__.split(".")[2] for row in TASKS],
+        "transform": ["precision"],  # one folder for all
+    }
+    assert re.findall(r"^## Add an? (\w+)$", CONTRIBUTING, re.M) == list(names)
+    for kind, registered in names.items():
+        paths = table(kind)
+        assert paths, kind
+        for path in paths:
+            for name in registered:
+                assert (ROOT / path.replace("<name>", name)).exists(), (path, name)
+    for path in re.findall(r"`((?:export|models|plugins|runtime|tests)/[^`<*]+)`", CONTRIBUTING):
+        assert (ROOT / path).exists(), path
+
+
+def test_installed_files_are_the_tracked_ones() -> None:
+    try:
+        installed = {str(path) for path in files("nystra") or []}
+    except PackageNotFoundError:
+        pytest.skip("nystra is not installed here")
+    kept = {path for path in installed if path.startswith("nystra/") and "__pycache__" not in path}
+    if "nystra/cli/main.py" not in kept:
+        pytest.skip("nystra is installed in place")
+    listed = subprocess.run(
+        ["git", "ls-files", "deploy", "export", "models", "plugins", "runtime"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("no git checkout")
+    unpackaged = ("deploy/containers/", "plugins/csrc/", "plugins/cmake/", "plugins/CMakeLists.txt")
+    expected = {
+        str(PurePosixPath("nystra", path))
+        for path in listed.stdout.split()
+        if not path.startswith(unpackaged)
+    }
+    expected |= {"nystra/__init__.py", "nystra/py.typed"}
+    libraries = {path for path in kept if path.endswith(".so")}
+    names = ("cpu", "onnxruntime", "onnxruntime_cuda", "trt", "trt_register10", "trt_register11")
+    assert libraries <= {f"nystra/plugins/libnystra_{name}.so" for name in names}
+    assert kept - libraries == expected

@@ -1,0 +1,34 @@
+"""docs/python.md: its snippets run word for word, and it names what is public for pictures."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nystra.export.load.images import photographs
+from nystra.runtime import read_picture
+from shared import ROOT
+from test_export import checkpoint
+
+PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+
+
+def test_the_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(photographs()["chelsea"], tmp_path / "photo.png")
+    checkpoint(tmp_path).rename(tmp_path / "swinir.safetensors")
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, object] = {}
+    for snippet in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S):
+        exec(snippet, space)
+    assert space["report"].passed  # type: ignore[attr-defined]
+    made, large = (read_picture(tmp_path / f"{name}.png").pixels for name in ("made", "large"))
+    assert made.shape == large.shape == (320, 320, 3)
+    assert np.abs(made - large).mean() < 0.01, "with and without tiles"
+
+
+def test_it_names_the_functions_for_pictures() -> None:
+    for name in ("load", "export_model", "Session", "read_picture", "write_picture", "run_tiled",
+                 "run_pictures", "validate_against_references", "validate_quality"):  # fmt: skip
+        assert re.search(rf"\b{name}\(", PAGE), name

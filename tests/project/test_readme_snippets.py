@@ -1,0 +1,87 @@
+"""README's snippets, word for word."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exported_files import swinir_files
+from native_nodes import library
+from nystra.cli.main import main
+from shared import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """Return README's fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``model.onnx`` as an export leaves it."""
+    place = tmp_path_factory.mktemp("readme")
+    shutil.copytree(swinir_files(tmp_path_factory), place, dirs_exist_ok=True)
+    return place
+
+
+def test_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library()  # the first snippet registers it
+    monkeypatch.chdir(folder)
+    image = np.random.default_rng(0).random((1, 3, 20, 28), dtype=np.float32)
+    snippets = blocks("python")
+    assert len(snippets) == 2
+    spaces: list[dict[str, object]] = [{}, {"image": image}]
+    for snippet, space in zip(snippets, spaces, strict=True):
+        exec(snippet, space)
+    session = spaces[0]["session"]
+    got = session.run(None, {"input": image})[0]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(got, spaces[1]["picture"], atol=1e-5)
+
+
+def test_cpp(folder: Path, tmp_path: Path) -> None:
+    root = os.environ.get("ONNXRUNTIME_ROOT")
+    if not root:
+        pytest.skip("ONNXRUNTIME_ROOT is not set: no onnxruntime headers and library to build with")
+    (snippet,) = blocks("cpp")
+    (tmp_path / "CMakeLists.txt").write_text(
+        (ROOT / "examples/cpp/CMakeLists.txt").read_text().replace("upscale.cc", "snippet.cc")
+    )
+    (tmp_path / "snippet.cc").write_text(
+        "#include <onnxruntime_cxx_api.h>\n#include <iostream>\n"
+        "int main() {\nOrt::Env environment;\n"
+        f"{snippet}\n"
+        "std::cout << session.GetInputCount() << std::endl;\n}\n"
+    )
+    for command in (["cmake", "-S", tmp_path, "-B", tmp_path], ["cmake", "--build", tmp_path]):
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stdout + built.stderr
+    shutil.copy(library(), folder / "libnystra_onnxruntime.so")
+    ran = subprocess.run([tmp_path / "upscale"], cwd=folder, capture_output=True, text=True)
+    assert ran.stdout == "1\n", ran.stderr
+
+
+def test_the_gate_of_the_workflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accept as README says, then run the workflow's own last step."""
+    monkeypatch.chdir(folder)
+    (accept,) = re.findall(r"`(nystra check [^`]* --update)`", README)
+    (workflow,) = blocks("yaml")
+    steps = re.findall(r"^ *- run: (.*)$", workflow, re.M)
+    assert [step.split()[0] for step in steps] == ["pip", "nystra"]
+    for line in (accept, steps[1]):
+        assert main(shlex.split(line)[1:]) == 0
+    assert (folder / "check.xml").exists()
+
+
+def test_the_wheel_of_the_workflow_has_the_version_of_the_project() -> None:
+    import nystra
+
+    names = re.findall(r"nystra-([\d.]+)-py3-none", README)
+    assert len(names) == 2
+    assert set(names) == {nystra.__version__}

@@ -1,0 +1,147 @@
+"""An operator is added by the files of CONTRIBUTING's table, and then runs everywhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import toy_operator
+from emulator_build import FLAGS
+from shared import ROOT
+from toy_tree import planted, run_in
+
+TABLES = """
+import runpy
+path = sys.argv.pop(1)
+runpy.run_path(path, run_name="__main__")
+"""
+
+USE = """
+import numpy as np, onnx, onnxruntime as ort, torch
+from onnx import TensorProto, helper
+from nystra.plugins import library, native
+from nystra.core.errors import NystraError
+from nystra.plugins.operators.schema import node_attributes
+from nystra.plugins.operators.toy_scale.body import body
+from nystra.plugins.operators.toy_scale.reference import reference
+from nystra.plugins.operators.toy_scale import torch_op
+
+built = sys.argv[1] == "built"
+kinds = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+
+def session(kind, with_body, with_library, **changes):
+    attributes = node_attributes("NystraToyScale", factor=-1.5) | changes
+    node = helper.make_node("NystraToyScale", ["x"], ["y"], domain="nystra", **attributes)
+    x, y = (helper.make_tensor_value_info(name, kinds[kind], [None, None]) for name in "xy")
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("nystra", 1)]
+    functions = [body(20)] if with_body else []
+    graph = helper.make_graph([node], "toy", [x], [y])
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=functions)
+    if with_body:
+        onnx.checker.check_model(model)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    if with_library:
+        options.register_custom_ops_library(str(library.library_path()))
+    return ort.InferenceSession(model.SerializeToString(), options)
+
+assert native.available() == built
+for kind in kinds:
+    for shape in [(1, 1), (3, 1029), (1, 0)]:
+        x = np.random.default_rng(0).standard_normal(shape).astype(kind)
+        want = reference(x, factor=-1.5).astype(kind)
+        got = [session(kind, True, False).run(None, {"x": x})[0]]
+        got.append(torch.ops.nystra.toy_scale(torch.from_numpy(x), -1.5).numpy())
+        if built:
+            got.append(session(kind, False, True).run(None, {"x": x})[0])
+            got += native.run("NystraToyScale", [x], {"factor": -1.5})
+        for one in got:
+            np.testing.assert_array_equal(one, want)
+
+def refused(call, *words):
+    try:
+        call()
+    except Exception as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(words)
+
+one = np.ones((1, 1), np.float32)
+refused(lambda: reference(one, factor=9), "factor is 9.0; expected -8.0 to 8.0")
+refused(lambda: torch.ops.nystra.toy_scale(torch.from_numpy(one), 9.0), "expected -8.0 to 8.0")
+if built:
+    said = "NystraToyScale: attribute factor is 9; expected -8 to 8"
+    refused(lambda: native.run("NystraToyScale", [one], {"factor": 9.0}), said)
+    refused(lambda: session("float32", False, True, factor=9.0), said)
+    refused(lambda: native.run("NystraToyScale", [one], {}), "attribute factor is missing")
+    deep = one.reshape(1, 1, 1, 1, 1)
+    refused(lambda: native.run("NystraToyScale", [deep], {"factor": 1}), "expected rank 4 at most")
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = planted(tmp_path_factory.mktemp("toy"), toy_operator.TOY)
+    done = run_in(tree, TABLES, tree / "plugins" / "csrc" / "write_tables.py")
+    assert done.returncode == 0, done.stderr
+    return tree
+
+
+@pytest.mark.full
+def test_in_python(tree: Path) -> None:
+    """The reference, the torch op and the body; nothing is built."""
+    done = run_in(tree, USE, "not", env=os.environ | {"NYSTRA_LIBRARY_DIR": ""})
+    assert done.returncode == 0, done.stderr
+
+
+def test_on_a_gpu_it_compiles(tree: Path, tmp_path: Path) -> None:
+    """As C++ of the block emulator: nvcc is not needed."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ on this machine")
+    csrc = tree / "plugins" / "csrc"
+    for part in ("kernels/cuda/toy_scale.cu", "operators/cuda/toy_scale.cc"):
+        source = csrc / part
+        flags = [flag.replace("-I", f"-I{ROOT}/") for flag in FLAGS if "plugins/" not in flag]
+        command = ["g++", *flags, f"-I{csrc}", "-fsyntax-only", "-x", "c++", str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_with_nvcc_and_tensorrt_it_compiles(tree: Path, tmp_path: Path) -> None:
+    nvcc, tensorrt = (os.environ.get(name) for name in ("CUDACXX", "TENSORRT_ROOT"))
+    if nvcc is None or tensorrt is None:
+        pytest.skip("CUDACXX and TENSORRT_ROOT do not say where nvcc and TensorRT's headers are")
+    csrc = tree / "plugins" / "csrc"
+    flags = ["-std=c++17", f"-I{csrc}", f"-I{tensorrt}/include", "-c", "-o", str(tmp_path / "o")]
+    cuda = f"-I{Path(nvcc).parent.parent}/include"
+    for compiler, part in (
+        ([nvcc, "-arch=sm_86"], "kernels/cuda/toy_scale.cu"),
+        (["g++", "-fsyntax-only", cuda], "tensorrt/host/examples.cc"),
+    ):
+        command = [*compiler, *flags, str(csrc / part)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.release
+def test_built(tree: Path, tmp_path: Path) -> None:
+    """In onnxruntime with the library, by the C interface, and in the torch op."""
+    cmake = shutil.which("cmake")
+    if cmake is None or shutil.which("g++") is None:
+        pytest.skip("no cmake or no g++ on this machine")
+    options = ["-DNYSTRA_NATIVE=ON", "-DNYSTRA_CUDA=OFF", "-DNYSTRA_CPU_ISAS="]
+    options += ["-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0"]
+    built = tmp_path / "built"
+    for command in (
+        [cmake, "-S", str(tree / "plugins"), "-B", str(built), *options],
+        [cmake, "--build", str(built), "-j2", "--target", "nystra_onnxruntime", "nystra_cpu"],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    environment = os.environ | {"NYSTRA_LIBRARY_DIR": str(built), "NYSTRA_CPU_ISA": ""}
+    done = run_in(tree, USE, "built", env=environment)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,91 @@
+"""A transform as CONTRIBUTING says to add one: weights in steps of 1/64, in float32 arithmetic."""
+
+from toy_tree import Toy
+
+APPLY = '''"""Weights in steps of 1/64: what becomes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+if TYPE_CHECKING:
+    from ...transforms import Given
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """How many weights were changed, and the model, which is its own twin: it is float32."""
+
+    twin: onnx.ModelProto
+    weights: int
+    exact: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"weights": self.weights}
+
+    def sentences(self) -> list[str]:
+        """Return one sentence."""
+        return [f"{self.weights} weights in steps of 1/64"]
+
+
+def stepped(
+    model: onnx.ModelProto,
+    given: Given,
+    *,
+    rounds: Callable[[Any], Any] = np.round,
+) -> Stepped:
+    """Round every weight of a model, in place."""
+    count = 0
+    for tensor in model.graph.initializer:
+        weight = numpy_helper.to_array(tensor)
+        if weight.dtype == np.float32 and weight.ndim > 1:
+            count += weight.size
+            weight = (rounds(weight * 64.0) / 64.0).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(weight, tensor.name))
+    return Stepped(onnx.ModelProto.FromString(model.SerializeToString()), count)
+'''
+
+YARDSTICK = '''
+
+def stepped_network(network: nn.Module, architecture: str, exact: Collection[str]) -> nn.Module:
+    """Return a copy of a network with its weights in steps of 1/64."""
+    twin = copy.deepcopy(network)
+    for weight in twin.parameters():
+        if weight.dim() > 1:
+            weight.data = torch.floor(weight.data * 64.0 + 0.5) / 64.0
+    return twin
+'''
+
+LAST = "            table.data = round_digits(table.data, digits)\n    return twin\n"
+
+_STEPPED = """\
+from .graph.toy.stepping import stepped
+from .yardstick import quantised_network, rounded_network, stepped_network
+"""
+_FP16 = "Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits\n"
+_FP16_LOGITS = "Tolerance(coarsest=0.02),\n"
+
+TOY = Toy(
+    "transform",
+    "toy",
+    {"export/build/<name>/stepping.py": APPLY},
+    {
+        "export/validate/fake_quantised.py": ((LAST, LAST + YARDSTICK),),
+        "export/build/transforms.py": (
+            ("from .yardstick import quantised_network, rounded_network\n", _STEPPED),
+            ("_ROWS = (", '_ROWS = (Transform("toy", stepped, stepped_network), '),
+        ),
+        "runtime/checking/measures.py": tuple(
+            (row, f'{row}        "toy": Tolerance(coarsest={coarsest}),\n')
+            for row, coarsest in ((_FP16, 20.0), (_FP16_LOGITS, None))
+        ),
+        "runtime/backends/ort_cpu.py": (('"int8"})', '"int8", "toy"})'),),
+    },
+)

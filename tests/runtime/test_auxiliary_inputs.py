@@ -1,0 +1,273 @@
+"""Masks and references beside the pictures of ``nystra run``: pairing, meaning, bad input."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from nystra.cli.main import main
+from nystra.core.errors import NystraError
+from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
+from nystra.runtime.tasks.restoration.auxiliary_inputs import mask_of
+from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from runtime_models import nystra_metadata, save_upscaler
+
+HOLE = 0.25
+
+FILLER = """
+f (float[b,{c},{h},{w}] input, float[b,1,{h},{w}] mask) => (float[b,{c},{h},{w}] output)
+<float half = {{0.5}}, float value = {{0.25}}> {{
+  hole = Greater (mask, half)
+  output = Where (hole, value, input)
+}}
+"""
+COPIER = """
+f (float[b,1,h,w] input, float[b,3,rh,rw] reference) => (float[b,3,h,w] output) {
+  colour = ReduceMean <keepdims = 1> (reference, axes)
+  output = Add (input, colour)
+}
+"""
+
+
+def save(path: Path, graph: str, role: str, channels: int, **more: str) -> Path:
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 20]>' + graph)
+    if role == "reference":
+        axes = onnx.numpy_helper.from_array(np.array([2, 3], np.int64), "axes")
+        model.graph.initializer.append(axes)
+    common = {"layout": "NCHW", "range": [0, 1], "dtype": "float32"}
+    io = [
+        {"name": "input", "role": "image"} | common,
+        {"name": role, "role": role} | common,
+        {"name": "output", "role": "picture"} | common,
+    ]
+    entries = nystra_metadata(1, channels, **{"nystra.io": json.dumps(io), **more})
+    onnx.helper.set_model_props(model, entries)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def filler(tmp_path: Path) -> Path:
+    return save(tmp_path / "filler.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
+
+
+def picture(height: int = 8, width: int = 12, channels: int = 3) -> np.ndarray:
+    values = np.random.default_rng(width).integers(0, 256, (height, width, channels))
+    return values.astype(np.float32) / 255
+
+
+def hole(height: int = 8, width: int = 12) -> np.ndarray:
+    mask = np.zeros((height, width, 1), np.float32)
+    mask[2:5, 3:9] = 1
+    return mask
+
+
+def expected(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    return np.where(mask > 0, np.float32(np.round(HOLE * 255) / 255), values)
+
+
+def test_one_picture_and_its_mask(tmp_path: Path, filler: Path) -> None:
+    write_picture(tmp_path / "a.png", Picture(picture()))
+    write_picture(tmp_path / "m.png", Picture(hole()))
+    (result,) = run_pictures(
+        filler,
+        tmp_path / "a.png",
+        tmp_path / "o.png",
+        RunOptions(mask=tmp_path / "m.png"),
+        threads=1,
+    )
+    back = read_picture(tmp_path / "o.png").pixels
+    np.testing.assert_allclose(back, expected(picture(), hole()), atol=1e-6)
+    assert (result["warnings"], result["tiles"]) == ([], 1)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("model_channels", [1, 3])
+def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> None:
+    graph = FILLER.format(c=model_channels, h="h", w="w")
+    path = save(tmp_path / "m.onnx", graph, "mask", model_channels)
+    restorer = restorer_for(Session(path, threads=1))
+    values = picture(channels=channels)
+    got, _ = restorer(values, mask=hole()[:, :, 0])
+    np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, values), atol=1e-6)
+
+
+def test_a_huge_picture_is_never_tiled(
+    tmp_path: Path, filler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 28)
+    restorer = restorer_for(Session(filler, threads=1))
+    _, tiles = restorer(picture(300, 400), mask=hole(300, 400)[:, :, 0])
+    assert tiles == 1
+    with pytest.raises(NystraError, match="has to see the whole picture"):
+        restorer(picture(), 4, mask=hole()[:, :, 0])
+
+
+def test_what_cannot_fit_is_refused_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 10_000_000)
+    graph = FILLER.format(c=3, h="h", w="w")
+    more = {"nystra.quadratic_bytes": "2.0", "nystra.tiling": "internal"}
+    session = Session(save(tmp_path / "m.onnx", graph, "mask", 3, **more))
+    restorer = replace(restorer_for(session), meter=None)  # which would find that the file lies
+    restorer(picture(40, 50), mask=hole(40, 50)[:, :, 0])  # 2 * 2000^2 bytes fit
+    with pytest.raises(NystraError, match="needs about 10 MiB for a picture of 60x40"):
+        restorer(picture(40, 60), mask=hole(40, 60)[:, :, 0])
+
+
+def test_fixed_size(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", FILLER.format(c=3, h=16, w=16), "mask", 3)
+    restorer = restorer_for(Session(path, threads=1))
+    got, _ = restorer(picture(), mask=hole()[:, :, 0])
+    np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, picture()), atol=1e-6)
+    with pytest.raises(NystraError, match="takes exactly 16x16 pixels"):
+        restorer(picture(8, 17), mask=hole(8, 17)[:, :, 0])
+
+
+def test_folders_are_paired_by_name(tmp_path: Path, filler: Path) -> None:
+    pictures, masks = tmp_path / "in", tmp_path / "masks"
+    for folder in (pictures, masks):
+        folder.mkdir()
+    for name in ("a.png", "b.tif", "c.png", "d.png"):
+        write_picture(pictures / name, Picture(picture()))
+    for name in ("a.png", "b.png", "d.png", "d.tif"):
+        write_picture(masks / name, Picture(hole()))
+    write_picture(masks / "d.png", Picture(hole(9, 12)), overwrite=True)
+    results = run_pictures(filler, pictures, tmp_path / "out", RunOptions(mask=masks), threads=1)
+    errors = {Path(result["input"]).name: result["error"] for result in results}
+    assert (errors["a.png"], errors["b.tif"]) == (None, None)
+    assert "holds no mask for c.png: expected c.png" in errors["c.png"]
+    assert "is 12x9 pixels, its picture 12x8: expected the same size" in errors["d.png"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "b.tif"]
+
+
+def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.png", "b.png"):
+        write_picture(tmp_path / "in" / name, Picture(picture()))
+    write_picture(tmp_path / "m.png", Picture(hole()))
+    results = run_pictures(
+        filler, tmp_path / "in", tmp_path / "out", RunOptions(mask=tmp_path / "m.png"), threads=1
+    )
+    assert [result["error"] for result in results] == [None, None]
+
+
+def test_several_masks_of_one_stem(tmp_path: Path, filler: Path) -> None:
+    (tmp_path / "masks").mkdir()
+    write_picture(tmp_path / "a.jpg", Picture(picture()))
+    for name in ("a.png", "a.tif"):
+        write_picture(tmp_path / "masks" / name, Picture(hole()))
+    with pytest.raises(NystraError, match=r"several masks for a\.jpg: a\.png, a\.tif"):
+        run_pictures(
+            filler, tmp_path / "a.jpg", tmp_path / "o.png", RunOptions(mask=tmp_path / "masks")
+        )
+
+
+def test_what_a_mask_may_be(tmp_path: Path) -> None:
+    size = (8, 12)
+
+    def read(pixels: np.ndarray, alpha: np.ndarray | None = None) -> tuple[np.ndarray, list[str]]:
+        path = tmp_path / "m.png"
+        write_picture(path, Picture(pixels, alpha), overwrite=True)
+        return mask_of(read_picture(path), size, f"the mask {path}")
+
+    mask, warnings = read(np.repeat(hole(), 3, 2))
+    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    assert warnings == []
+    mask, warnings = read(np.clip(hole() * 0.94 + 0.03, 0, 1))  # as JPEG leaves it
+    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    assert warnings == []
+    soft = hole() * 0.8
+    soft[0, 0] = 0.4
+    mask, (text,) = read(soft)
+    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    assert "is not black and white: 19.79% of it is grey" in text
+    mask, (text,) = read(np.zeros((*size, 1), np.float32))
+    assert mask.sum() == 0
+    assert "nothing is filled" in text
+    mask, (text,) = read(np.ones((*size, 1), np.float32))
+    assert mask.min() == 1
+    assert "left to fill from" in text
+    mask, _ = read(np.ones((*size, 1), np.float32), hole()[:, :, 0])
+    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+
+
+def test_reference(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", COPIER, "reference", 3, input_channels="1")
+    grey, colour = picture(channels=1) * 0.5, np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)
+    write_picture(tmp_path / "a.png", Picture(grey, bits=16))
+    write_picture(tmp_path / "r.png", Picture(colour, bits=16))
+    run_pictures(
+        path,
+        tmp_path / "a.png",
+        tmp_path / "o.png",
+        RunOptions(reference=tmp_path / "r.png"),
+        threads=1,
+    )
+    back = read_picture(tmp_path / "o.png")
+    assert not back.grey
+    np.testing.assert_allclose(back.pixels, grey + colour[:1, :1], atol=1e-4)
+    restorer = restorer_for(Session(path, threads=1))
+    luma = (picture() @ np.array([0.299, 0.587, 0.114], np.float32))[:, :, None]
+    got, tiles = restorer(picture(), reference=colour[:, :, :1])
+    np.testing.assert_allclose(got, np.repeat(luma + 0.1, 3, 2), atol=1e-5)
+    assert tiles == 1
+
+
+def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
+    write_picture(tmp_path / "a.png", Picture(picture()))
+    write_picture(tmp_path / "m.png", Picture(hole()))
+    write_picture(tmp_path / "large.png", Picture(hole(9, 13)))
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    (tmp_path / "empty").mkdir()
+    plain = save_upscaler(tmp_path / "plain.onnx", metadata=nystra_metadata())
+    before = sorted(tmp_path.rglob("*"))
+    for model, mask, reference, message in (
+        (filler, None, None, r"needs a mask: give --mask MASK\.png \(white = fill\)"),
+        (plain, "m.png", None, r"the model takes no mask: leave --mask \(mask=\) out"),
+        (filler, "m.png", "m.png", "takes no reference: leave --reference "),
+        (filler, "absent.png", None, "there is no mask or folder at"),
+        (filler, "bad.png", None, "not a picture"),
+        (filler, "empty", None, r"holds no mask for a\.png"),
+        (filler, "large.png", None, "is 13x9 pixels, its picture 12x8"),
+    ):
+        with pytest.raises(NystraError, match=message) as caught:
+            run_pictures(
+                model,
+                tmp_path / "a.png",
+                tmp_path / "o.png",
+                RunOptions(
+                    mask=mask and tmp_path / mask, reference=reference and tmp_path / reference
+                ),
+                threads=1,
+            )
+        assert caught.value.exit_code == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_restorer_says_what_is_wrong(filler: Path) -> None:
+    restorer = restorer_for(Session(filler, threads=1))
+    mask = hole()[:, :, 0]
+    with pytest.raises(NystraError, match=r"fills holes and needs a mask: .* from Python mask="):
+        restorer(picture())
+    with pytest.raises(NystraError, match=r"takes no reference: leave .* \(reference=\) out"):
+        restorer(picture(), mask=mask, reference=picture())
+    for wrong, size in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(), "12x8x1")):
+        message = f"the mask is {size} pixels, its picture 12x8: expected the same size"
+        with pytest.raises(NystraError, match=message):
+            restorer(picture(), mask=wrong)
+
+
+def test_command_line(tmp_path: Path, filler: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_picture(tmp_path / "a.png", Picture(picture()))
+    write_picture(tmp_path / "m.png", Picture(hole() * 0.8))
+    given = ["run", str(filler), "-i", str(tmp_path / "a.png"), "-o", str(tmp_path / "o.png")]
+    assert main(given) == 2
+    assert "--mask MASK.png" in capsys.readouterr().err
+    assert main([*given, "--mask", str(tmp_path / "m.png"), "--threads", "1"]) == 0
+    assert "is not black and white" in capsys.readouterr().err
+    assert (tmp_path / "o.png").exists()

@@ -1,0 +1,397 @@
+"""``nystra run --ray`` without Ray: who gets which work, and again where a worker died."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystra.cli.main import main
+from nystra.core.errors import NystraError
+from nystra.runtime import RunOptions, Session, write_picture
+from nystra.runtime.distributed import cluster as cluster_module
+from nystra.runtime.distributed import worker_pool as crew_module
+from nystra.runtime.distributed.options import ClusterOptions
+from nystra.runtime.distributed.tiles import spread_tiles
+from nystra.runtime.distributed.worker import Failed, Setup, Worker
+from nystra.runtime.distributed.worker_pool import MOST_TRIES, Crew
+from nystra.runtime.tasks.restoration import sequential as line
+from nystra.runtime.tasks.restoration.picture_job import Made, PictureJob, Read
+from nystra.runtime.tasks.restoration.restorer import Restorer
+from nystra.runtime.tasks.restoration.session_restorer import restorer_for
+from runtime_models import nystra_metadata, save_upscaler
+from test_folders import picture
+
+
+class RayError(Exception):
+    """Something of the cluster."""
+
+
+class RayTaskError(RayError):
+    """A method that raised."""
+
+    cause = ValueError("a method raised")
+
+
+class FakeRay:
+    """As much of Ray as a `Crew` uses; one thing happens at each wait.
+
+    Attributes:
+        kind: Class of the workers.
+        room: How many of them can be at the same time; others stay about to start.
+        most: Most things that were under way at the same time.
+    """
+
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+
+    def __init__(self, kind: type[Any], room: int = 99) -> None:
+        self.kind, self.room, self.most = kind, room, 0
+        self.alive: list[Any] = []
+        self.waiting: list[Any] = []
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def remote(self, _: type[Any]) -> Any:
+        start = SimpleNamespace(remote=lambda setup: _Actor(self, self.kind(setup)))
+        return SimpleNamespace(options=lambda **how: start)
+
+    def wait(self, references: list[Any], num_returns: int, timeout: float) -> Any:
+        self.most = max(self.most, len(self.waiting))
+        for reference in references:
+            actor = reference.actor
+            if actor in self.alive or len(self.alive) < self.room:
+                if actor not in self.alive:
+                    self.alive.append(actor)
+                return [reference], []
+        return [], references
+
+    def get(self, reference: Any) -> Any:
+        if reference in self.waiting:
+            self.waiting.remove(reference)
+        return reference.call()
+
+    def kill(self, actor: Any) -> None:
+        if actor in self.alive:
+            self.alive.remove(actor)
+
+    def available_resources(self) -> dict[str, float]:
+        return {"CPU": 1.0}
+
+
+class _Actor:
+    def __init__(self, ray: FakeRay, worker: Any) -> None:
+        self._ray, self._worker = ray, worker
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*arguments: Any) -> Any:
+            method: Callable[..., Any] = getattr(self._worker, name)
+            reference = _Reference(self, lambda: method(*arguments))
+            self._ray.waiting.append(reference)
+            return reference
+
+        return SimpleNamespace(remote=remote)
+
+
+class _Reference:
+    def __init__(self, actor: _Actor, call: Callable[[], Any]) -> None:
+        self.actor, self.call = actor, call
+
+
+class Doubler:
+    """Doubles numbers; 13 kills it, 7 does so once, and 5 makes its method raise."""
+
+    seven = 0
+
+    def __init__(self, setup: Any) -> None:
+        del setup
+
+    def open(self) -> str:
+        return "here"
+
+    def double(self, number: int) -> int:
+        if number == 7:
+            Doubler.seven += 1
+        if number == 13 or (number == 7 and Doubler.seven == 1):
+            raise RayError("the process is gone")
+        if number == 5:
+            raise RayTaskError
+        return 2 * number
+
+
+SETUP = SimpleNamespace(threads=1)
+
+
+def crew(kind: type[Any], size: int, room: int = 99) -> tuple[Crew, FakeRay]:
+    ray = FakeRay(kind, room)
+    return Crew(ray, SETUP, size), ray  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("size", [1, 3])
+def test_what_a_worker_died_over_goes_to_another_one(ordered: bool, size: int) -> None:
+    Doubler.seven = 0
+    hired, ray = crew(Doubler, size)
+    outcomes = list(hired.run((("double", (number,)) for number in range(20)), ordered=ordered))
+    places = [outcome.place for outcome in outcomes]
+    assert sorted(places) == list(range(20))
+    assert not ordered or places == sorted(places)
+    by_place = {outcome.place: outcome for outcome in outcomes}
+    for number in set(range(20)) - {5, 13}:
+        assert by_place[number].value == 2 * number
+    assert by_place[5].value == Failed("a method raised")
+    assert by_place[13].value == Failed(f"{MOST_TRIES} workers died over it, the last one at here")
+    assert by_place[7].tries == 2
+    innocent = set(range(20)) - {13}
+    assert max(by_place[number].tries for number in innocent) == 2, "alone none of them died again"
+    assert hired.lost == MOST_TRIES + 1
+    assert ray.most <= 3 * size + MOST_TRIES
+    hired.dismiss()
+    assert ray.alive == []
+
+
+def test_tasks_are_taken_as_there_is_room() -> None:
+    taken = []
+
+    def tasks() -> Any:
+        for number in range(1000):
+            taken.append(number)
+            yield "double", (2 * number + 101,)
+
+    hired, _ = crew(Doubler, 2)
+    outcomes = hired.run(tasks(), ordered=True)
+    next(outcomes)
+    assert len(taken) <= 3 * 2 + 1
+
+
+def test_no_more_workers_than_there_is_room_for() -> None:
+    hired, ray = crew(Doubler, 5, room=1)
+    got = [outcome.value for outcome in hired.run(("double", (number,)) for number in (1, 2, 3))]
+    assert got == [2, 4, 6]
+    assert len(ray.alive) == 1
+
+
+class Lame(Doubler):
+    """Cannot open the model."""
+
+    def open(self) -> Any:
+        return Failed("a machine: no such file")
+
+
+class Stillborn(Doubler):
+    """Dies when it opens the model."""
+
+    def open(self) -> str:
+        raise RayError("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("kind", "room", "message"),
+    [
+        (Lame, 9, "no worker could load the model. a machine: no such file"),
+        (Stillborn, 9, "the workers die when they load the model: their machines may lack memory"),
+        (Doubler, 0, "no worker could start in .* each needs 1 CPUs, and the cluster has"),
+    ],
+)
+def test_no_worker_at_all(
+    kind: type[Any], room: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew_module, "_PATIENCE", -1.0)
+    hired, _ = crew(kind, 2, room)
+    with pytest.raises(NystraError, match=message):
+        list(hired.run([("double", (1,))]))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save_upscaler(tmp_path / "model.onnx", metadata=nystra_metadata())
+
+
+def setup(model: Path, **changes: Any) -> Setup:
+    from nystra.core.files.reading import file_sha256
+
+    values = {
+        "model": model,
+        "sha256": file_sha256(model),
+        "backend": "ort-cpu",
+        "threads": 1,
+        "library": "auto",
+        "precision": None,
+        "kernels": False,
+        "options": RunOptions(),
+    }
+    return Setup(**{**values, **changes})
+
+
+def test_a_worker_refuses_another_model(model: Path) -> None:
+    failed = Worker(setup(model, sha256="0" * 64)).open()
+    assert isinstance(failed, Failed)
+    assert "is another file here: put the same on every machine" in failed.error
+    failed = Worker(setup(model, kernels=True)).open()
+    assert isinstance(failed, Failed)
+    assert "unlike on the machine that began the run" in failed.error
+
+
+def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
+    worker = Worker(setup(model))
+    assert "process" in str(worker.open())
+    failed = worker.file(tmp_path / "none.png", tmp_path / "out.png")
+    assert failed["status"] == "failed"
+    assert "No such file" in failed["error"]
+    assert isinstance(worker.tiles([np.zeros((1, 9, 4, 4), np.float32)]), Failed)
+    result = worker.picture(picture(), "a", {"tile": 0})
+    assert not isinstance(result, Failed)
+    assert result[0].size == (16, 18)
+
+
+@pytest.mark.parametrize("batch", ["batch", 2])
+def test_tiles_of_one_picture(tmp_path: Path, batch: int | str) -> None:
+    model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(), batch=batch)
+    session = Session(model, threads=1)
+
+    class Here(Worker):
+        def __init__(self, _: Any) -> None:
+            super().__init__(setup(model))
+
+    hired, _ = crew(Here, 2)
+    whole, spread = restorer_for(session), spread_tiles(restorer_for(session), hired)
+    pixels = np.random.default_rng(0).random((50, 70, 3), np.float32)
+    for image in (pixels, pixels[:, :, :1]):
+        expected, tiles = whole(image, 16, 8)
+        got, count = spread(image, 16, 8)
+        np.testing.assert_array_equal(got, expected)
+        assert tiles == count > 20
+    internal = Restorer(session, tiling="internal")
+    with pytest.raises(NystraError, match="cannot share one: leave --ray out"):
+        spread_tiles(internal, hired)
+
+
+def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ClusterOptions("10.0.0.1:6379").place == ("10.0.0.1", 6379)
+    assert ClusterOptions("[::1]:6379").place == ("::1", 6379)
+    for wrong in ("ray://head:10001", "head", "auto", ""):
+        with pytest.raises(NystraError, match="expected local or HOST:PORT"):
+            ClusterOptions(wrong)
+    with pytest.raises(NystraError, match="--workers is 0"):
+        ClusterOptions("local", 0)
+    (tmp_path / "in").mkdir()
+    given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+    assert main([*given, "--workers", "2"]) == 2
+    assert "--workers goes with --ray" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_nobody_at_the_address(
+    listens: bool,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cluster_module.PATIENCE == 10
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.3)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").touch()
+    given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+    with socket.socket() as probe, socket.socket() as queued:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        if listens:  # and never answers: whoever comes behind the first one waits
+            probe.listen(0)
+            queued.connect(("127.0.0.1", port))
+        begin = time.monotonic()
+        assert main([*given, "--ray", f"127.0.0.1:{port}"]) == 3
+        assert time.monotonic() - begin < 3
+    assert f"no Ray cluster answers at 127.0.0.1:{port}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_does_not_start(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def init(**how: Any) -> None:
+        asked.update(how)
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    write_picture(tmp_path / "a.png", picture())
+    given = ["run", str(model), "-i", str(tmp_path), "-o", str(tmp_path / "out"), "--ray", "local"]
+    assert main([*given, "--workers", "3", "--threads", "2"]) == 3
+    assert "no Ray starts on this machine: The current node timed" in capsys.readouterr().err
+    assert asked["num_cpus"] == 6
+    assert asked["address"] == "local", "else Ray joins the cluster that ran here last"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_worker_without_memory_says_so_and_lives_on(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(setup(model, options=RunOptions(max_memory=1 << 20)))
+    assert "process" in str(worker.open())
+    write_picture(tmp_path / "a.png", picture())
+    failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
+    assert failed["status"] == "failed"
+    assert "with the model loaded, and the limit is 1 MiB" in failed["error"]
+    worker = Worker(setup(model))
+    worker.open()
+
+    def exhausted(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Restorer, "__call__", exhausted)
+        failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
+    assert failed["status"] == "failed"
+    assert "the memory does not suffice for" in failed["error"]
+    assert not (tmp_path / "out.png").exists()
+    assert worker.file(tmp_path / "a.png", tmp_path / "out.png")["status"] == "done"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_worker_reads_the_next_picture_while_its_model_runs(
+    large: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(setup(model))
+    worker.open()
+    running, second_read = threading.Event(), threading.Event()
+    seen: list[bool] = []
+    read, run = PictureJob.read, PictureJob.run
+
+    def reading(job: PictureJob, here: Path, *rest: Any) -> Read:
+        got = read(job, here, *rest)
+        if here.name == "b.png":
+            second_read.set()
+        return got
+
+    def computing(job: PictureJob, got: Read, *rest: Any) -> Made:
+        running.set()
+        if got.here.name == "a.png":  # a large one is waited for in vain, but not for long
+            seen.append(second_read.wait(0.2 if large else 20.0))
+        return run(job, got, *rest)
+
+    monkeypatch.setattr(PictureJob, "read", reading)
+    monkeypatch.setattr(PictureJob, "run", computing)
+    monkeypatch.setattr(line, "_is_small", lambda job, got: not large)
+    for name in "ab":
+        write_picture(tmp_path / f"{name}.png", picture())
+    with ThreadPoolExecutor(2) as calls:
+        first = calls.submit(worker.file, tmp_path / "a.png", tmp_path / "c.png")
+        assert running.wait(20.0)
+        second = calls.submit(worker.file, tmp_path / "b.png", tmp_path / "d.png")
+        assert [made.result()["status"] for made in (first, second)] == ["done", "done"]
+    assert seen == [not large]
+    assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()

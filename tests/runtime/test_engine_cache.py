@@ -1,0 +1,300 @@
+"""The cache of engines: keys, the seal, who may write, two writers, and a kill at any point."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystra.core.errors import NystraError
+from nystra.runtime.engines import cache
+from nystra.runtime.engines.build import Built
+from nystra.runtime.engines.model import EngineModel
+from nystra.runtime.engines.record import EngineRecord
+from nystra.runtime.engines.toolkit import FLAGS, RTX, TENSORRT
+from nystra.runtime.engines.transfer import copy_engine, take_engine
+from runtime_models import save_upscaler
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def record(**changes: object) -> EngineRecord:
+    base = EngineRecord(
+        backend=TENSORRT,
+        version="11.2.1.2",
+        model="m.onnx",
+        hashes={"model": "a" * 64, "library": "b" * 64},
+        library="libnystra_trt.so",
+        profile={"input": ((1, 3, 8, 8),) * 3},
+        device={"name": "GPU", "capability": "sm90", "cuda": 13},
+        flags=list(FLAGS),
+    )
+    return replace(base, **changes)
+
+
+KEY_CHANGES: list[dict[str, object]] = [
+    {"backend": RTX},
+    {"version": "11.2.1.3"},
+    {"hashes": {"model": "a" * 64, "library": "c" * 64}},
+    {"hashes": {"model": "b" * 64, "library": "a" * 64}},
+    {"hashes": {"model": "a" * 64}},
+    {"hashes": {"model": "a" * 64, "library": "b" * 64, "data w": "c" * 64}},
+    {"profile": {"input": ((1, 3, 8, 8), (1, 3, 8, 8), (1, 3, 8, 9))}},
+    {"device": {"name": "GPU", "capability": "sm89", "cuda": 13}},
+    {"device": {"name": "GPU", "capability": "sm90", "cuda": 12}},
+    {"targets": ["sm86"]},
+    {"flags": []},
+    {"flags": ["STRONGLY_TYPED"]},
+]
+
+
+@pytest.mark.parametrize("changes", KEY_CHANGES)
+def test_the_key_depends_on_all_that_matters(changes: dict[str, object]) -> None:
+    assert record(**changes).key != record().key
+
+
+def test_the_key_does_not_depend_on_names() -> None:
+    assert record(model="other.onnx", library="x.so").key == record().key
+    assert record(sha256="1", engine="e", seal="s").key == record().key
+
+
+def stored(tmp_path: Path) -> tuple[Path, EngineRecord]:
+    engine = tmp_path / "engine"
+    engine.write_bytes(b"engine")
+    kept = record()
+    return cache.store(kept, engine), kept
+
+
+def beside(key: str) -> Path:
+    """Return the record of a key."""
+    return cache.cache_folder() / f"{key}.engine.json"
+
+
+def test_the_cache_gives_back_what_it_wrote(tmp_path: Path) -> None:
+    path, kept = stored(tmp_path)
+    assert cache.find(kept.key) == (path, kept)
+    assert list(cache.every()) == [(path, kept)]
+    assert stat.S_IMODE(cache.cache_folder().stat().st_mode) == 0o700
+    assert cache.find("0" * 64) is None
+    secret = cache.cache_folder() / "secret"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert [entry.name for entry in cache.cache_folder().glob(".*")] == []
+
+
+def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
+    path, kept = stored(tmp_path)
+    path.write_bytes(b"Engine")
+    with pytest.raises(NystraError, match="was changed"):
+        cache.find(kept.key)
+    assert list(cache.every()) == []
+
+
+def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
+    _, kept = stored(tmp_path)
+    (cache.cache_folder() / "secret").write_bytes(b"another machine's secret 32 long")
+    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
+        cache.find(kept.key)
+    forged = replace(kept, seal="0" * 64)
+    forged.write(beside(kept.key))
+    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
+        cache.find(kept.key)
+
+
+def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
+    _, kept = stored(tmp_path)
+    beside("f" * 64).write_bytes(beside(kept.key).read_bytes())
+    with pytest.raises(NystraError, match="is not the record its name says"):
+        cache.find("f" * 64)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"schema_version": 1}', '{"schema_version": 2}'])
+def test_broken_records(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    path.write_text(text)
+    with pytest.raises(NystraError):
+        EngineRecord.read(path)
+
+
+def test_records_are_plain_json(tmp_path: Path) -> None:
+    _, kept = stored(tmp_path)
+    document = json.loads(beside(kept.key).read_text())
+    assert document["sha256"] == kept.sha256
+    assert document["profile"] == {"input": [[1, 3, 8, 8]] * 3}
+
+
+def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
+    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
+    engine = tmp_path / "engine"
+    engine.write_bytes(b"engine")
+    kept = record(hashes=model.hashes(), library="")
+    path = cache.store(kept, engine)
+    copy_engine(Built(path, kept, fresh=True), tmp_path / "out.engine")
+    return model, tmp_path / "out.engine"
+
+
+def test_an_engine_from_elsewhere_needs_trust(tmp_path: Path) -> None:
+    model, engine = model_and_engine(tmp_path)
+    assert EngineRecord.read(EngineRecord.path_for(engine)).seal == ""
+    with pytest.raises(NystraError, match=r"comes from elsewhere.*--trust"):
+        take_engine(model, engine, trust=False)
+    taken = take_engine(model, engine, trust=True)
+    assert cache.find(taken.record.key) is not None
+    engine.write_bytes(b"other")
+    with pytest.raises(NystraError, match="was changed"):
+        take_engine(model, engine, trust=True)
+
+
+def test_an_engine_of_another_model_is_refused(tmp_path: Path) -> None:
+    _, engine = model_and_engine(tmp_path)
+    other = EngineModel.open(save_upscaler(tmp_path / "o.onnx", scale=3), "none")
+    with pytest.raises(NystraError, match="was built from"):
+        take_engine(other, engine, trust=True)
+
+
+BAD_RECORDS: list[tuple[dict[str, Any], str]] = [
+    ({"seal": "é" * 64}, "seal"),
+    ({"profile": {"input": 5}}, "profile"),
+    ({"profile": {"input": [[1], [1], [0]]}}, "profile"),
+    ({"profile": {"input": [[1], [1], [10**30]]}}, "whole number of 31 digits"),
+    ({"hashes": {"model": 3}}, "hashes"),
+    ({"engine": "../secret"}, "engine"),
+    ({"flags": [1]}, "flags"),
+    ({"model": "\ud800"}, "not JSON that nystra reads"),
+    ({"device": json.loads("[" * 60 + "]" * 60)}, "device"),
+    ({"device": {"a": json.loads("[" * 70 + "]" * 70)}}, "nested more than 64 deep"),
+    ({"surplus": 1}, "surplus"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_RECORDS)
+def test_a_bad_record_is_refused_and_breaks_no_other(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path, kept = stored(tmp_path)
+    document = json.loads(beside(kept.key).read_text())
+    bad = beside("0" * 64)
+    bad.write_text(json.dumps({**document, **changes}))
+    with pytest.raises(NystraError, match=message):
+        EngineRecord.read(bad)
+    assert list(cache.every()) == [(path, kept)]
+
+
+def test_links_to_nowhere_and_pipes_break_no_other(tmp_path: Path) -> None:
+    path, kept = stored(tmp_path)
+    beside("0" * 64).symlink_to(tmp_path / "nowhere")
+    os.mkfifo(beside("1" * 64))
+    beside("2" * 64).mkdir()
+    assert list(cache.every()) == [(path, kept)]
+
+
+def test_what_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    _, kept = stored(tmp_path)
+    folder = cache.cache_folder()
+    folder.chmod(0o777)
+    with pytest.raises(NystraError, match="others could plant an engine"):
+        cache.find(kept.key)
+    with pytest.raises(NystraError, match="others could plant an engine"):
+        list(cache.every())
+    folder.chmod(0o755)  # as earlier versions made it: nobody else could write
+    assert cache.find(kept.key) is not None
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (folder / "secret").chmod(0o666)
+    with pytest.raises(NystraError, match=r"secret .*others could plant an engine"):
+        cache.find(kept.key)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives away")
+def test_the_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    _, kept = stored(tmp_path)
+    folder = cache.cache_folder()
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(NystraError, match="belongs to user 12345"):
+        cache.find(kept.key)
+
+
+@pytest.mark.parametrize("secret", [b"", b"short", b"x" * 33])
+def test_a_secret_of_another_length_is_refused(secret: bytes, tmp_path: Path) -> None:
+    _, kept = stored(tmp_path)
+    (cache.cache_folder() / "secret").write_bytes(secret)
+    with pytest.raises(NystraError, match=f"holds {len(secret)} bytes, expected 32"):
+        cache.find(kept.key)
+
+
+def test_no_hard_links_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path, kept = stored(tmp_path)
+    assert cache.find(kept.key) == (path, kept)
+
+
+def test_a_kill_between_engine_and_record_leaves_the_old_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kept = stored(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineRecord, "write", killed)
+        newer = tmp_path / "newer"
+        newer.write_bytes(b"newer engine")
+        with pytest.raises(KeyboardInterrupt):
+            cache.store(record(), newer)
+    assert cache.find(kept.key) == (path, kept)
+    left = [file for file in cache.cache_folder().glob("*.engine") if file != path]
+    assert len(left) == 1
+    store_again(tmp_path)
+    assert left[0].exists(), "its record may be on its way"
+    os.utime(left[0], (0, 0))
+    store_again(tmp_path)
+    assert not left[0].exists(), "after an hour it is a leftover"
+    assert cache.find(kept.key) == (path, kept)
+
+
+def store_again(tmp_path: Path) -> None:
+    cache.store(record(), tmp_path / "engine")
+
+
+def test_an_engine_that_vanished_is_none(tmp_path: Path) -> None:
+    path, kept = stored(tmp_path)
+    path.unlink()
+    assert cache.find(kept.key) is None
+    assert list(cache.every()) == []
+
+
+def write_often(folder: str, contents: bytes, rounds: int) -> None:
+    os.environ["NYSTRA_CACHE_DIR"] = str(Path(folder, "cache"))
+    engine = Path(folder, contents.decode())
+    engine.write_bytes(contents * 1000)
+    for _ in range(rounds):
+        cache.store(record(), engine)
+
+
+def test_two_writers_and_a_reader(tmp_path: Path) -> None:
+    start = multiprocessing.get_context("spawn")
+    writers = [
+        start.Process(target=write_often, args=(str(tmp_path), contents, 60))
+        for contents in (b"a", b"b")
+    ]
+    for writer in writers:
+        writer.start()
+    reads = 0
+    while any(writer.is_alive() for writer in writers):
+        pair = cache.find(record().key)  # raises for a pair that does not fit together
+        reads += pair is not None
+        list(cache.every())
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert reads > 0
+    assert cache.find(record().key) is not None

@@ -1,0 +1,183 @@
+"""Engines where no TensorRT is: shapes, keys, the cache and its seal, and what the command says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from nystra.cli.main import main
+from nystra.core.errors import BackendUnavailableError, NystraError
+from nystra.core.ports.port import Port
+from nystra.runtime import Session
+from nystra.runtime.engines.build import trtexec_line
+from nystra.runtime.engines.dry_run import default_sizes
+from nystra.runtime.engines.model import EngineModel
+from nystra.runtime.engines.profile import (
+    DEFAULT_TILE,
+    ShapeFlags,
+    make_profile,
+    parse_shapes,
+    profile_text,
+)
+from nystra.runtime.engines.toolkit import RTX, TENSORRT, find_device, installed, loader_links
+from nystra.runtime.model.model_facts import ModelFacts
+from nystra.runtime.model.model_ports import TensorInfo, input_ports
+from nystra.runtime.model.onnx_nodes import domain_nodes
+from runtime_models import save_operator, save_upscaler
+
+IMAGE = Port("input", "image", lengths={"channels": 3})
+MASK = Port("mask", "mask", lengths={"channels": 1})
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_one_tile_is_the_default() -> None:
+    side = DEFAULT_TILE
+    profile = make_profile([IMAGE, MASK], ShapeFlags())
+    assert profile["input"] == ((1, 3, side, side),) * 3
+    assert profile["mask"] == ((1, 1, side, side),) * 3
+    assert make_profile([IMAGE], ShapeFlags(), 64)["input"][1] == (1, 3, 64, 64)
+
+
+def test_a_fixed_input_needs_no_profile() -> None:
+    fixed = IMAGE.fixed({"height": 8, "width": 8})
+    assert make_profile([fixed], ShapeFlags()) == {}
+
+
+def test_shapes_as_trtexec_takes_them() -> None:
+    flags = ShapeFlags("input:1x3x16x16", None, "input:2x3x64x96")
+    profile = make_profile([IMAGE], flags)
+    assert profile == {"input": ((1, 3, 16, 16), (2, 3, 64, 96), (2, 3, 64, 96))}
+    assert profile_text(profile, 0) == "input:1x3x16x16"
+    assert parse_shapes("a:1x2,b:3") == {"a": (1, 2), "b": (3,)}
+    only = make_profile([IMAGE], ShapeFlags(best="input:1x3x32x32"))
+    assert only == {"input": ((1, 3, 32, 32),) * 3}
+
+
+BAD_SHAPES = [
+    (ShapeFlags(best="input"), "not of the form input:1x3x64x64"),
+    (ShapeFlags(best="input:1x3x0x8"), "not of the form"),
+    (ShapeFlags(best="image:1x3x8x8"), "has no input image; its inputs are input"),
+    (ShapeFlags(best="input:1x3x8"), r"\(1, 3, 8\) does not fit the input 'input'"),
+    (ShapeFlags(best="input:1x4x8x8"), r"\(1, 4, 8, 8\) does not fit"),
+    (ShapeFlags("input:1x3x9x8", "input:1x3x8x8"), "are not in order"),
+    (ShapeFlags("mask:1x1x8x8"), "has no input mask"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), BAD_SHAPES)
+def test_bad_shapes(flags: ShapeFlags, message: str) -> None:
+    with pytest.raises(NystraError, match=message):
+        make_profile([IMAGE], flags)
+
+
+def test_shapes_must_be_given_for_every_open_input() -> None:
+    with pytest.raises(NystraError, match=r"'mask' has the open shape .* give its shapes"):
+        make_profile([IMAGE, MASK], ShapeFlags(best="input:1x3x8x8"))
+    with pytest.raises(NystraError, match="one or the other"):
+        make_profile([IMAGE], ShapeFlags(best="input:1x3x8x8"), 64)
+    (tokens,) = input_ports([TensorInfo("tokens", ("n",), "int64")], {})
+    with pytest.raises(NystraError, match="'tokens' has the open shape"):
+        make_profile([tokens], ShapeFlags())
+
+
+def test_the_sizes_of_a_dry_run() -> None:
+    assert default_sizes(ModelFacts(window=(2, 16, 16))) == default_sizes(ModelFacts())
+    sizes = [tuple(size.values()) for size in default_sizes(ModelFacts(window=(16, 16)))]
+    assert len(set(sizes)) == 5
+    assert any(h % 16 or w % 16 for h, w in sizes)
+    assert any(h != w for h, w in sizes)
+    assert all(min(size.values()) >= 20 for size in default_sizes(ModelFacts(size_minimum=20)))
+
+
+def test_the_library_of_a_model(tmp_path: Path) -> None:
+    plain = EngineModel.open(save_upscaler(tmp_path / "m.onnx"))
+    assert plain.library is None
+    assert "no nystra operators" in plain.library_reason
+    with pytest.raises(NystraError, match="there is no plugin library at"):
+        EngineModel.open(plain.path, tmp_path / "none.so")
+    library = tmp_path / "libnystra_trt.so"
+    library.write_bytes(b"")
+    assert EngineModel.open(plain.path, library).library == library
+
+
+def test_plugins_are_found_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = save_operator(tmp_path / "m.onnx", body=True)
+    monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
+    library = tmp_path / "libnystra_trt.so"
+    library.write_bytes(b"")
+    assert EngineModel.open(model).library == library
+    assert domain_nodes(model, "nystra") == [("", "NystraDouble")]
+
+
+def test_the_trtexec_line(tmp_path: Path) -> None:
+    model = EngineModel.open(save_upscaler(tmp_path / "m.onnx"), "none")
+    profile = {"input": ((1, 3, 8, 8),) * 3}
+    old = trtexec_line(model, profile, "10.15.1.29", Path("e.engine"))
+    assert old.startswith(
+        f"trtexec --onnx={model.path} --saveEngine=e.engine --noTF32 --stronglyTyped "
+    )
+    assert old.endswith("--optShapes=input:1x3x8x8 --maxShapes=input:1x3x8x8")
+    assert "--stronglyTyped" not in trtexec_line(model, profile, "11.2.1.2", Path("e.engine"))
+
+
+@pytest.mark.parametrize("backend", [TENSORRT, RTX])
+def test_without_the_builder(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if installed(backend):
+        pytest.skip(f"{backend} is installed here")
+    model = save_upscaler(tmp_path / "m.onnx")
+    for more in ([], ["--dry-run"]):
+        assert main(["build", str(model), "--backend", backend, *more]) == 3
+        error = capsys.readouterr().err
+        assert f"pip install 'nystra[{backend}]'" in error
+        assert backend != TENSORRT or "--dry-run needs the TensorRT package, but no GPU" in error
+
+
+BAD_COMMANDS = [
+    (["--backend", "ort-cpu"], "unknown backend 'ort-cpu'"),
+    (["--target", "sm86"], "--target is for --backend tensorrt-rtx"),
+    (["--tile", "0"], "--tile is 0, expected 1 or more"),
+    (["--seconds", "0"], "--seconds is 0, expected more than 0"),
+    (["--sizes", "8x8"], "--sizes is for --dry-run"),
+    (["--trust"], "--trust is for --engine"),
+    (["--library", "/nowhere.so"], "there is no plugin library at /nowhere.so"),
+]
+
+
+@pytest.mark.parametrize(("more", "message"), BAD_COMMANDS)
+def test_bad_commands(
+    more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_upscaler(tmp_path / "m.onnx")
+    assert main(["build", str(model), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_rtx_gets_the_name_it_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "path" / "tensorrt_rtx_libs"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "libtensorrt_rtx.so.1").touch()
+    monkeypatch.syspath_prepend(str(package.parent))
+    sys.modules.pop("tensorrt_rtx_libs", None)
+    links = tmp_path / "links"
+    links.mkdir()
+    environment = loader_links(RTX, links)
+    assert environment["LD_LIBRARY_PATH"].split(":")[0] == str(links)
+    assert (links / "libtensorrt_rtx.so").resolve() == package / "libtensorrt_rtx.so.1"
+    assert loader_links(TENSORRT, links) == {}
+
+
+@pytest.mark.parametrize("backend", [TENSORRT, RTX])
+def test_running_needs_a_gpu(backend: str, tmp_path: Path) -> None:
+    if not isinstance(find_device(), str):
+        pytest.skip("there is a GPU here")
+    with pytest.raises(BackendUnavailableError, match=backend):
+        Session(save_upscaler(tmp_path / "m.onnx"), backend=backend)

@@ -1,0 +1,111 @@
+"""``nystra run --jobs``: the pictures of a folder in several processes."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystra.cli.main import main
+from nystra.core.errors import NystraError
+from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
+from nystra.runtime.timing.child import Child
+from runtime_models import nystra_metadata, save_upscaler
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save_upscaler(tmp_path / "model.onnx", metadata=nystra_metadata())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "in"
+    made.mkdir()
+    for number in range(5):
+        values = np.random.default_rng(number).random((20, 30 + number, 3), np.float32)
+        write_picture(made / f"{number}.png", Picture(values))
+    (made / "bad.png").write_bytes(b"no picture")
+    write_picture(made / "0.tif", Picture(values))
+    return made
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
+    """The children that were started; one that is asked for ``poison.png`` dies over it."""
+    started: list[Child] = []
+    start, ask = Child.__init__, Child.ask
+
+    def remembered(self: Child, *args: Any) -> None:
+        start(self, *args)
+        started.append(self)
+
+    def asked(self: Child, what: str, request: Any = None) -> Any:
+        if "poison.png" in str(request):
+            os.kill(self._process.pid, signal.SIGKILL)
+        return ask(self, what, request)
+
+    monkeypatch.setattr(Child, "__init__", remembered)
+    monkeypatch.setattr(Child, "ask", asked)
+    yield started
+    assert all(child._process.poll() is not None for child in started)
+
+
+def told(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    times = ("seconds", "model_seconds")
+    return [{key: value for key, value in result.items() if key not in times} for result in results]
+
+
+def test_processes_do_what_one_does(
+    model: Path, folder: Path, tmp_path: Path, children: list[Child]
+) -> None:
+    out = tmp_path / "out"
+    options = RunOptions(format="png", overwrite=True, quiet=True)
+    session = Session(model, threads=1)
+    alone = run_pictures(session, folder, out, options)
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert len(written) == 5
+    assert not children
+    write_picture(folder / "poison.png", Picture(np.zeros((9, 9, 3), np.float32)))
+    seen: list[tuple[int, int]] = []
+    both = RunOptions(format="png", overwrite=True, quiet=True, jobs=2)
+    shared = run_pictures(session, folder, out, both, report=lambda _, *now: seen.append(now))
+    poison = next(result for result in shared if "poison" in result["input"])
+    assert "was ended by SIGKILL" in poison["error"]
+    assert told([result for result in shared if result is not poison]) == told(alone)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == written
+    assert seen == [(done, 8) for done in range(1, 9)]
+    assert 2 <= len(children) <= 3  # another for the one that died, if there was more to do
+
+
+@pytest.mark.full
+def test_an_interrupt_ends_the_children(
+    model: Path, folder: Path, tmp_path: Path, children: list[Child]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pictures(model, folder, tmp_path / "out", RunOptions(jobs=2), report=stop)
+    assert not [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.full
+def test_a_model_that_a_child_cannot_load(model: Path, folder: Path, tmp_path: Path) -> None:
+    session = Session(model)
+    model.unlink()
+    with pytest.raises(NystraError, match=r"cannot load the model: .* Take fewer --jobs"):
+        run_pictures(session, folder, tmp_path / "out", RunOptions(jobs=2))
+
+
+def test_jobs_that_cannot_be(
+    model: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["run", str(model), "-i", str(folder), "-o", str(tmp_path / "out")]
+    assert main([*arguments, "--jobs", "0"]) == 2
+    assert "--jobs is 0, expected 1 or more processes" in capsys.readouterr().err
+    assert main([*arguments, "--video", "--jobs", "2"]) == 2
+    assert "--jobs shares the pictures of a folder" in capsys.readouterr().err

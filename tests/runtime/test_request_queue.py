@@ -1,0 +1,259 @@
+"""The engine under the service: queue, memory, cancellation, and tiles that share runs."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystra.core.errors import NystraError
+from nystra.runtime.serving.batcher import Batcher
+from nystra.runtime.serving.errors import (
+    BusyError,
+    GoneError,
+    ModelFailedError,
+    StoppingError,
+    TimedOutError,
+    TooLargeError,
+)
+from nystra.runtime.serving.limits import Limits
+from nystra.runtime.serving.request_queue import Engine
+from nystra.runtime.serving.work import Work
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = Engine(workers=1, queue=2, memory=100)
+    yield made
+    made.close(PATIENCE)
+
+
+class Gate:
+    """Work that is under way until it is let go."""
+
+    def __init__(self, engine: Engine, cost: int = 0) -> None:
+        self.begun, self.open = threading.Event(), threading.Event()
+        self.work = Work(self._do, cost)
+        engine.submit(self.work)
+
+    def _do(self, work: Work[Any]) -> str:
+        self.begun.set()
+        assert self.open.wait(PATIENCE)
+        work.check()
+        return "done"
+
+
+def until(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_work_is_done_in_the_order_it_came(engine: Engine) -> None:
+    order: list[int] = []
+    gate = Gate(engine)
+    assert gate.begun.wait(PATIENCE)
+    works = [Work(lambda _, number=number: order.append(number)) for number in range(2)]
+    for work in works:
+        engine.submit(work)
+    assert (engine.waiting, engine.under_way) == (2, 1)
+    gate.open.set()
+    for work in (gate.work, *works):
+        work.result(PATIENCE)
+    assert order == [0, 1]
+
+
+def test_a_full_queue_says_when_to_come_again(engine: Engine) -> None:
+    gates = [Gate(engine)]
+    assert gates[0].begun.wait(PATIENCE)
+    gates += [Gate(engine), Gate(engine)]
+    with pytest.raises(BusyError, match="2 requests are waiting already") as refused:
+        Gate(engine)
+    assert refused.value.retry_after == 1  # nothing is known yet of how long one takes
+    gates[2].work.cancel(GoneError("away"))  # makes room at once
+    gates.append(Gate(engine))
+    for gate in gates:
+        gate.open.set()
+    with pytest.raises(GoneError):
+        gates[2].work.result(PATIENCE)
+    assert gates[3].work.result(PATIENCE) == "done"
+
+
+def test_the_wait_grows_with_what_requests_take() -> None:
+    engine = Engine(workers=1, queue=3)
+    slow = Work(lambda _: time.sleep(0.6))
+    engine.submit(slow)
+    slow.result(PATIENCE)
+    gates = [Gate(engine)]
+    assert gates[0].begun.wait(PATIENCE)
+    gates += [Gate(engine) for _ in range(3)]
+    with pytest.raises(BusyError) as refused:
+        Gate(engine)
+    assert refused.value.retry_after == 2  # three of 0.6 s
+    for gate in gates:
+        gate.open.set()
+    engine.close(PATIENCE)
+
+
+def test_memory_bounds_what_is_under_way() -> None:
+    engine = Engine(workers=3, queue=5, memory=100)
+    with pytest.raises(TooLargeError, match="may hold 0 MiB"):
+        Gate(engine, 101)
+    large, small, next_one = Gate(engine, 80), Gate(engine, 60), Gate(engine, 10)
+    assert large.begun.wait(PATIENCE)
+    assert not small.begun.wait(0.05)
+    assert not next_one.begun.is_set()  # it would fit, and does not overtake
+    assert engine.held == 80
+    large.open.set()
+    assert small.begun.wait(PATIENCE)
+    assert next_one.begun.wait(PATIENCE)
+    small.open.set()
+    next_one.open.set()
+    assert engine.close(PATIENCE)
+    assert engine.held == 0
+
+
+def test_a_result_that_comes_too_late_is_cancelled(engine: Engine) -> None:
+    gate = Gate(engine)
+    with pytest.raises(TimedOutError, match=r"more than 0\.05 s"):
+        gate.work.result(0.05)
+    assert gate.work.cancelled
+    gate.open.set()
+    with pytest.raises(TimedOutError):
+        gate.work.future.result(PATIENCE)
+
+
+def test_an_error_ends_its_request_alone(engine: Engine) -> None:
+    def fail(_: Work[None]) -> None:
+        raise ZeroDivisionError
+
+    bad, good = Work(fail), Work(lambda _: 1)
+    engine.submit(bad)
+    engine.submit(good)
+    with pytest.raises(ZeroDivisionError):
+        bad.result(PATIENCE)
+    assert good.result(PATIENCE) == 1
+
+
+def test_closing_ends_what_is_there_and_takes_no_more(engine: Engine) -> None:
+    gate, behind = Gate(engine), Gate(engine)
+    behind.open.set()
+    threading.Timer(0.05, gate.open.set).start()
+    assert engine.close(PATIENCE)
+    assert (gate.work.result(0), behind.work.result(0)) == ("done", "done")
+    with pytest.raises(StoppingError):
+        Gate(engine)
+
+
+def test_closing_gives_up_after_its_patience(engine: Engine) -> None:
+    gate = Gate(engine)
+    assert gate.begun.wait(PATIENCE)
+    assert not engine.close(0.02)
+    gate.open.set()
+    with pytest.raises(StoppingError, match="stopped before"):
+        gate.work.result(PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["tile", "batch", "max_bytes", "workers"])
+def test_limits_let_something_through(name: str) -> None:
+    with pytest.raises(NystraError, match=f"--{name.replace('_', '-')} is 0, expected 1 or more"):
+        Limits(**{name: 0})
+    with pytest.raises(NystraError, match="--timeout is 0, expected more than 0"):
+        Limits(timeout=0)
+    assert Limits(queue=0, patience=0).queue == 0
+
+
+class Model:
+    """Doubles images, slowly enough for others to gather; remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.held, self.free = threading.Event(), threading.Event()
+
+    def __call__(self, images: np.ndarray, **others: np.ndarray) -> np.ndarray:
+        self.shapes.append(images.shape)
+        self.held.set()
+        assert self.free.wait(PATIENCE)
+        if (images < 0).any():
+            raise NystraError("a negative image")
+        return images * 2
+
+
+def gathered(batcher: Batcher, model: Model, given: list[np.ndarray]) -> list[Any]:
+    """Return the futures of orders that came, in this order, while the model ran another."""
+    pool = ThreadPoolExecutor(len(given) + 1)
+    first = pool.submit(batcher, Work(lambda _: None), np.zeros((1, 1, 1, 1)))
+    assert model.held.wait(PATIENCE)
+    futures = []
+    for place, images in enumerate(given):
+        futures.append(pool.submit(batcher, Work(lambda _: None), images))
+        until(lambda: len(batcher._orders) == place + 1)  # noqa: B023
+    model.free.set()
+    first.result(PATIENCE)
+    pool.shutdown()
+    return futures
+
+
+def test_tiles_of_different_requests_share_a_run() -> None:
+    model = Model()
+    runs: list[int] = []
+    batcher = Batcher(model, images=4, ran=lambda images, _: runs.append(images))
+    small = [np.full((1, 1, 2, 2), value) for value in range(5)]
+    large = np.full((2, 1, 3, 3), 7)
+    given = [small[0], large, *small[1:]]
+    for images, future in zip(given, gathered(batcher, model, given), strict=True):
+        np.testing.assert_array_equal(future.result(PATIENCE), images * 2)
+    assert model.shapes == [(1, 1, 1, 1), (4, 1, 2, 2), (2, 1, 3, 3), (1, 1, 2, 2)]
+    assert runs == [1, 4, 2, 1]
+    batcher.close()
+
+
+def test_pixels_bound_a_shared_run() -> None:
+    model = Model()
+    batcher = Batcher(model, images=8, pixels=9)
+    given = [np.zeros((1, 1, 2, 2))] * 3 + [np.zeros((1, 1, 4, 4))]
+    for future in gathered(batcher, model, given):
+        future.result(PATIENCE)
+    assert model.shapes[1:] == [(2, 1, 2, 2), (1, 1, 2, 2), (1, 1, 4, 4)]
+    batcher.close()
+
+
+def test_one_bad_tile_spoils_no_other() -> None:
+    model = Model()
+    batcher = Batcher(model, images=3)
+    bad = np.full((1, 1, 2, 2), -1.0)
+    good, failed, also = gathered(batcher, model, [bad + 2, bad, bad + 3])
+    assert good.result(PATIENCE).max() == 2
+    assert also.result(PATIENCE).max() == 4
+    with pytest.raises(ModelFailedError, match="the model cannot be run: a negative image"):
+        failed.result(PATIENCE)
+    batcher.close()
+
+
+def test_tiles_of_a_cancelled_request_are_not_run() -> None:
+    model = Model()
+    batcher = Batcher(model)
+    pool = ThreadPoolExecutor(2)
+    first = pool.submit(batcher, Work(lambda _: None), np.zeros((1, 1, 1, 1)))
+    assert model.held.wait(PATIENCE)
+    work = Work(lambda _: None)
+    second = pool.submit(batcher, work, np.zeros((1, 1, 2, 2)))
+    until(lambda: len(batcher._orders) == 1)
+    work.cancel(GoneError("away"))
+    model.free.set()
+    first.result(PATIENCE)
+    with pytest.raises(GoneError):
+        second.result(PATIENCE)
+    with pytest.raises(GoneError):
+        batcher(work, np.zeros((1, 1, 2, 2)))
+    batcher.close()
+    assert model.shapes == [(1, 1, 1, 1)]
+    with pytest.raises(StoppingError):
+        batcher(Work(lambda _: None), np.zeros((1, 1, 2, 2)))
+    pool.shutdown()

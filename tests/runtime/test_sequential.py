@@ -1,0 +1,136 @@
+"""The pictures of a folder in one process: files are read and written beside the model."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nystra.runtime import Picture
+from nystra.runtime.results import picture_result
+from nystra.runtime.tasks.restoration import sequential as line
+from nystra.runtime.tasks.restoration.picture_job import Made, Read
+from nystra.runtime.tasks.restoration.sequential import attempt, one_by_one
+
+SECONDS = 5.0
+"""After which something that should happen beside something else did not."""
+
+SMALL = Picture(np.zeros((4, 5, 3), np.float32))
+
+
+class Job:
+    """Notes what is done; a step fails over a picture that is named after it."""
+
+    def __init__(self, picture: Picture = SMALL, max_memory: int | None = None) -> None:
+        self.picture = picture
+        self.options = SimpleNamespace(max_memory=max_memory)
+        self.restorer = SimpleNamespace(meter=None, output_channels=3, scale=2)
+        self.done: list[str] = []
+
+    def _do(self, step: str, here: Path) -> None:
+        self.done.append(f"{step} {here.stem}")
+        if here.stem.startswith(step):
+            raise ValueError(f"{step} went wrong")
+
+    def read(self, here: Path, there: Path) -> Read:
+        self._do("read", here)
+        return Read(here, there, self.picture, {}, [], 0.0)
+
+    def run(self, read: Read, move: Any) -> Made:
+        self._do("run", read.here)
+        move(1, 1)
+        return Made(read, read.picture, 1, [], 0.0)
+
+    def write(self, made: Made) -> dict[str, Any]:
+        self._do("write", made.read.here)
+        return picture_result(made.read.here, output=str(made.read.there))
+
+
+def pairs(*names: str) -> list[tuple[Path, Path]]:
+    return [(Path("in", name), Path("out", name)) for name in names]
+
+
+def ran(job: Any, given: list[tuple[Path, Path]]) -> list[dict[str, Any]]:
+    made = list(one_by_one(job, given, lambda done, total: None))
+    assert [index for index, _ in made] == list(range(len(given)))
+    return [result for _, result in made]
+
+
+class Overlapping(Job):
+    """Its model waits until the next picture was read and the last one written."""
+
+    def __init__(self, names: str) -> None:
+        super().__init__()
+        self.names = names
+        self.told = {f"{step} {name}": threading.Event() for step in WAYS for name in names}
+
+    def _do(self, step: str, here: Path) -> None:
+        super()._do(step, here)
+        place = self.names.index(here.stem)
+        if step == "run":
+            for other, near in (("read", place + 1), ("write", place - 1)):
+                if 0 <= near < len(self.names):
+                    assert self.told[f"{other} {self.names[near]}"].wait(SECONDS)
+        self.told[f"{step} {here.stem}"].set()
+
+
+WAYS = ("read", "run", "write")
+
+
+def test_files_are_read_and_written_while_the_model_runs() -> None:
+    job = Overlapping("abcd")
+    assert [result["error"] for result in ran(job, pairs(*"abcd"))] == [None] * 4
+
+
+def test_one_bad_picture_stops_no_other() -> None:
+    names = ("a", "read1", "read2", "b", "run", "write", "c")
+    job = Job()
+    results = ran(job, pairs(*names))
+    assert results == [attempt(Job(), pair, set()) for pair in pairs(*names)]  # type: ignore[arg-type]
+    failed = [name for name, result in zip(names, results, strict=True) if result["error"]]
+    assert failed == ["read1", "read2", "run", "write"]
+    assert "in/run cannot be restored: run went wrong" in results[4]["error"]
+
+
+def test_a_picture_that_shares_a_file_with_another_one_waits() -> None:
+    job = Job()
+    given = [
+        (Path("in/a"), Path("out/x")),
+        (Path("in/b"), Path("out/x")),  # its output is there already
+        (Path("out/x"), Path("out/y")),  # what the first one writes
+        (Path("in/c"), Path("out/c")),
+    ]
+    results = ran(job, given)
+    assert [result["status"] for result in results] == ["done", "failed", "done", "done"]
+    assert "is the output of another picture of this run too" in results[1]["error"]
+    assert job.done.index("write a") < job.done.index("read x")
+
+
+@pytest.mark.parametrize("max_memory", [None, 8 * 4 * 15 * 20 - 1])
+def test_nothing_is_held_beside_a_large_picture(
+    max_memory: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if max_memory is None:
+        monkeypatch.setattr(line, "available_memory", lambda: 8 * 4 * 15 * 20 - 1)
+    job = Job(max_memory=max_memory)
+    ran(job, pairs(*"ab"))
+    assert job.done == [f"{step} {name}" for name in "ab" for step in WAYS]
+
+
+def test_nothing_is_read_while_the_memory_is_measured() -> None:
+    job = Job()
+    quiet = threading.Lock()
+    job.restorer.meter = SimpleNamespace(quiet=quiet)
+    run = job.run
+
+    def measured(read: Read, move: Any) -> Made:
+        with quiet:
+            held = len(job.done)
+            assert not threading.Event().wait(0.02)
+            assert len(job.done) == held
+        return run(read, move)
+
+    job.run = measured  # type: ignore[method-assign]
+    assert [result["status"] for result in ran(job, pairs(*"abc"))] == ["done"] * 3

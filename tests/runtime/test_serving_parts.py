@@ -1,0 +1,75 @@
+"""Models of ``nystra serve`` that take more than a picture, or give no picture."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed")
+
+from classifier_models import plain, save_classifier
+from nystra.runtime import Picture, RunOptions, Session, classify_pictures, run_pictures
+from nystra.runtime.images.images import encode_picture
+from serving_tools import Service
+from test_auxiliary_inputs import COPIER, FILLER, hole, picture, save
+
+SECOND = {"mask": hole(), "reference": np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    save(made / "mask.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
+    save(made / "reference.onnx", COPIER, "reference", 3, input_channels="1")
+    save_classifier(made / "colours.onnx")
+    return made
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Service]:
+    made = Service(*(folder / f"{name}.onnx" for name in ("mask", "reference", "colours")))
+    yield made
+    made.close()
+
+
+def png(pixels: np.ndarray) -> bytes:
+    return encode_picture(Picture(pixels, bits=16), "PNG")
+
+
+@pytest.mark.parametrize("part", ["mask", "reference"])
+def test_what_goes_beside_a_picture(
+    part: str, service: Service, folder: Path, tmp_path: Path
+) -> None:
+    given = {"image": png(picture() * 0.5), part: png(SECOND[part])}
+    for name, data in given.items():
+        (tmp_path / f"{name}.png").write_bytes(data)
+    options = RunOptions(**{part: tmp_path / f"{part}.png"})
+    out = tmp_path / "out.png"
+    run_pictures(folder / f"{part}.onnx", tmp_path / "image.png", out, options, threads=1)
+    reply = service.ask(f"/v1/restore?model={part}", parts=given.items())
+    assert (reply.status, reply.body) == (200, out.read_bytes())
+    missing = service.ask(f"/v1/restore?model={part}", parts=[("image", given["image"])])
+    assert (missing.status, missing.code) == (422, "invalid")
+    assert f"needs a {part}" in missing.message
+
+
+def test_a_mask_of_another_size(service: Service) -> None:
+    parts = [("image", png(picture())), ("mask", png(hole(9, 12)))]
+    reply = service.ask("/v1/restore?model=mask", parts=parts)
+    assert (reply.status, reply.code) == (422, "invalid")
+    assert "expected the same size" in reply.message
+
+
+def test_classes(service: Service, folder: Path, tmp_path: Path) -> None:
+    data = encode_picture(plain("green"), "PNG")
+    (tmp_path / "green.png").write_bytes(data)
+    session = Session(folder / "colours.onnx", threads=1)
+    (expected,) = classify_pictures(session, tmp_path / "green.png")
+    reply = service.ask("/v1/classify?top=2", data, {"content-type": "image/png"})
+    assert reply.status == 200
+    assert reply.json["model"] == "colours"
+    assert reply.json["classes"] == expected["classes"][:2]
+    assert reply.json["classes"][0]["label"] == "green"
+    assert service.ask("/v1/classify?top=0", data).status == 422
+    assert service.ask("/v1/classify", b"no picture").code == "bad_request"

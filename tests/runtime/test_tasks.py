@@ -1,0 +1,167 @@
+"""The table of tasks, and that a new kind of network is ports and a row."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from nystra.cli.main import main
+from nystra.core.ports.examples import example_arrays
+from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, UNKNOWN, Port, picture_size
+from nystra.export.build.metadata import metadata, write_metadata
+from nystra.export.build.tidy import tidy
+from nystra.export.build.trace import trace
+from nystra.export.load.images import validation_feeds
+from nystra.export.plan.naming import output_path
+from nystra.models.facts import Facts
+from nystra.runtime import Picture, write_picture
+from nystra.runtime.model.model_ports import TensorInfo, input_ports
+from nystra.runtime.session import Session
+from nystra.runtime.tasks import registry as table
+from nystra.runtime.tasks.registry import TASKS, Task
+from runtime_models import nystra_metadata, save_upscaler
+
+
+class Judge(nn.Module):
+    """Logits of a short film: sums over frames and pixels."""
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return (B, 3)."""
+        return frames.sum((1, 3, 4))
+
+
+class Slow(nn.Module):
+    """A film at twice the size, each frame by itself."""
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return (B, T, C, 2H, 2W)."""
+        return frames.repeat_interleave(2, 3).repeat_interleave(2, 4)
+
+
+FRAMES = Port("frames", "frames", FRAMES_AXES, {"channels": 3}, multiple=4)
+LOGITS = Port("logits", "logits", LOGITS_AXES, {"classes": 3}, range=None)
+COMMON: dict[str, Any] = {"architecture": "toy", "tiling": "internal", "license": "CC0-1.0"}
+FILM = Facts(
+    task="video",
+    inputs=(FRAMES,),
+    outputs=(Port("output", "frames", FRAMES_AXES, {"channels": 3}, multiple=2),),
+    **COMMON,
+)
+JUDGE = Facts(task="toy", inputs=(FRAMES,), outputs=(LOGITS,), **COMMON)
+
+
+def save(network: nn.Module, facts: Facts, path: Path) -> Path:
+    model = trace(network.eval(), facts, 20)
+    tidy(model, facts.inputs, facts.outputs)
+    write_metadata(model, metadata(facts, {"version": "0"}), "0")
+    onnx.save(model, path)
+    return path
+
+
+def test_a_film_goes_by_its_ports(tmp_path: Path) -> None:
+    session = Session(save(Slow(), FILM, tmp_path / "film.onnx"), threads=1)
+    assert session.inputs[0].shape == ("batch", "frames", 3, "height", "width")
+    assert session.outputs[0].shape == ("batch", "frames", 3, "2*height", "2*width")
+    assert session.facts.inputs == FILM.inputs
+    assert session.facts.outputs == FILM.outputs
+    for size in (picture_size(4, 7), {"frames": 2, **picture_size(1, 1)}):
+        feeds = example_arrays(session.facts.inputs, size)
+        (output,) = session.run(feeds).values()
+        np.testing.assert_array_equal(output[..., ::2, ::2], feeds["frames"])
+    for feeds in validation_feeds(FILM):
+        with torch.no_grad():
+            expected = Slow()(torch.from_numpy(feeds["frames"])).numpy()
+        np.testing.assert_array_equal(session.run(feeds)["output"], expected)
+
+
+def test_a_film_of_one_size(tmp_path: Path) -> None:
+    facts = FILM.fixed((2, 3, 3, 8, 12))
+    session = Session(save(Slow(), facts, tmp_path / "film.onnx"), threads=1)
+    assert session.inputs[0].shape == (2, 3, 3, 8, 12)
+    assert session.outputs[0].shape == (2, 3, 3, 16, 24)
+    assert session.facts.inputs == facts.inputs
+    assert session.facts.sides == picture_size(8, 12)
+    assert [feeds["frames"].shape for feeds in validation_feeds(facts)] == [(2, 3, 3, 8, 12)] * 3
+    named = output_path(tmp_path, Path("film.pth"), facts, {}, 20)
+    assert named.name.startswith("film_2x_2x3x3x8x12_fp32_op20_")
+
+
+def run_judge(
+    session: Session, source: Path, target: str, *_: Any, **__: Any
+) -> list[dict[str, Any]]:
+    (port,) = session.facts.inputs
+    (logits,) = session.run(example_arrays([port], picture_size(4, 6))).values()
+    Path(target).write_text(str(int(np.argmax(logits))))
+    done = {"status": "done", "output_size": (3, 1), "tiles": 1, "seconds": 0.0}
+    return [{"input": str(source), "output": target, "error": None, "warnings": []} | done]
+
+
+def test_a_new_task_is_a_new_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save(Judge(), JUDGE, tmp_path / "judge.onnx")
+    arguments = ["run", str(model), "-i", str(tmp_path), "-o", str(tmp_path / "class.txt"), "-q"]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "the task 'toy'" in error
+    assert "it knows restoration, inpainting, colorization" in error
+    row = Task(("toy",), ("frames",), (), "logits", lambda: run_judge)
+    monkeypatch.setattr(table, "TASKS", [*TASKS, row])
+    assert main(arguments) == 0
+    assert (tmp_path / "class.txt").read_text() in {"0", "1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nystra.task": "cooking"}, "the task 'cooking', which nystra run does not know"),
+        ({"nystra.task": "video"}, "does not take one frames and give one frames"),
+        ({"nystra.io": '[{"name": "input", "role": "frames"}]'}, r"it takes input \(frames: "),
+        ({"nystra.io": '[{"name": "output", "role": "logits"}]'}, r"gives output \(logits: "),
+    ],
+)
+def test_a_file_that_no_row_serves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], message: str
+) -> None:
+    model = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata(**change))
+    picture = tmp_path / "in.png"
+    write_picture(picture, Picture(np.zeros((8, 8, 3), np.float32)))
+    assert main(["run", str(model), "-i", str(picture), "-o", str(tmp_path / "out.png")]) == 2
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(capsys.readouterr().err)
+    assert not (tmp_path / "out.png").exists()
+
+
+class Head(nn.Module):
+    """Logits of a list of features."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return (B, 3)."""
+        return features.reshape(-1, 3, 4).sum(2)
+
+
+def test_sizes_are_refused_where_an_input_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = Port("features", UNKNOWN, ("batch", "channels"), {"channels": 12}, range=None)
+    facts = Facts(task="toy", inputs=(port,), outputs=(LOGITS,), **COMMON)
+    model = save(Head(), facts, tmp_path / "head.onnx")
+    assert main(["bench", str(model), "--sizes", "8x8"]) == 2
+    error = capsys.readouterr().err
+    assert f"which {model} does not take: its inputs are features (batch, " in error
+    assert "Omit --sizes" in error
+
+
+def test_every_row_loads_what_runs_it() -> None:
+    names = [name for row in TASKS for name in row.names]
+    assert len(set(names)) == len(names)
+    assert all(callable(row.load()) for row in TASKS)
+
+
+def test_an_input_that_is_no_picture_has_ports_too() -> None:
+    (tokens,) = input_ports([TensorInfo("tokens", ("n", "t", "d"), "int64")], {})
+    assert tokens.shape({"height": 2, "width": 3}) == (3, 2, 3)

@@ -1,0 +1,268 @@
+"""Bad videos and bad flags: one clear sentence, exit code 2 (3 without PyAV), nothing lost."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nystra.cli.main import main
+from nystra.core.files import file_set
+from nystra.runtime import Picture, write_picture
+from runtime_models import nystra_metadata, save_upscaler
+from video_files import look, save_frames, save_temporal_mean, save_video
+
+STEADY = [3600 * index for index in range(12)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "same.onnx"
+    return save_upscaler(path, 1, metadata=nystra_metadata(1))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_video(tmp_path_factory.mktemp("clips") / "clip.mp4", STEADY, size=(48, 64))
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    return save_frames(tmp_path / "frames", 3)
+
+
+def run(model: Path, source: Path, target: Path, *more: str) -> int:
+    given = ["run", str(model), "-i", str(source), "-o", str(target), "--threads", "1", "-q"]
+    return main([*given, *more])
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, *words: str) -> None:
+    assert code == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert all(word in error for word in words), error
+
+
+def test_frames_of_different_size(
+    tmp_path: Path, model: Path, frames: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_picture(frames / "f2.png", Picture(np.zeros((20, 32, 3), np.float32)), overwrite=True)
+    code = run(model, frames, tmp_path / "out", "--video")
+    refused(capsys, code, "f2.png is 32x20, the first one, f1.png, 32x24", "one size")
+    assert not (tmp_path / "out").exists()
+    assert run(model, frames, tmp_path / "out") == 0  # pictures that have nothing in common
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_frames(tmp_path: Path, count: int) -> None:
+    """A network that takes four frames gets them mirrored; what is written is not padded."""
+    network = save_temporal_mean(tmp_path / "mean.onnx", 4, 2)
+    source = save_video(tmp_path / "in.mp4", STEADY[:count])
+    assert run(network, source, tmp_path / "out.mp4") == 0
+    assert len(look(tmp_path / "out.mp4").frames) == count
+
+
+def test_frames_smaller_than_a_window(tmp_path: Path) -> None:
+    metadata = nystra_metadata(1, **{"nystra.size_minimum": "16", "nystra.size_multiple": "8"})
+    model = save_upscaler(tmp_path / "m.onnx", 1, metadata=metadata)
+    folder = save_frames(tmp_path / "in", 2, (5, 7))
+    assert run(model, folder, tmp_path / "out.mkv", "--fps", "25") == 0
+    (first, second) = look(tmp_path / "out.mkv").frames
+    assert (first.height, first.width, second.format.name) == (5, 7, "yuv444p")
+
+
+def damage(path: Path, source: Path, kind: str) -> Path:
+    data = bytearray(source.read_bytes())
+    if kind == "truncated":
+        data = data[: len(data) * 2 // 3]
+    elif kind == "corrupt":
+        third = len(data) // 3  # less may go unseen: H.264 has no checksums
+        data[third : 2 * third] = b"\xff" * third
+    elif kind == "late":
+        begin, end = len(data) * 6 // 10, len(data) * 8 // 10
+        data[begin:end] = b"\xff" * (end - begin)
+    elif kind == "text":
+        data = bytearray(b"#EXTM3U\nhttp://localhost/x.ts\n")
+    else:
+        data.clear()
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("truncated", "cut short"),
+        ("corrupt", "damaged"),
+        ("text", "no video that is read here"),
+        ("empty", "no video that is read here"),
+    ],
+)
+@pytest.mark.parametrize("container", ["mp4", "start.mp4", "mkv"])
+def test_damaged_videos(
+    tmp_path: Path,
+    model: Path,
+    container: str,
+    kind: str,
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = {"movflags": "faststart"} if container == "start.mp4" else {}
+    times = [3600 * index for index in range(30)]
+    whole = save_video(tmp_path / f"whole.{container}", times, size=(48, 64), options=options)
+    source = damage(tmp_path / f"in.{container}", whole, kind)
+    code = run(model, source, tmp_path / "out.mp4")
+    if (container, kind) == ("mkv", "corrupt"):
+        words = "in.mkv"  # Matroska drops what it cannot read: damaged or cut short
+    refused(capsys, code, words)
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_frames_before_the_damaged_one_are_kept(
+    tmp_path: Path, model: Path, clip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = save_video(tmp_path / "long.mp4", [3600 * index for index in range(80)])
+    source = damage(tmp_path / "in.mp4", long, "late")
+    long.unlink()
+    code = run(model, source, tmp_path / "out.mp4")
+    refused(
+        capsys, code, "frame ", "is damaged", "Repair or convert it", "finished frames are kept"
+    )
+    assert list((tmp_path / "out.mp4.parts").glob("*.npz"))
+    assert run(model, clip, tmp_path / "out.mp4") == 2
+    assert "parts of a run with another video" in capsys.readouterr().err
+    assert run(model, clip, tmp_path / "out.mp4", "--overwrite") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "out.mp4"]
+
+
+def test_an_output_that_exists_stays(
+    tmp_path: Path, model: Path, clip: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out.mp4"
+    target.write_bytes(b"precious")
+    refused(capsys, run(model, clip, target), "out.mp4 exists", "--overwrite")
+    assert run(model, clip, target, "--skip-existing") == 0
+    assert target.read_bytes() == b"precious"
+    refused(capsys, run(model, clip, clip), "is the input itself")
+    assert run(model, clip, target, "--overwrite") == 0
+    assert len(look(target).frames) == 12
+
+
+def test_no_space_left(
+    tmp_path: Path,
+    model: Path,
+    clip: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_set.os, "fsync", full)
+        refused(capsys, run(model, clip, tmp_path / "out.mp4"), "No space left on device")
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:  # the parts are there, the video itself does not fit
+        patch.setattr(file_set.os, "replace", rename_but("out.mp4", full))
+        code = run(model, clip, tmp_path / "out.mp4")
+        refused(capsys, code, "No space left", "12 finished frames are kept")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.mp4.parts"]
+    assert run(model, clip, tmp_path / "out.mp4") == 0
+    assert len(look(tmp_path / "out.mp4").frames) == 12
+
+
+def rename_but(name: str, full):  # type: ignore[no-untyped-def]
+    rename = file_set.os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        return full() if Path(target).name == name else rename(source, target)
+
+    return replace
+
+
+def test_the_disk_is_full_while_the_video_is_written(tmp_path: Path, clip: Path) -> None:
+    """What the container cannot write reaches us as an error, from inside FFmpeg too."""
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    from nystra.runtime.tasks.video.options import VideoOptions
+    from nystra.runtime.video.assembling import assemble
+    from nystra.runtime.video.clip import Clip
+    from nystra.runtime.video.file_sink import make_encoding
+    from nystra.runtime.video.file_source import VideoFile
+
+    known: Clip = VideoFile(clip).clip
+    with pytest.raises(OSError, match="No space left"):
+        assemble(full, make_encoding(known, 1, VideoOptions()), lambda _: iter(()), None)
+
+
+def test_no_pyav(
+    tmp_path: Path,
+    model: Path,
+    clip: Path,
+    frames: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert run(model, clip, tmp_path / "out") == 3
+    assert "pip install 'nystra[video]'" in capsys.readouterr().err
+    assert run(model, frames, tmp_path / "out.mp4", "--fps", "25") == 3
+    assert run(model, frames, tmp_path / "out", "--video") == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "more", "words"),
+    [
+        ("frames", "out.mp4", [], "give --fps"),
+        ("frames", "out.mp4", ["--fps", "fast"], "no frame rate"),
+        ("frames", "out.mp4", ["--fps", "25", "--crf", "60"], "expected 0 (best) to 51"),
+        ("frames", "out.mp4", ["--fps", "25", "--codec", "vp9"], "expected h264 or hevc"),
+        ("frames", "out.mp4", ["--fps", "25", "--format", "jpg"], "do not apply to a video"),
+        ("frames", "out.mp4", ["--fps", "25", "--recursive"], "--recursive does not apply"),
+        ("frames", "out.mp4", ["--fps", "25", "--time-overlap", "2"], "single pictures"),
+        ("frames", "out", ["--crf", "20"], "--crf: does not apply to pictures"),
+        ("frames", "out", ["--video", "--fps", "25"], "--fps does not apply to a folder"),
+        ("frames", "frames", ["--video"], "is the input itself"),
+        ("clip", "out.mp4", ["--fps", "25"], "its own time stamps"),
+        ("clip", "out.png", [], "do not go into one picture"),
+        ("clip", "out", ["--codec", "h264"], "for a video as the output"),
+        ("clip", "-", [], "not read from or written to -"),
+        ("none.mp4", "out.mp4", [], "there is no video or folder"),
+    ],
+)
+def test_flags_that_do_not_apply(
+    tmp_path: Path,
+    model: Path,
+    clip: Path,
+    frames: Path,
+    given: str,
+    target: str,
+    more: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = {"frames": frames, "clip": clip}.get(given, tmp_path / given)
+    there = Path(target) if target == "-" else tmp_path / target
+    refused(capsys, run(model, source, there, *more), words)
+    assert [path.name for path in tmp_path.iterdir()] == ["frames"]
+
+
+def test_sound_that_a_container_does_not_take(
+    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = save_video(tmp_path / "in.mkv", STEADY, sound=True, audio_codec="wavpack")
+    code = run(model, source, tmp_path / "out.mp4")
+    refused(capsys, code, "out.mp4 cannot be written", "wavpack", "Choose .mkv")
+    assert run(model, source, tmp_path / "out.mkv") == 0
+
+
+def test_larger_frames_than_are_decoded(
+    tmp_path: Path,
+    model: Path,
+    clip: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("nystra.runtime.video.file_source.MAX_PIXELS", 2000)
+    refused(capsys, run(model, clip, tmp_path / "out.mp4"), "clip.mp4")

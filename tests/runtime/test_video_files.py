@@ -1,0 +1,233 @@
+"""Video files through ``nystra run``: frames, time stamps, colours and sound come out right."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nystra.cli.main import main
+from nystra.runtime import read_picture
+from nystra.runtime.video import file_sink
+from nystra.runtime.video.parts import Parts
+from runtime_models import nystra_metadata, save_upscaler
+from video_files import TICKS, look, planes, save_frames, save_temporal_mean, save_video, scene
+
+STEADY = [3600 * index for index in range(14)]
+UNEVEN = [1234, *np.cumsum([3000, 3003, 6000, 1501] * 3).tolist()]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "same.onnx"
+    return save_upscaler(path, 1, metadata=nystra_metadata(1))
+
+
+@pytest.fixture(scope="module")
+def double(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_upscaler(tmp_path_factory.mktemp("models") / "x2.onnx", metadata=nystra_metadata())
+
+
+def run(model: Path, source: Path, target: Path, *more: str) -> int:
+    given = ["run", str(model), "-i", str(source), "-o", str(target), "--threads", "1", "-q"]
+    return main([*given, *more])
+
+
+def decibels(got: Path, expected: Path, kind: type = np.uint8, peak: int = 255) -> list[float]:
+    """Return the PSNR of each plane over all frames."""
+    pairs = list(zip(look(got).frames, look(expected).frames, strict=True))
+    errors = [
+        [np.mean((np.subtract(*both, dtype=np.float64)) ** 2) for both in zip(*two, strict=True)]
+        for two in ([planes(frame, kind) for frame in pair] for pair in pairs)
+    ]
+    return (10 * np.log10(peak**2 / np.maximum(np.mean(errors, 0), 1e-9))).tolist()
+
+
+@pytest.mark.parametrize(("ending", "kind"), [(".mp4", "mp4"), (".mkv", "mkv"), (".mov", "mov")])
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_frames_times_and_sound(
+    tmp_path: Path, double: Path, ending: str, kind: str, codec: str
+) -> None:
+    source = save_video(tmp_path / f"in.{kind}", STEADY, sound=True, aspect=Fraction(4, 3))
+    assert run(double, source, tmp_path / f"out{ending}", "--codec", codec, "--crf", "4") == 0
+    before, after = look(source), look(tmp_path / f"out{ending}")
+    assert (after.codec, after.frames[0].format.name) == (codec, "yuv420p")
+    assert (after.frames[0].height, after.frames[0].width) == (48, 64)
+    assert after.times == before.times
+    assert (after.rate, after.aspect) == (25, Fraction(4, 3))
+    assert sound(tmp_path / f"out{ending}") == sound(source)
+    for large, small in zip(after.frames, before.frames, strict=True):
+        halved = planes(large)[0].reshape(24, 2, 32, 2).mean((1, 3))
+        assert np.abs(halved - planes(small)[0]).mean() < 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"in.{kind}", f"out{ending}"]
+
+
+def sound(path: Path) -> list[tuple[int, bytes]]:
+    """Return the packets of the sound: milliseconds and bytes."""
+    import av
+
+    with av.open(str(path)) as container:
+        packets = [packet for packet in container.demux(audio=0) if packet.size]
+        return [(round(packet.pts * packet.time_base * 1000), bytes(packet)) for packet in packets]
+
+
+def test_a_variable_frame_rate_stays(tmp_path: Path, model: Path) -> None:
+    source = save_video(tmp_path / "in.mp4", UNEVEN, options={"movie_timescale": "90000"})
+    assert run(model, source, tmp_path / "out.mp4") == 0
+    for path in (source, tmp_path / "out.mp4"):
+        assert look(path).times == [time * TICKS for time in UNEVEN]
+
+
+@pytest.mark.parametrize(
+    ("pixel_format", "codec", "tags", "bits"),
+    [
+        ("yuv420p", "h264", (1, 1), 8),
+        ("yuv420p", "h264", (6, 1), 8),
+        ("yuv420p", "h264", (1, 2), 8),
+        ("yuv422p", "h264", (1, 1), 8),
+        ("yuv444p", "h264", (9, 1), 8),
+        ("yuv420p10le", "hevc", (1, 1), 10),
+    ],
+)
+def test_colours_come_out_as_they_went_in(
+    tmp_path: Path, model: Path, pixel_format: str, codec: str, tags: tuple[int, int], bits: int
+) -> None:
+    encoder = "libx265" if bits == 10 else "libx264"
+    source = save_video(
+        tmp_path / "in.mkv", STEADY[:3], pixel_format=pixel_format, codec=encoder, tags=tags
+    )
+    assert run(model, source, tmp_path / "out.mkv", "--crf", "1") == 0
+    made = look(tmp_path / "out.mkv")
+    frames = made.frames
+    assert made.codec == codec
+    assert frames[0].format.name.replace("yuvj", "yuv") == pixel_format
+    assert (int(frames[0].colorspace), int(frames[0].color_range)) == tags
+    kind, peak = (np.uint16, 1023) if bits == 10 else (np.uint8, 255)
+    luma, *differences = decibels(tmp_path / "out.mkv", source, kind, peak)
+    assert luma > 44
+    assert min(differences) > 40
+    for before, after in zip(
+        planes(look(source).frames[1], kind), planes(frames[1], kind), strict=True
+    ):
+        assert abs(float(after.mean()) - float(before.mean())) < 0.5 * peak / 255
+
+
+def test_the_right_matrix_is_taken_and_ten_bits_become_sixteen(tmp_path: Path, model: Path) -> None:
+    for tags in ((1, 1), (6, 1), (6, 2)):
+        source = save_video(
+            tmp_path / f"{tags}.mkv", STEADY[:2], pixel_format="yuv444p10le", tags=tags
+        )
+        assert run(model, source, tmp_path / f"{tags}") == 0
+        picture = read_picture(tmp_path / f"{tags}" / "frame_000002.png")
+        assert picture.bits == 16
+        assert np.abs(picture.pixels * 255 - scene(1)).mean() < 1.0
+
+
+def test_a_video_held_upright(tmp_path: Path, model: Path) -> None:
+    import av
+
+    if not hasattr(av.video.stream.VideoStream, "set_display_rotation"):
+        pytest.skip("this PyAV writes no rotation")
+    upright = save_video(tmp_path / "upright.mp4", STEADY[:3])
+    turned = save_video(tmp_path / "turned.mp4", STEADY[:3], turned=90)
+    for source in (upright, turned):
+        assert run(model, source, tmp_path / source.stem) == 0
+    one, other = (
+        read_picture(tmp_path / name / "frame_000003.png").pixels for name in ("upright", "turned")
+    )
+    assert np.abs(np.rot90(one) - other).mean() < 0.01  # x264 is not the same each time
+
+
+def test_frames_become_a_video_and_a_video_frames(tmp_path: Path, model: Path) -> None:
+    folder = save_frames(tmp_path / "in", 12)
+    assert run(model, folder, tmp_path / "out.mp4", "--fps", "29.97", "--crf", "1") == 0
+    made = look(tmp_path / "out.mp4")
+    assert (made.rate, len(made.frames)) == (Fraction(30000, 1001), 12)
+    assert (int(made.frames[0].colorspace), int(made.frames[0].color_range)) == (6, 1)
+    assert run(model, tmp_path / "out.mp4", tmp_path / "back", "--suffix", "_r") == 0
+    names = sorted(path.name for path in (tmp_path / "back").iterdir())
+    assert names == [f"frame_{index + 1:06d}_r.png" for index in range(12)]
+    for index, name in enumerate(names):  # f10 is the tenth, not the second
+        pixels = read_picture(tmp_path / "back" / name).pixels * 255
+        assert np.abs(pixels - scene(index)).mean() < 2.5
+
+
+def test_a_network_of_frames_runs_on_a_file(tmp_path: Path) -> None:
+    model = save_temporal_mean(tmp_path / "mean.onnx", 4, 1)
+    source = save_video(tmp_path / "in.mp4", STEADY[:7])
+    assert run(model, source, tmp_path / "out.mp4", "--crf", "1") == 0
+    before, after = (
+        [planes(frame)[0] for frame in look(tmp_path / name).frames]
+        for name in ("in.mp4", "out.mp4")
+    )
+    for index in range(1, 6):
+        mean = np.mean([before[index + step] for step in (-1, 0, 1)], 0)
+        assert np.abs(after[index] - mean).mean() < 1.0
+
+
+def test_a_run_goes_on_where_it_stopped(
+    tmp_path: Path,
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(file_sink, "PART", 4)
+    source = save_video(tmp_path / "in.mp4", STEADY, sound=True)
+    assert run(model, source, tmp_path / "whole.mp4") == 0
+    save, times = Parts.save, []
+
+    def save_twice(self: Parts, *arguments: object) -> None:
+        save(self, *arguments)  # type: ignore[arg-type]
+        times.append(self.done)
+        if len(times) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Parts, "save", save_twice)
+    assert run(model, source, tmp_path / "out.mp4") == 130
+    assert "8 finished frames are kept in" in capsys.readouterr().err
+    assert not (tmp_path / "out.mp4").exists()
+    monkeypatch.setattr(Parts, "save", save)
+    assert (
+        main(["run", str(model), "-i", str(source), "-o", str(tmp_path / "out.mp4"), "--json"]) == 0
+    )
+    (result,) = json.loads(capsys.readouterr().out)["pictures"]
+    assert (result["frames"], result["kept"]) == (6, 8)
+    assert look(tmp_path / "out.mp4").times == look(tmp_path / "whole.mp4").times
+    assert sound(tmp_path / "out.mp4") == sound(tmp_path / "whole.mp4")
+    assert decibels(tmp_path / "out.mp4", tmp_path / "whole.mp4")[0] > 40
+    assert not (tmp_path / "out.mp4.parts").exists()
+
+
+def test_what_was_begun_is_saved_at_an_interrupt(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = save_video(tmp_path / "in.mp4", STEADY)
+    write = file_sink.VideoSink.write
+
+    def interrupted(self: file_sink.VideoSink, frame: object, picture: object) -> None:
+        if frame.index == 5:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+        write(self, frame, picture)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
+    assert run(model, source, tmp_path / "out.mp4") == 130
+    monkeypatch.setattr(file_sink.VideoSink, "write", write)
+    assert [path.name for path in (tmp_path / "out.mp4.parts").glob("*.npz")] == [
+        "000000000_0005.npz"
+    ]
+    assert run(model, source, tmp_path / "out.mp4") == 0
+    assert look(tmp_path / "out.mp4").times == [time * TICKS for time in STEADY]
+    assert decibels(tmp_path / "out.mp4", source)[0] > 38
+
+
+def test_a_folder_goes_on_where_it_stopped(tmp_path: Path, model: Path) -> None:
+    source = save_video(tmp_path / "in.mp4", STEADY[:6])
+    assert run(model, source, tmp_path / "out") == 0
+    place = tmp_path / "out" / "frame_000002.png"
+    before = place.stat().st_mtime_ns
+    (tmp_path / "out" / "frame_000005.png").unlink()
+    assert run(model, source, tmp_path / "out") == 2
+    assert run(model, source, tmp_path / "out", "--skip-existing") == 0
+    assert place.stat().st_mtime_ns == before
+    assert len(list((tmp_path / "out").iterdir())) == 6
