@@ -13,7 +13,7 @@ from .attention.plan import Plan
 from .load.images import Pictures
 
 if TYPE_CHECKING:
-    from .load.preparing import Prepared
+    from .load.stage import Prepared
 
 OPSETS = (18, 19, 20)
 Functions = Literal["attached", "none", "inline"]

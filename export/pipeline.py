@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .build.building import build
-from .load.preparing import Prepared, prepare
+from .build.stage import build
 from .load.source import Source
+from .load.stage import Prepared, prepare
 from .options import ExportOptions, Proposal
-from .plan.planning import Planned, make_plan
-from .plan.suggestion import suggestion
+from .plan.stage import Planned, make_plan
 from .progress import Steps
-from .report.writing import write
+from .report.stage import write
+from .report.suggestion import suggestion
 from .validate.fidelity import Fidelity
-from .validate.file_check import Judgement
+from .validate.model_file import Judgement
 from .validate.speed import Speed
-from .validate.validating import judge_all
+from .validate.stage import judge_all
 
 
 @dataclass(frozen=True)

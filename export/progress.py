@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..runtime.backends import find_backend
-from .build.building import is_timed
-from .load.preparing import Prepared
-from .plan.planning import Planned
-from .validate.file_check import libraries
+from .build.stage import is_timed
+from .load.stage import Prepared
+from .plan.stage import Planned
+from .validate.model_file import libraries
 
 
 class Steps:

@@ -9,9 +9,9 @@ from typing import Any
 from torch import nn
 
 from .architecture import Request
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoints.checkpoint import Checkpoint, read_checkpoint
+from .checkpoints.licence import licence_warnings
 from .facts import Facts
-from .licence import licence_warnings
 from .pretrained import checkpoint_path
 from .registry import find_architecture
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..core.errors import CheckpointError, UnsupportedModelError
-from .elsewhere import ELSEWHERE
+from .unsupported import UNSUPPORTED
 
 if TYPE_CHECKING:
     from .architecture import Architecture, State
@@ -207,7 +207,7 @@ def find_architecture(state: State, name: str | None = None) -> Row:
 
 
 def _foreign(state: State) -> str | None:
-    return next((name for name, keys in ELSEWHERE.items() if not missing(keys, state)), None)
+    return next((name for name, keys in UNSUPPORTED.items() if not missing(keys, state)), None)
 
 
 def likeness(state: State) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..plugins.operators.attention import softmax_attention
 from ..plugins.operators.window_softmax.torch_op import softmax_windows
 from .geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from .patches import exact_patches
+from .layers.patches import exact_patches
 
 WindowMechanism: TypeAlias = Callable[[Tensor, Tensor | None, WindowGeometry], Tensor]
 TokenMechanism: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, TokenGeometry], Tensor]

@@ -14,7 +14,7 @@ from .plan_flags import AUTO, given_parameters, plan_from, spelled
 
 if TYPE_CHECKING:
     from ...export.attention.plan import Plan
-    from ...export.auto.outcome import Outcome
+    from ...export.auto.result import Outcome
     from ...export.options import Planner
 
 

@@ -10,7 +10,7 @@ import torch
 
 from ...core.errors import NystraError
 from ...models.geometry import WindowGeometry
-from ...models.patches import exact_patches
+from ...models.layers.patches import exact_patches
 from ...models.sites import (
     MapMechanism,
     MapSite,

@@ -14,19 +14,19 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..load.images import Pictures
-from ..load.preparing import Prepared
+from ..load.stage import Prepared
 from ..options import Proposal
 from .candidates import candidates, uniform_plans
 from .changes import measure_changes
-from .choosing import Choice, Option
 from .costs import CostTable, read_costs, this_machine
-from .outcome import Outcome
-from .pictures import choose_pictures
+from .knapsack import Choice, Option
 from .reasons import with_reasons
 from .record import Record
+from .result import Outcome
+from .samples import choose_pictures
 from .search import Search
 from .timing import Calls, measure_costs, measure_rest, record_calls
-from .verifying import Verified, Verifier
+from .verification import Verified, Verifier
 
 DEFAULT_BUDGET = 50.0
 """dB against the network as trained."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...runtime.checking.measures import decibels
 from ..attention.mechanism import Mechanism
-from .choosing import Choice, Option, Options
+from .knapsack import Choice, Option, Options
 
 
 def with_reasons(

@@ -15,10 +15,10 @@ from ..load.images import Pixels
 from ..pytorch.network_session import TorchBackend
 from ..report.images import figure_uri, picture_uri
 from ..report.page import Page
-from .choosing import Choice, seconds
-from .drawing import pareto_figure, sites_figure
-from .outcome import Outcome
-from .verifying import Verified
+from .figures import pareto_figure, sites_figure
+from .knapsack import Choice, seconds
+from .result import Outcome
+from .verification import Verified
 
 _PICTURES = 4
 _WIDTH = 256

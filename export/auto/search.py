@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from .choosing import Choice, Options, change, faster_swaps, fastest, safer_swaps, seconds
-from .verifying import Verified
+from .knapsack import Choice, Options, change, faster_swaps, fastest, safer_swaps, seconds
+from .verification import Verified
 
 ROUNDS = 6
 """Choices whose budget is corrected by what the one before turned out to change."""

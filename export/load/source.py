@@ -16,7 +16,7 @@ from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import decode_plan
 from ..attention.site import neutral, resolve, swap
-from .preparing import load_for
+from .stage import load_for
 from .with_preprocessing import with_preprocessing
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...runtime.checking.measures import Measure
     from ..pipeline import ExportResult
-    from ..validate.file_check import Judgement
+    from ..validate.model_file import Judgement
     from ..validate.speed import Speed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, shape_of, told
+from ..checkpoints.construction import construct, shape_of, told
 from ..facts import Facts
 from .network import MULTIPLE, InpaintingGenerator
 

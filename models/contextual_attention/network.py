@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..geometry import PatchGeometry
-from ..padding import crop, pad_to_multiple
+from ..layers.padding import crop, pad_to_multiple
 from ..sites import PatchSite
 
 MULTIPLE = 8

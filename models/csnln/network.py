@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import PatchGeometry
-from ..padding import crop, pad_to_multiple
+from ..layers.padding import crop, pad_to_multiple
 from ..sites import MapSite, PatchSite
 
 MEAN = (0.4488, 0.4371, 0.4040)

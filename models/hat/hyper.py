@@ -6,7 +6,7 @@ import math
 
 from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
-from ..building import shape_of
+from ..checkpoints.construction import shape_of
 from ..swinir.hyper import swinir_hyper
 
 _BLOCK = "layers.0.residual_group.blocks.0.conv_block.cab."

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
-from ..mlp import Mlp
+from ..layers.mlp import Mlp
+from ..layers.window_sides import position_bias_table
 from ..sites import WindowSite
 from ..swinir.layers import Block, WindowAttention, to_image, to_map
-from ..window_sides import position_bias_table
 from .index import published_rows
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..layers.window_sides import both_sides
 from ..swinir.layers import (
     ResidualGroup,
     WindowAttention,
@@ -16,7 +17,6 @@ from ..swinir.layers import (
     window_geometry,
 )
 from ..swinir.picture_network import PictureNetwork, check_sizes
-from ..window_sides import both_sides
 from .layers import ConvBlock, HybridBlock, OverlapBlock
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..mlp import Mlp
+from ..layers.mlp import Mlp
 from ..repeated import Repeated
 from .deform import deformable_attention
 from .frames import SLOPE, FrameConv

@@ -7,8 +7,8 @@ import re
 
 from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
-from ..building import shape_of
-from ..tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import shape_of
+from ..checkpoints.tensor_checks import MOST_BLOCKS
 from .alignment import TAPS
 from .propagation import BRANCHES, CLIP
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...plugins.operators.window_schema import LARGEST_SIDE
-from ..padding import crop, pad_to_multiple
+from ..layers.padding import crop, pad_to_multiple
 from .alignment import GuidedDeformableAttention
 from .flow import SpyNet
 from .frames import SLOPE, FrameConv, quarter, upsampler

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from ..padding import crop
+from ..layers.padding import crop
 from .sides import Sides
 from .tracing import traceable
 

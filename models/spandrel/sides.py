@@ -17,7 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from ..padding import reflect_index
+from ..layers.padding import reflect_index
 
 _FIRST = 129  # the first side that is tried: larger than what is mirrored at any side of it
 _REACH = 129  # how many sides are tried, twice the largest multiple that is found

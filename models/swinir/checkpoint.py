@@ -8,10 +8,10 @@ from types import MappingProxyType
 from ...core.errors import CheckpointError
 from ...core.ports.port import Port, picture_size
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, require
+from ..checkpoints.construction import construct, require
+from ..checkpoints.hyper_types import check_types
+from ..checkpoints.retarget import POSITION_BIAS, retarget
 from ..facts import Facts
-from ..hyper_types import check_types
-from ..retarget import POSITION_BIAS, retarget
 from .hyper import swinir_hyper
 from .network import SwinIR
 from .picture_network import PictureNetwork

@@ -8,8 +8,8 @@ from collections import Counter
 
 from ...core.errors import CheckpointError
 from ..architecture import Hyper, State
-from ..building import shape_of
-from ..tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import shape_of
+from ..checkpoints.tensor_checks import MOST_BLOCKS
 
 _BLOCK = re.compile(r"layers\.(\d{1,9})\.residual_group\.blocks\.(\d{1,9})\.")
 _MOST_STEPS = 7  # doublings that are read off keys; one more than any network is built with

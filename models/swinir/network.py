@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..window_sides import both_sides
+from ..layers.window_sides import both_sides
 from .layers import (
     Block,
     ResidualGroup,

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..padding import crop, pad_to_multiple
-from ..window_sides import Sides
+from ..layers.padding import crop, pad_to_multiple
+from ..layers.window_sides import Sides
 from .layers import residual_convolution, to_image, to_map
 
 _MEAN = (0.4488, 0.4371, 0.4040)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...core.errors import CheckpointError
 from ...core.ports.port import Port
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..building import construct, require
+from ..checkpoints.construction import construct, require
+from ..checkpoints.hyper_types import check_types
+from ..checkpoints.retarget import POSITION_BIAS, WindowPart, retarget
 from ..facts import Facts
-from ..hyper_types import check_types
-from ..retarget import POSITION_BIAS, WindowPart, retarget
 from .hyper import uformer_hyper
 from .network import Uformer
 

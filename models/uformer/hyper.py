@@ -7,8 +7,8 @@ import re
 
 from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import Hyper, State
-from ..building import shape_of
-from ..tensor_checks import MOST_BLOCKS
+from ..checkpoints.construction import shape_of
+from ..checkpoints.tensor_checks import MOST_BLOCKS
 from .network import LEVELS, STAGE_NAMES
 
 _BLOCK = re.compile(rf"({'|'.join(STAGE_NAMES)})\.blocks\.(\d{{1,9}})\.")

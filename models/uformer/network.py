@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
-from ..mlp import Mlp
-from ..padding import crop, pad_to_multiple
-from ..stack import Stack
-from ..window_sides import Sides, both_sides
+from ..layers.mlp import Mlp
+from ..layers.padding import crop, pad_to_multiple
+from ..layers.stack import Stack
+from ..layers.window_sides import Sides, both_sides
 from .layers import (
     Block,
     Downsample,

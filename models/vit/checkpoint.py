@@ -8,9 +8,9 @@ from ...core.errors import CheckpointError, NystraError
 from ...core.ports.port import LOGITS_AXES, Port, picture_size
 from ...core.ports.preprocessing import Preprocessing
 from ..architecture import Architecture, Built, Hyper, Request, State
-from ..building import construct, told
+from ..checkpoints.construction import construct, told
+from ..checkpoints.hyper_types import check_types
 from ..facts import Facts
-from ..hyper_types import check_types
 from .hyper import vit_hyper
 from .layouts import Layout, join_heads, layout_of
 from .network import ViT, grid_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..architecture import Hyper, State
-from ..building import shape_of
+from ..checkpoints.construction import shape_of
 
 _SITE = "encoder.blocks.0.attention."
 

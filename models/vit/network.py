@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..stack import Stack
+from ..layers.stack import Stack
 from .attention import Attention
 from .embedding import Embedding, Stem
 from .linformer import Linformer

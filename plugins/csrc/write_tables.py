@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.patch_match.schema import (
+from ..operators import OPERATORS, find_schema
+from ..operators.patch_match.schema import (
     COSINE,
     DOT,
     L2,
@@ -18,13 +18,9 @@ from nystra.plugins.operators.patch_match.schema import (
     MAX_NEIGHBORS,
     MAX_PATCH_SIZE,
 )
-from nystra.plugins.operators.schema import Attribute, OperatorSchema
-from nystra.plugins.operators.window_cluster.schema import (
-    MAX_BIAS_BLOCKS,
-    MAX_BLOCK,
-    MAX_CLUSTERS,
-)
-from nystra.plugins.operators.window_schema import MAX_LANDMARKS
+from ..operators.schema import Attribute, OperatorSchema
+from ..operators.window_cluster.schema import MAX_BIAS_BLOCKS, MAX_BLOCK, MAX_CLUSTERS
+from ..operators.window_schema import MAX_LANDMARKS
 
 FOLDER = Path(__file__).parent
 

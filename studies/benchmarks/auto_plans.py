@@ -21,12 +21,12 @@ import numpy as np
 from nystra.export import ExportOptions
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.site import neutral, swap
-from nystra.export.auto.choosing import Choice, seconds
-from nystra.export.auto.outcome import Outcome
+from nystra.export.auto.knapsack import Choice, seconds
 from nystra.export.auto.planner import AutoPlanner
-from nystra.export.auto.verifying import Verified
-from nystra.export.load.preparing import prepare
-from nystra.export.plan.planning import make_plan
+from nystra.export.auto.result import Outcome
+from nystra.export.auto.verification import Verified
+from nystra.export.load.stage import prepare
+from nystra.export.plan.stage import make_plan
 from nystra.export.pytorch.network_session import TorchBackend
 from nystra.models import LoadedModel, load
 from nystra.models.pretrained import checkpoint_path

@@ -184,7 +184,7 @@ def _compared(checkpoint: Path, model: Path, facts: Any, static: Any) -> list[di
     from spandrel import ModelLoader
 
     from nystra.export.load.images import feeds_of, photographs, validation_sizes
-    from nystra.models.checkpoint import read_checkpoint
+    from nystra.models.checkpoints.checkpoint import read_checkpoint
     from nystra.runtime.images.images import read_picture
 
     session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])

@@ -36,7 +36,7 @@ from nystra.export.build.precision.types import float_tensors
 from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.export.load.images import validation_feeds
-from nystra.export.load.preparing import fixed_facts
+from nystra.export.load.stage import fixed_facts
 from nystra.export.pytorch.network_session import TorchBackend
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.models import load, pretrained_path

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from nystra.models.colorization.network import Colorization
 from nystra.models.geometry import PatchGeometry
-from nystra.models.patches import exact_patches
+from nystra.models.layers.patches import exact_patches
 from nystra.models.psal.layer import PsalOptions, psal
 from nystra.runtime.images.images import read_picture
 from psal_search import kernel_search

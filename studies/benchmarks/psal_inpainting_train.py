@@ -31,7 +31,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.geometry import PatchGeometry
-from nystra.models.patches import exact_patches
+from nystra.models.layers.patches import exact_patches
 from psal_inpainting_data import Picture, discount, draw_crops, photographs
 from studies.training.loop import write_file
 

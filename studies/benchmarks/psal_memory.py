@@ -50,7 +50,7 @@ def layer(method: str) -> Callable[..., Any]:
     import torch
     import torch.nn.functional as F
 
-    from nystra.models.patches import neighbourhoods
+    from nystra.models.layers.patches import neighbourhoods
 
     def tokens(image: Any) -> Any:
         return neighbourhoods(image, PATCH, "replicate").flatten(2)[0].T

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nystra.models.patches import neighbourhoods
+from nystra.models.layers.patches import neighbourhoods
 from nystra.models.psal.layer import PsalOptions, matches, reconstruct
 from psal_search import kernel_search
 

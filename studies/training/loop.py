@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.core.errors import CheckpointError, NystraError
-from nystra.models.checkpoint import read_checkpoint
+from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.pretrained import checkpoint_path
 
 from .recipe import Recipe

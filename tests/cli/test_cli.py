@@ -124,7 +124,7 @@ def test_missing_library_is_exit_code_3(
     one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
-    monkeypatch.setattr("nystra.export.validate.file_check.library_path", _no_library)
+    monkeypatch.setattr("nystra.export.validate.model_file.library_path", _no_library)
     monkeypatch.setattr("nystra.plugins.library.library_path", _no_library)
     arguments = ["-o", str(tmp_path / "a.onnx"), "--no-functions", "-q", *ONE_SIZE]
     assert export_main([str(one_block), *arguments]) == 3
@@ -171,7 +171,7 @@ def test_export_run_validate_inspect(
 def test_a_wrong_file_is_exit_code_1(
     one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.export.build import building
+    from nystra.export.build import stage as building
 
     honest = building.trace
 

@@ -20,17 +20,18 @@ from nystra.core.ports.port import Port
 from nystra.export import ExportOptions, Mechanism
 from nystra.export.attention.plan import read_plan
 from nystra.export.attention.site import find_sites
-from nystra.export.auto import pictures, timing
+from nystra.export.auto import samples as pictures
+from nystra.export.auto import timing
 from nystra.export.auto.candidates import candidates
 from nystra.export.auto.costs import CostTable, read_costs
-from nystra.export.auto.pictures import choose_pictures
 from nystra.export.auto.planner import AutoPlanner
 from nystra.export.auto.replay import Replay
 from nystra.export.auto.report import write_report
+from nystra.export.auto.samples import choose_pictures
 from nystra.export.auto.timing import record_calls
-from nystra.export.load.preparing import prepare
-from nystra.export.plan.planning import Planned, make_plan
+from nystra.export.load.stage import prepare
 from nystra.export.plan.replacing import export_form, refuse_to_replace
+from nystra.export.plan.stage import Planned, make_plan
 from nystra.models import load
 from nystra.runtime.images.images import write_picture
 from nystra.runtime.images.picture import Picture

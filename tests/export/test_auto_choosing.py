@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from nystra.export.auto.choosing import Choice, Option, change, fastest, seconds
+from nystra.export.auto.knapsack import Choice, Option, change, fastest, seconds
 from nystra.export.auto.search import Search, names
-from nystra.export.auto.verifying import Verified
+from nystra.export.auto.verification import Verified
 
 EXACT = Option("full", 10.0, 0.0)
 

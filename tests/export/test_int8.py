@@ -16,7 +16,7 @@ from nystra.export.build.int8.calibration import Calibration, calibrate, least_e
 from nystra.export.build.int8.layers import find_layers
 from nystra.export.build.int8.quantiser import quantise
 from nystra.export.build.int8.quantising import quantise_model
-from nystra.export.build.int8.twin import rounded_twin
+from nystra.export.build.int8.rounded_copy import rounded_twin
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.checking.measures import MEASURES

@@ -19,7 +19,7 @@ from nystra.core.ports.port import Port
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, resolve
 from nystra.export.build.attention_memory import quadratic_bytes
-from nystra.export.plan.inspection import network_flops
+from nystra.export.report.inspection import network_flops
 from nystra.models import load
 from nystra.models.colorization.network import Colorization
 from nystra.models.contextual_attention.network import InpaintingGenerator

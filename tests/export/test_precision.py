@@ -17,8 +17,8 @@ from nystra.export.build.precision.cast import lower
 from nystra.export.build.precision.choice import choose
 from nystra.export.build.precision.constants import lost
 from nystra.export.build.precision.lowering import lower_model
+from nystra.export.build.precision.rounded_copy import rounded_twin
 from nystra.export.build.precision.table import LOW_TYPES
-from nystra.export.build.precision.twin import rounded_twin
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins.operators import OPERATORS

@@ -13,7 +13,7 @@ from nystra.cli.main import export_main
 from nystra.export import ExportOptions, Plan, export_model
 from nystra.export.attention.registry import mechanism
 from nystra.export.report.figures import speed_text
-from nystra.export.validate import file_check as judge
+from nystra.export.validate import model_file as judge
 from nystra.export.validate import speed
 from nystra.export.validate.speed import Speed, compare_speed, timed_size
 from nystra.models import load

@@ -24,7 +24,7 @@ from nystra.export.build.bodies import attach_bodies, used_operators
 from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.export.load.images import validation_feeds
-from nystra.export.validate.file_check import judge
+from nystra.export.validate.model_file import judge
 from nystra.export.validate.references import record_references
 from nystra.models.colorization.network import Colorization
 from nystra.models.facts import Facts

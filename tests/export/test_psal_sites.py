@@ -16,7 +16,7 @@ from nystra.models.colorization.network import Colorization
 from nystra.models.contextual_attention.network import ContextualAttention
 from nystra.models.csnln.network import CrossScaleAttention
 from nystra.models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from nystra.models.patches import exact_patches
+from nystra.models.layers.patches import exact_patches
 from nystra.models.psal.layer import PsalOptions, psal
 from nystra.models.sites import MapSite, PatchSite, TokenSite, WindowSite
 

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from nystra.cli.main import export_main
 from nystra.export import Plan
 from nystra.export.options import Proposal
-from nystra.export.plan.planning import Planned
+from nystra.export.plan.stage import Planned
 from nystra.export.validate.fidelity import Fidelity
-from nystra.export.validate.validating import _below
+from nystra.export.validate.stage import _below
 from nystra.runtime.model.manifest import Manifest
 from test_checkpoint import state_of
 
@@ -125,7 +125,7 @@ def test_files_of_others_are_not_replaced(
 def test_default_names_say_what_differs(checkpoint: Path, tmp_path: Path) -> None:
     from nystra.export import pipeline
     from nystra.export.options import ExportOptions
-    from nystra.export.plan.planning import make_plan
+    from nystra.export.plan.stage import make_plan
 
     def name(**options: Any) -> str:
         prepared = pipeline.prepare(checkpoint, ExportOptions(**options), lambda _: None)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nystra.core.errors import NystraError
-from nystra.export.auto.drawing import spread
+from nystra.export.auto.figures import spread
 from nystra.export.report.images import picture_uri
 from nystra.export.report.page import Page
 from nystra.runtime.images.images import decode_picture

@@ -9,7 +9,7 @@ from nystra.core.ports.port import Port
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve
-from nystra.export.plan.suggestion import suggestion
+from nystra.export.report.suggestion import suggestion
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins import native
 from test_checkpoint import tiny
@@ -35,8 +35,8 @@ def said(
         timed.append(run)
         return seconds if run is timed[0] else 1.0  # as trained comes first
 
-    monkeypatch.setattr("nystra.export.plan.suggestion._seconds", clock)
-    monkeypatch.setattr("nystra.export.plan.suggestion.DEFAULT_BUDGET", budget)
+    monkeypatch.setattr("nystra.export.report.suggestion._seconds", clock)
+    monkeypatch.setattr("nystra.export.report.suggestion.DEFAULT_BUDGET", budget)
     return suggestion(network, resolve(plan, network), samples, OUTPUT)
 
 

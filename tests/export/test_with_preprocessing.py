@@ -14,7 +14,7 @@ from nystra.core.errors import NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
 from nystra.export import ExportOptions
 from nystra.export.load.images import calibration_feeds, validation_feeds
-from nystra.export.load.preparing import prepare
+from nystra.export.load.stage import prepare
 from nystra.export.load.with_preprocessing import with_preprocessing
 from nystra.models import load
 from nystra.runtime import Session, write_picture

@@ -110,7 +110,7 @@ from __future__ import annotations
 
 from classifier_models import TOY
 from nystra.models.architecture import Architecture, Built, PrecisionPolicy, Request, State
-from nystra.models.building import construct, shape_of, told
+from nystra.models.checkpoints.construction import construct, shape_of, told
 from nystra.models.facts import Facts
 from nystra.core.ports.port import LOGITS_AXES, Port
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
-from nystra.models.checkpoint import read_checkpoint
+from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from nystra.models.swinir.network import SwinIR
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
-from nystra.models.checkpoint import read_checkpoint
+from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from shared import hide_spandrel
 from test_checkpoint import state_of

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystra.core.errors import ExportError, UnsupportedModelError
-from nystra.export.validate.file_check import judge
+from nystra.export.validate.model_file import judge
 from nystra.models.spandrel.network import ForeignNetwork
 from nystra.models.spandrel.sides import BORDERS, Sides, own_sides
 from nystra.models.spandrel.trial import tried

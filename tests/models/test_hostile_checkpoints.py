@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.core.errors import CheckpointError, NystraError
-from nystra.models.checkpoint import read_checkpoint
+from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from test_checkpoint import state_of
 

@@ -23,7 +23,7 @@ from nystra.models.csnln.network import (
     shrink_bilinear,
 )
 from nystra.models.geometry import PatchGeometry
-from nystra.models.patches import (
+from nystra.models.layers.patches import (
     exact_patches,
     fuse_scores,
     neighbourhoods,

@@ -13,7 +13,7 @@ from nystra.core.errors import NystraError
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve
-from nystra.export.load.preparing import prepare
+from nystra.export.load.stage import prepare
 from nystra.export.options import ExportOptions
 from nystra.models import load
 from nystra.models.rvrt.alignment import GuidedDeformableAttention

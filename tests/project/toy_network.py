@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from nystra.models.padding import crop, pad_to_multiple
+from nystra.models.layers.padding import crop, pad_to_multiple
 {ATTENTION}
 
 class Toy(nn.Module):
@@ -59,7 +59,7 @@ class Toy(nn.Module):
 from __future__ import annotations
 
 from nystra.models.architecture import Architecture, Built, PrecisionPolicy, Request, State
-from nystra.models.building import construct, shape_of, told
+from nystra.models.checkpoints.construction import construct, shape_of, told
 from nystra.models.facts import Facts
 from nystra.core.ports.port import Port
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.models import load
-from nystra.models.checkpoint import read_checkpoint
+from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.pretrained import pretrained_path
 from nystra.models.swinir.network import SwinIR
 from shared import shared_path

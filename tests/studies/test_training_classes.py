@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from nystra.models.checkpoint import read_checkpoint
+from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from studies.training.__main__ import main
 from studies.training.classifying import Classifying

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from ....models.patches import exact_patches
+from ....models.layers.patches import exact_patches
 from ....models.sites import exact_map, exact_tokens, exact_windows
 from ....plugins.operators.window_overlap.torch_op import window_overlap
 from ..frame_layout import beside, lay_frames, stack_frames, unlaid

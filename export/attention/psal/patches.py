@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....models.geometry import PatchGeometry
-from ....models.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
+from ....models.layers.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
 from ....models.psal.layer import PsalOptions, Search, matches
 from ....models.psal.scores import patch_squares
 from ....models.psal.values import (

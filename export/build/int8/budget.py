@@ -15,7 +15,7 @@ from ....runtime.session import Session
 from .calibration import Calibration
 from .layers import Layer
 from .probing import session_of
-from .twin import SWITCHES, rounded_twin
+from .rounded_copy import SWITCHES, rounded_twin
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]

@@ -22,7 +22,7 @@ from .budget import Kept, keep_budget
 from .calibration import calibrate
 from .layers import find_layers
 from .quantiser import quantise
-from .twin import rounded_twin
+from .rounded_copy import rounded_twin
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .choice import choose
 from .policy import kept_layers
 from .ranges import largest_values, overflowing
 from .table import LOW_TYPES
-from .twin import rounded_twin
+from .rounded_copy import rounded_twin
 
 TENSORRT = "tensorrt"
 

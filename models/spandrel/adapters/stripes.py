@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...geometry import WindowGeometry
-from ...padding import crop
+from ...layers.padding import crop
 from ...sites import WindowSite
 from ..sides import Sides
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import CheckpointError
-from ..core.files.reading import file_sha256, regular_file
-from ..core.strict_json import parse_json
+from ...core.errors import CheckpointError
+from ...core.files.reading import file_sha256, regular_file
+from ...core.strict_json import parse_json
 from .containers import unwrap
 from .tensor_checks import check_tensors
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.errors import CheckpointError
-from .registry import read_by_another, recognised
+from ...core.errors import CheckpointError
+from ..registry import read_by_another, recognised
 
 _AVERAGED = ("params_ema", "state_dict_ema", "model_ema", "net_g_ema", "generator_ema", "ema")
 """Names of a moving average of the weights: what their authors mean to be used."""

@@ -14,7 +14,7 @@ from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
-from ..load.preparing import Prepared
+from ..load.stage import Prepared
 from ..options import Proposal
 from .naming import output_path
 from .replacing import export_form, refuse_to_replace

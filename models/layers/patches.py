@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .geometry import PatchGeometry
+from ..geometry import PatchGeometry
 
 
 def neighbourhoods(image: Tensor, side: int, border: str = "zero") -> Tensor:

@@ -13,13 +13,13 @@ from ...core.files.file_set import file_set
 from ...core.json_text import json_number, stable_json
 from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
-from ..build.building import Built, serialized
 from ..build.metadata import write_metadata
-from ..load.preparing import Prepared
-from ..plan.planning import Planned
+from ..build.stage import Built, serialized
+from ..load.stage import Prepared
 from ..plan.replacing import export_files, export_form
-from ..validate.file_check import tool_versions
-from ..validate.validating import Judged
+from ..plan.stage import Planned
+from ..validate.model_file import tool_versions
+from ..validate.stage import Judged
 
 
 def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> tuple[Path, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ELSEWHERE = {
+UNSUPPORTED = {
     "DRCT": ("layers.0.swin1.attn.qkv.weight|layers.0.residual_group.swin1.attn.qkv.weight",),
     "Swin2SR": ("layers.0.residual_group.blocks.0.attn.logit_scale",),
     "DAT": ("before_RG.1.weight", "layers.0.blocks.0.*"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..core.errors import NystraError
+from ...core.errors import NystraError
 
 LARGEST = 1 << 20
 """The largest whole number that a hyper-parameter may be, either way."""

@@ -13,11 +13,11 @@ from torch import nn
 from ...runtime.model.references import References
 from ..attention.advice import improvements
 from ..build.attention_memory import quadratic_bytes
-from ..build.building import Built, serialized
-from ..load.preparing import Prepared
-from ..plan.planning import Planned
+from ..build.stage import Built, serialized
+from ..load.stage import Prepared
+from ..plan.stage import Planned
 from .fidelity import Fidelity, measure_fidelity
-from .file_check import Judgement, judge, libraries
+from .model_file import Judgement, judge, libraries
 from .references import record_references
 from .speed import Speed, compare_speed, timed_size
 

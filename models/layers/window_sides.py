@@ -8,8 +8,8 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
-from ..plugins.operators.window_schema import LARGEST_SIDE
-from .geometry import WindowGeometry
+from ...plugins.operators.window_schema import LARGEST_SIDE
+from ..geometry import WindowGeometry
 
 Sides: TypeAlias = tuple[int, int]
 

@@ -11,8 +11,8 @@ from ...models.loading import LoadedModel
 from ...runtime.checking.measures import decibels
 from ..attention.mechanism import Mechanism
 from ..load.images import Pictures
-from .choosing import Choice, Options, seconds
-from .verifying import Verified
+from .knapsack import Choice, Options, seconds
+from .verification import Verified
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from .tidy import tidy
 from .trace import trace
 from .attention_memory import quadratic_bytes
 from .transforms import UNCHANGED, Given, Outcome
-from ..plan.planning import Planned
-from ..load.preparing import Prepared
+from ..plan.stage import Planned
+from ..load.stage import Prepared
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ...models.loading import LoadedModel
 from ...runtime.images.images import read_picture
 from ..attention.site import find_sites
 from ..load.images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
-from ..plan.inspection import network_flops
+from ..report.inspection import network_flops
 from .candidates import candidates
 
 MOST_OPERATIONS = 36e12

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..core.errors import CheckpointError
+from ...core.errors import CheckpointError
 
 MOST_BLOCKS = 500
 """Of a network that is read off keys: ten times as many as the largest published one has."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .architecture import Hyper, State
+from ..architecture import Hyper, State
 
 _BUFFERS = (".relative_position_index", ".attn_mask")
 

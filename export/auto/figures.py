@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...runtime.checking.measures import decibels
-from .choosing import Choice, change, fastest, seconds
-from .outcome import Outcome
+from .knapsack import Choice, change, fastest, seconds
+from .result import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

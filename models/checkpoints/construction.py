@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..core.errors import CheckpointError, NystraError
-from .architecture import Hyper, Request, State
+from ...core.errors import CheckpointError, NystraError
+from ..architecture import Hyper, Request, State
 from .hyper_types import check_types
 
 Network = TypeVar("Network", bound=nn.Module)

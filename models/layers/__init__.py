@@ -1,0 +1,1 @@
+"""Layers that networks of several kinds have in common."""
