@@ -50,8 +50,8 @@ def make_checkpoints(folder: Path) -> None:
 
     from foreign_networks import save_small as save_foreign
     from nystra.models.swinir.network import SwinIR
+    from patch_networks import BUILDERS, HYPER, network_of
     from rvrt_tools import save_small as save_rvrt
-    from test_patch_export import BUILDERS, HYPER, network_of
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in BUILDERS:

@@ -53,9 +53,9 @@ STRESS = 3000.0
 
 def networks(folder: Path) -> Iterator[tuple[str, Path, str]]:
     """Yield a label, a checkpoint and a mechanism."""
+    from patch_networks import checkpoint
     from rvrt_tools import save_small
     from shared import golden
-    from test_patch_export import checkpoint
 
     for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "hat_x2_w16", "uformer_denoise25_w16"):
         for mechanism in ("full", "nystra"):

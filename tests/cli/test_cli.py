@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from exported_files import swinir_files
 from nystra.cli.main import export_main, main
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 ONE_SIZE = ["--static", "1x3x16x16"]
 """Of tests that ask what an export does beside tracing: free sides take twice the time."""

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exports import NYSTRA, export
 from native_nodes import library
 from nystra.export import ExportOptions
 from nystra.runtime import Session
 from shared import ROOT
-from test_export import NYSTRA, export
 
 
 @pytest.fixture(scope="module")

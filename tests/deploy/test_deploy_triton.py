@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto
 
 from classifier_models import save_classifier
+from image_files import png_header
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.files.folder import atomic_folder
@@ -26,7 +27,6 @@ from nystra.runtime.images.images import decode_picture, encode_picture
 from nystra.runtime.images.picture import Picture
 from nystra.runtime.session import Session
 from runtime_models import nystra_metadata, save_operator, save_upscaler
-from test_images import png_header
 
 
 @pytest.fixture

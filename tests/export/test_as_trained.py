@@ -23,8 +23,8 @@ from nystra.export.validate.fidelity import measure_fidelity
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import MapSite, TokenSite, WindowSite
 from nystra.models.swinir.network import SwinIR
-from test_checkpoint import state_of, tiny
-from test_patch_export import network_of
+from patch_networks import network_of
+from small_swinir import state_of, tiny
 from toy_mechanism import added_mechanism
 
 

@@ -36,7 +36,7 @@ from nystra.models import load
 from nystra.runtime.images.images import write_picture
 from nystra.runtime.images.picture import Picture
 from nystra.runtime.model.manifest import Manifest
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 SITES = [
     f"layers.{group}.residual_group.blocks.{block}.attn" for group in (0, 1) for block in (0, 1)

@@ -10,7 +10,7 @@ from nystra.export.attention.site import find_sites, neutral, swap
 from nystra.export.auto.replay import Replay
 from nystra.export.pytorch.network_session import TorchBackend
 from nystra.models.swinir.network import SwinIR
-from test_checkpoint import tiny
+from small_swinir import tiny
 
 
 def test_a_replay_is_the_network_with_one_site_replaced() -> None:

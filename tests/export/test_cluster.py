@@ -19,7 +19,7 @@ from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import TokenSite, WindowSite, exact_tokens
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins.operators.window_cluster.schema import SCHEMA
-from test_checkpoint import tiny
+from small_swinir import tiny
 
 
 def geometry(window: int, shift: int = 0, masked: bool = True) -> WindowGeometry:

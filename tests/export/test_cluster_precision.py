@@ -23,7 +23,7 @@ from nystra.plugins.operators.window_cluster import torch_op
 from nystra.runtime.checking.measures import ROUNDING
 from nystra.runtime.images.images import read_picture
 from shared import ROOT
-from test_window_cluster import WRONG
+from wrong_clusters import WRONG
 
 pytestmark = pytest.mark.full
 

@@ -9,10 +9,10 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
-from exported_files import TINY, swinir_files, tiny_swinir
+from exported_files import swinir_files, tiny_swinir
+from exports import NYSTRA, checkpoint, export
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, swap
@@ -21,23 +21,6 @@ from nystra.export.build.trace import trace
 from nystra.models.swinir.checkpoint import restorer_facts
 from nystra.models.swinir.network import SwinIR
 from nystra.runtime import Session
-
-NYSTRA = Plan(mechanism("nystra", landmarks=(2, 2)))
-
-
-def checkpoint(folder: Path, **more: Any) -> Path:
-    torch.manual_seed(3)
-    path = folder / "tiny.safetensors"
-    metadata = {"nystra": json.dumps(more.pop("stored", {}))}
-    save_file(SwinIR(**TINY | more).state_dict(), path, metadata)
-    return path
-
-
-def export(folder: Path, options: ExportOptions, **more: Any) -> Path:
-    path = checkpoint(folder, **more)
-    from dataclasses import replace
-
-    return export_model(path, folder / "m.onnx", replace(options, speed=False)).model
 
 
 @pytest.fixture(scope="module")

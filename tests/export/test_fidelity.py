@@ -20,7 +20,7 @@ from nystra.models.swinir.network import SwinIR
 from nystra.plugins import native
 from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
 from nystra.plugins.operators.window_nystrom import torch_op
-from test_checkpoint import tiny
+from small_swinir import tiny
 
 PICTURES = {
     name: {"input": np.random.default_rng(seed).random((1, 3, 16, 24), np.float32)}

@@ -20,7 +20,7 @@ from nystra.export.build.int8.rounded_copy import rounded_twin
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.checking.measures import MEASURES
-from test_precision import CONV, model_of, run, small, weight
+from small_graphs import CONV, model_of, run, small, weight
 
 PICTURE = MEASURES["picture"]
 SHAPE = (1, 4, 9, 12)

@@ -23,8 +23,8 @@ from nystra.plugins import native
 from nystra.plugins.library import library_path
 from nystra.runtime import Session
 from nystra.runtime.model.references import read_references
+from scaled_swinir import checkpoint
 from tensorrt_tools import SDKS, use_sdk
-from test_precision_export import checkpoint
 from vit_tools import tiny_checkpoint
 
 CLUSTER = Plan(mechanism("cluster", clusters=(2, 2)))

@@ -11,7 +11,6 @@ import onnxruntime
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from nystra.cli.main import main
 from nystra.core.ports.examples import example_array
@@ -21,40 +20,12 @@ from nystra.export.attention.site import find_sites, resolve
 from nystra.export.build.attention_memory import quadratic_bytes
 from nystra.export.report.inspection import network_flops
 from nystra.models import load
-from nystra.models.colorization.network import Colorization
-from nystra.models.contextual_attention.network import InpaintingGenerator
-from nystra.models.csnln.network import CSNLN
 from nystra.models.sites import PatchSite
 from nystra.runtime import Picture, Session, read_picture, write_picture
+from patch_networks import BUILDERS, checkpoint, network_of
 from shared import golden
 
-BUILDERS: dict[str, Any] = {
-    "csnln2": lambda: CSNLN(scale=2, n_feats=4, depth=1),
-    "csnln3": lambda: CSNLN(scale=3, n_feats=4, depth=1),
-    "csnln4": lambda: CSNLN(scale=4, n_feats=4, depth=1),
-    "inpainting": lambda: InpaintingGenerator(ngf=2),
-    "colorization": lambda: Colorization(channels=4, patch=5),
-}
 TOLERANCE = 2e-5
-HYPER = {"colorization": {"patch": 5}}
-
-
-def network_of(name: str) -> nn.Module:
-    """Return a network whose weights are large enough for its attention to show."""
-    torch.manual_seed(5)
-    network: nn.Module = BUILDERS[name]().eval()
-    with torch.no_grad():
-        for key, parameter in network.named_parameters():
-            if parameter.dim() == 4 and "_mean" not in key:
-                parameter *= 2.0
-    return network
-
-
-def checkpoint(name: str, folder: Path) -> Path:
-    path = folder / f"{name}.safetensors"
-    metadata = {"nystra": json.dumps(HYPER.get(name, {}))}
-    save_file(network_of(name).state_dict(), path, metadata)
-    return path
 
 
 def exported(name: str, folder: Path, **more: Any) -> ExportResult:

@@ -20,7 +20,7 @@ from nystra.export.attention.site import find_sites, resolve, swap
 from nystra.export.pytorch.network_session import TorchBackend
 from nystra.export.validate.fidelity import measure_fidelity
 from nystra.models.swinir.network import SwinIR
-from test_checkpoint import tiny
+from small_swinir import tiny
 
 NYSTRA = {"mechanism": "nystra"}
 FIRST = "layers.0.residual_group.blocks.0.attn"

@@ -12,7 +12,6 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto
-from safetensors.torch import save_file
 
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, UnsupportedModelError
@@ -23,28 +22,13 @@ from nystra.export.load.images import validation_feeds
 from nystra.export.validate.fake_quantised import round_digits, rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load
-from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.runtime import Session
 from nystra.runtime.model.references import read_references
-from test_checkpoint import tiny
-from test_patch_export import checkpoint as patch_checkpoint
+from patch_networks import checkpoint as patch_checkpoint
+from scaled_swinir import checkpoint
 
 NYSTRA = Plan(mechanism("nystra", landmarks=(2, 2)))
-
-
-def checkpoint(folder: Path, **scaled: float) -> Path:
-    """A tiny SwinIR; the parameters whose names end as given are scaled."""
-    torch.manual_seed(3)
-    network = SwinIR(**tiny(window_size=8, embed_dim=16))
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            for ending, factor in scaled.items():
-                if name.endswith(ending.replace("__", ".")):
-                    parameter *= factor
-    path = folder / "tiny.safetensors"
-    save_file(network.state_dict(), path)
-    return path
 
 
 def exported(folder: Path, precision: str, **more: Any) -> ExportResult:

@@ -19,7 +19,7 @@ from nystra.models.registry import ARCHITECTURES
 from nystra.models.rvrt.network import RVRT
 from nystra.models.swinir import checkpoint as swinir
 from rvrt_tools import SMALL
-from test_precision import small, types
+from small_graphs import small, types
 
 POLICY = PrecisionPolicy(modules={"flow.*": "it points"})
 

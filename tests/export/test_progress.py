@@ -21,7 +21,7 @@ from nystra.runtime import Session
 from nystra.runtime.progress import step_bar
 from nystra.runtime.timing.rows import Row
 from runtime_models import nystra_metadata, save_upscaler
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 ONE_SIZE = (1, 3, 16, 16)
 """Free sides take twice the time and no other steps."""

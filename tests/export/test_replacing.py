@@ -17,7 +17,7 @@ from nystra.export.plan.stage import Planned
 from nystra.export.validate.fidelity import Fidelity
 from nystra.export.validate.stage import _below
 from nystra.runtime.model.manifest import Manifest
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 
 def test_a_window_that_ruins_the_picture_fails_though_the_plan_is_exact() -> None:

@@ -12,7 +12,7 @@ from nystra.export.attention.site import resolve
 from nystra.export.report.suggestion import suggestion
 from nystra.models.swinir.network import SwinIR
 from nystra.plugins import native
-from test_checkpoint import tiny
+from small_swinir import tiny
 
 OUTPUT = Port("output", "picture")
 

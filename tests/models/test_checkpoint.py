@@ -13,23 +13,7 @@ from safetensors.torch import save_file
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
-from nystra.models.swinir.network import SwinIR
-
-
-def tiny(**more: Any) -> dict[str, Any]:
-    return {
-        "upscale": 2,
-        "window_size": 4,
-        "depths": [2],
-        "embed_dim": 8,
-        "num_heads": [2],
-        "upsampler": "pixelshuffledirect",
-    } | more
-
-
-def state_of(**more: Any) -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    return {key: value.clone() for key, value in SwinIR(**tiny(**more)).state_dict().items()}
+from small_swinir import state_of
 
 
 @pytest.mark.parametrize("wrapper", ["", "params", "params_ema", "state_dict"])

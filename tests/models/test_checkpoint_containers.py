@@ -11,7 +11,7 @@ from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelErr
 from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
 from shared import hide_spandrel
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 ZERO = {"x": torch.zeros(1)}
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.models.checkpoints.checkpoint import read_checkpoint
 from nystra.models.loading import load
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 BLOCK = "layers.0.residual_group.blocks.0."
 BIAS_FREE = {"window_size": 4, "num_heads": [2]}

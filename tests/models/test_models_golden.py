@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from golden_networks import check
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.hat.network import HAT
@@ -56,19 +57,6 @@ def build(case: Any, kind: type[PictureNetwork] = SwinIR, **more: Any) -> Pictur
     names = network.state_dict().keys()
     network.load_state_dict({key: weights[key] for key in names})
     return network.eval()
-
-
-def check(case: Any, network: torch.nn.Module) -> None:
-    from golden_loader import compare
-
-    for run, inputs, _, expected, _ in case.runs():
-        with torch.no_grad():
-            got = network(*[torch.from_numpy(value) for value in inputs.values()])
-        for name, values in expected.items():
-            output = next(output for output in run["outputs"] if output["name"] == name)
-            unit = output.get("max_abs_f32_minus_f64") or 0.0
-            tolerance = max(10 * unit, 1e-5 * output["absmax"])
-            assert compare(run, name, got.numpy(), values) <= tolerance, run["name"]
 
 
 @pytest.mark.parametrize("name", OFFICIAL)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from golden_networks import check
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.models import load
 from nystra.models.colorization.network import Colorization
@@ -32,7 +33,6 @@ from nystra.models.layers.patches import (
 )
 from nystra.models.registry import find_architecture
 from shared import golden, shared_path
-from test_models_golden import check
 
 
 def filled(network: nn.Module, case: Any) -> nn.Module:

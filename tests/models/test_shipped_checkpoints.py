@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from image_files import rgb
 from nystra.models import load
 from nystra.models.pretrained import pretrained_path
 from shared import shared_path
 from studies.training.classifying import Classifying
 from studies.training.denoising import with_noise
-from test_training import rgb
 
 SHIPPED = sorted(file.stem for file in pretrained_path().parent.glob("*.safetensors"))
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from golden_networks import check
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.core.ports.preprocessing import Preprocessing, Resize
 from nystra.export.attention.as_trained.parameters import AsTrained
@@ -18,7 +19,6 @@ from nystra.models.loading import load
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.vit.network import ViT
 from shared import golden, shared_path
-from test_models_golden import check
 from vit_tools import GOLDEN, TINY, load_golden, tiny_checkpoint
 
 STUDY = [name for name in GOLDEN if name != "nystromformer_noconv"]

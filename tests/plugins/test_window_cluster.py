@@ -12,10 +12,10 @@ import torch
 from conformance_case import Case
 from conformance_cases import CASES, expected
 from conformance_tolerance import TOLERANCES, allowed, check, plain
-from nystra.plugins.operators import cluster_torch
 from nystra.plugins.operators.window_cluster import torch_op
 from nystra.plugins.operators.window_cluster.reference import reference
 from nystra.plugins.operators.window_softmax.reference import reference as exact
+from wrong_clusters import WRONG
 
 WINDOW: dict[str, Any] = {
     "heads": 2,
@@ -88,27 +88,6 @@ def test_a_table_of_large_entries_overflows_nowhere() -> None:
     torch.testing.assert_close(got, want, atol=2e-4, rtol=0)
 
 
-def _without_cluster(k: Any, seeds: Any, rounds: int) -> Any:
-    members, centres = cluster_torch.key_clusters(k, seeds, rounds)
-    members = members.clone()
-    members[..., -1] = 0
-    return members, centres
-
-
-def _other_block(*given: Any) -> Any:
-    return _coarse_bias(*given).roll(1, -1)
-
-
-def _nowhere(mask: Any, *given: Any) -> Any:
-    return torch.zeros_like(regions_at(mask, *given))
-
-
-_coarse_bias, regions_at = torch_op._coarse_bias, torch_op.regions_at
-WRONG = {
-    "a cluster is dropped": ("key_clusters", _without_cluster),
-    "the bias is off by a block": ("_coarse_bias", _other_block),
-    "regions see each other": ("regions_at", _nowhere),
-}
 CALLS = [(family, dtype) for family, dtype in TOLERANCES if dtype in ("float32", "float16")]
 
 

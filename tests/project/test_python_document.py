@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exports import checkpoint
 from nystra.export.load.images import photographs
 from nystra.runtime import read_picture
 from shared import ROOT
-from test_export import checkpoint
 
 PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
 

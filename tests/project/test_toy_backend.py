@@ -21,7 +21,7 @@ from nystra.runtime.backends import backend_names, find_backend, register_backen
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.timing import bench as bench_module
 from runtime_models import nystra_metadata, save_upscaler
-from test_checkpoint import state_of
+from small_swinir import state_of
 from toy_backend import HOME, ROW, ToyBackend
 
 

@@ -14,7 +14,7 @@ from nystra.cli.main import export_main, main
 from nystra.export import Plan, mechanism, read_plan
 from nystra.export.attention.site import resolve, swap
 from nystra.models import load
-from test_checkpoint import state_of
+from small_swinir import state_of
 from toy_mechanism import PARAMETERS, SITES, added_mechanism
 
 

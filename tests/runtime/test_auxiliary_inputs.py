@@ -1,13 +1,12 @@
 """Masks and references beside the pictures of ``nystra run``: pairing, meaning, bad input."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
+from auxiliary_models import COPIER, FILLER, HOLE, hole, picture, save
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
@@ -15,54 +14,10 @@ from nystra.runtime.tasks.restoration.auxiliary_inputs import mask_of
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 
-HOLE = 0.25
-
-FILLER = """
-f (float[b,{c},{h},{w}] input, float[b,1,{h},{w}] mask) => (float[b,{c},{h},{w}] output)
-<float half = {{0.5}}, float value = {{0.25}}> {{
-  hole = Greater (mask, half)
-  output = Where (hole, value, input)
-}}
-"""
-COPIER = """
-f (float[b,1,h,w] input, float[b,3,rh,rw] reference) => (float[b,3,h,w] output) {
-  colour = ReduceMean <keepdims = 1> (reference, axes)
-  output = Add (input, colour)
-}
-"""
-
-
-def save(path: Path, graph: str, role: str, channels: int, **more: str) -> Path:
-    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 20]>' + graph)
-    if role == "reference":
-        axes = onnx.numpy_helper.from_array(np.array([2, 3], np.int64), "axes")
-        model.graph.initializer.append(axes)
-    common = {"layout": "NCHW", "range": [0, 1], "dtype": "float32"}
-    io = [
-        {"name": "input", "role": "image"} | common,
-        {"name": role, "role": role} | common,
-        {"name": "output", "role": "picture"} | common,
-    ]
-    entries = nystra_metadata(1, channels, **{"nystra.io": json.dumps(io), **more})
-    onnx.helper.set_model_props(model, entries)
-    onnx.save(model, path)
-    return path
-
 
 @pytest.fixture
 def filler(tmp_path: Path) -> Path:
     return save(tmp_path / "filler.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
-
-
-def picture(height: int = 8, width: int = 12, channels: int = 3) -> np.ndarray:
-    values = np.random.default_rng(width).integers(0, 256, (height, width, channels))
-    return values.astype(np.float32) / 255
-
-
-def hole(height: int = 8, width: int = 12) -> np.ndarray:
-    mask = np.zeros((height, width, 1), np.float32)
-    mask[2:5, 3:9] = 1
-    return mask
 
 
 def expected(values: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from nystra.runtime.timing.bench import Configuration, bench, session_configurat
 from nystra.runtime.timing.child import Child, ChildError
 from nystra.runtime.timing.rows import Row
 from runtime_models import nystra_metadata, save_operator, save_upscaler
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 GPU = {"threads": None, "gpu": "Test GPU"}
 QUICK = ["--seconds", "0.05", "--runs", "5", "--threads", "1"]

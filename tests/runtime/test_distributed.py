@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from image_files import picture
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, Session, write_picture
@@ -29,7 +30,6 @@ from nystra.runtime.tasks.restoration.picture_job import Made, PictureJob, Read
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
-from test_folders import picture
 
 
 class RayError(Exception):

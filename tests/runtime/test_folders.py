@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from image_files import picture
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.runtime import Picture, RunOptions, read_picture, run_pictures, write_picture
+from nystra.runtime import RunOptions, read_picture, run_pictures, write_picture
 from nystra.runtime.images.images import decode_picture, encode_picture
 from nystra.runtime.tasks.restoration import answer as restored
 from runtime_models import nystra_metadata, save_operator, save_upscaler
@@ -23,11 +24,6 @@ from runtime_models import nystra_metadata, save_operator, save_upscaler
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return save_upscaler(tmp_path / "model.onnx", metadata=nystra_metadata())
-
-
-def picture(height: int = 8, width: int = 9) -> Picture:
-    values = np.random.default_rng(height).integers(0, 256, (height, width, 3))
-    return Picture(values.astype(np.float32) / 255)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Pictures from and to files: every format, depth and what they carry."""
 
 import os
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 import tifffile
 from PIL import Image, ImageCms
 
+from image_files import png_header
 from nystra.core.errors import NystraError
 from nystra.runtime.images.images import read_picture, write_picture
 from nystra.runtime.images.picture import Picture, quantise, resize_plane
@@ -165,16 +164,6 @@ def test_premultiplied_and_planar_tiff(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "q.tif", planar, photometric="rgb", planarconfig="separate")
     back = read_picture(tmp_path / "q.tif")
     np.testing.assert_array_equal(quantise(back.pixels, 16), np.moveaxis(planar, 0, 2))
-
-
-def png_header(width: int, height: int, depth: int = 8) -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        body = kind + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0))
-    pixels = chunk(b"IDAT", zlib.compress(b""))
-    return b"\x89PNG\r\n\x1a\n" + head + pixels + chunk(b"IEND", b"")
 
 
 def test_what_is_no_picture(tmp_path: Path) -> None:

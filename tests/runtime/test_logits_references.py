@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from frames_classifier import JUDGE, Judge, save
 from nystra.cli.main import main
 from nystra.runtime.checking.baseline import ITEMS
 from nystra.runtime.checking.measures import FIGURES, reference_figures
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.model.references import ReferenceCase, References, write_references
 from nystra.runtime.session import Session
-from test_tasks import JUDGE, Judge, save
 
 EXPECTED = np.array([[3.0, 4.0, 0.0]], np.float32)
 LOGITS_FIGURES = {"relative_error", "top1", "top5"}

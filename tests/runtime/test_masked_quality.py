@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from auxiliary_models import COPIER, FILLER, HOLE, hole, picture, save
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Picture, Session, validate_quality, write_picture, write_references
 from nystra.runtime.model.references import ReferenceCase
 from runtime_models import nystra_metadata, save_upscaler
-from test_auxiliary_inputs import COPIER, FILLER, HOLE, hole, picture, save
 
 SIZE = (16, 20)
 

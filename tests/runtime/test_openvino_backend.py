@@ -27,7 +27,7 @@ from nystra.runtime.backends import find_backend
 from nystra.runtime.checking.intact import bodies_of
 from nystra.runtime.model.references import read_references
 from runtime_models import nystra_metadata, save_upscaler
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
 built = pytest.mark.skipif(not native.available(), reason="libnystra_cpu.so is not built")

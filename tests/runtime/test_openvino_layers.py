@@ -9,7 +9,7 @@ import pytest
 
 from nystra.runtime.backends._openvino_layers import convolve
 from nystra.runtime.backends._openvino_rows import compute_rows
-from test_openvino_rows import results
+from openvino_results import results
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
 opset = pytest.importorskip("openvino.opset13")

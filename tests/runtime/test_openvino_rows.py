@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nystra.runtime.backends._openvino_rows import compute_rows
+from openvino_results import openvino, results
 
-openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
 opset = pytest.importorskip("openvino.opset13")
 
 
@@ -28,13 +28,6 @@ def network() -> Any:
     order = opset.constant(np.array([0, 2, 3, 1]))
     tokens = opset.transpose(opset.add(given, around), order)
     return openvino.Model([block(block(tokens))], [given], "blocks")
-
-
-def results(model: Any) -> Any:
-    """What a network makes of random values."""
-    given = np.random.default_rng(0).random(tuple(model.inputs[0].shape), np.float32)
-    settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    return openvino.Core().compile_model(model, "CPU", settings)(given)[0]
 
 
 def test_sums_of_token_maps_become_rows() -> None:

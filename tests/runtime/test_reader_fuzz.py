@@ -32,7 +32,7 @@ from nystra.runtime.model.onnx_nodes import count_nodes, domain_nodes
 from nystra.runtime.model.onnx_tensors import read_facts, read_inputs
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
 from runtime_models import nystra_metadata, save_operator, save_upscaler
-from test_checkpoint import state_of
+from small_swinir import state_of
 
 SECONDS = 4.0
 """Of a reader before a release: twelve of them are done in a minute."""

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed")
 
+from auxiliary_models import COPIER, FILLER, hole, picture, save
 from classifier_models import plain, save_classifier
 from nystra.runtime import Picture, RunOptions, Session, classify_pictures, run_pictures
 from nystra.runtime.images.images import encode_picture
 from serving_tools import Service
-from test_auxiliary_inputs import COPIER, FILLER, hole, picture, save
 
 SECOND = {"mask": hole(), "reference": np.full((5, 4, 3), (0.1, 0.2, 0.3), np.float32)}
 

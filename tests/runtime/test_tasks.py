@@ -4,17 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from torch import nn
 
+from frames_classifier import COMMON, FRAMES, JUDGE, LOGITS, Judge, save
 from nystra.cli.main import main
 from nystra.core.ports.examples import example_arrays
-from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, UNKNOWN, Port, picture_size
-from nystra.export.build.metadata import metadata, write_metadata
-from nystra.export.build.tidy import tidy
-from nystra.export.build.trace import trace
+from nystra.core.ports.port import FRAMES_AXES, UNKNOWN, Port, picture_size
 from nystra.export.load.images import validation_feeds
 from nystra.export.plan.naming import output_path
 from nystra.models.facts import Facts
@@ -26,14 +23,6 @@ from nystra.runtime.tasks.registry import TASKS, Task
 from runtime_models import nystra_metadata, save_upscaler
 
 
-class Judge(nn.Module):
-    """Logits of a short film: sums over frames and pixels."""
-
-    def forward(self, frames: torch.Tensor) -> torch.Tensor:
-        """Return (B, 3)."""
-        return frames.sum((1, 3, 4))
-
-
 class Slow(nn.Module):
     """A film at twice the size, each frame by itself."""
 
@@ -42,24 +31,12 @@ class Slow(nn.Module):
         return frames.repeat_interleave(2, 3).repeat_interleave(2, 4)
 
 
-FRAMES = Port("frames", "frames", FRAMES_AXES, {"channels": 3}, multiple=4)
-LOGITS = Port("logits", "logits", LOGITS_AXES, {"classes": 3}, range=None)
-COMMON: dict[str, Any] = {"architecture": "toy", "tiling": "internal", "license": "CC0-1.0"}
 FILM = Facts(
     task="video",
     inputs=(FRAMES,),
     outputs=(Port("output", "frames", FRAMES_AXES, {"channels": 3}, multiple=2),),
     **COMMON,
 )
-JUDGE = Facts(task="toy", inputs=(FRAMES,), outputs=(LOGITS,), **COMMON)
-
-
-def save(network: nn.Module, facts: Facts, path: Path) -> Path:
-    model = trace(network.eval(), facts, 20)
-    tidy(model, facts.inputs, facts.outputs)
-    write_metadata(model, metadata(facts, {"version": "0"}), "0")
-    onnx.save(model, path)
-    return path
 
 
 def test_a_film_goes_by_its_ports(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from image_files import rgb
 from nystra.core.errors import CheckpointError, NystraError
 from nystra.models import load
 from nystra.models.checkpoints.checkpoint import read_checkpoint
@@ -45,11 +46,6 @@ NOISE = Denoising(
     depths=(1,) * 9,
     heads=(1, 1, 1, 2, 2, 2, 1, 1, 1),
 )
-
-
-def rgb(path: Path) -> np.ndarray:
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
 
 
 def picture(seed: int, height: int = 48, width: int = 40) -> np.ndarray:

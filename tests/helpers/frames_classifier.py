@@ -1,0 +1,42 @@
+"""A model file of a task of its own: several frames in, logits out."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from torch import nn
+
+from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port
+from nystra.export.build.metadata import metadata, write_metadata
+from nystra.export.build.tidy import tidy
+from nystra.export.build.trace import trace
+from nystra.models.facts import Facts
+
+
+class Judge(nn.Module):
+    """Logits of a short film: sums over frames and pixels."""
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        """Return (B, 3)."""
+        return frames.sum((1, 3, 4))
+
+
+FRAMES = Port("frames", "frames", FRAMES_AXES, {"channels": 3}, multiple=4)
+
+
+LOGITS = Port("logits", "logits", LOGITS_AXES, {"classes": 3}, range=None)
+
+
+COMMON: dict[str, Any] = {"architecture": "toy", "tiling": "internal", "license": "CC0-1.0"}
+
+
+JUDGE = Facts(task="toy", inputs=(FRAMES,), outputs=(LOGITS,), **COMMON)
+
+
+def save(network: nn.Module, facts: Facts, path: Path) -> Path:
+    model = trace(network.eval(), facts, 20)
+    tidy(model, facts.inputs, facts.outputs)
+    write_metadata(model, metadata(facts, {"version": "0"}), "0")
+    onnx.save(model, path)
+    return path

@@ -1,0 +1,17 @@
+"""What OpenVINO computes of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
+
+
+def results(model: Any) -> Any:
+    """What a network makes of random values."""
+    given = np.random.default_rng(0).random(tuple(model.inputs[0].shape), np.float32)
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    return openvino.Core().compile_model(model, "CPU", settings)(given)[0]
