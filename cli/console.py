@@ -7,7 +7,10 @@ that turns the direction of writing would let a file write over what nystra says
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TextIO
+
+from ..core.option import spelled
 
 
 def say(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> None:
@@ -23,8 +26,19 @@ def say(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> N
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr."""
-    print(printable(" ".join(text.splitlines())), file=sys.stderr, flush=True)
+    """Print one line on stderr, the options that it names as flags."""
+    print(printable(" ".join(in_flags(text).splitlines())), file=sys.stderr, flush=True)
+
+
+def set_flags(flag_of: Callable[[str], str | None]) -> None:
+    """Set how the command that runs spells an option; None is returned for what is no option."""
+    global _flag_of
+    _flag_of = flag_of
+
+
+def in_flags(text: str) -> str:
+    """Return a text of the library with the options that it names as flags of the command."""
+    return spelled(text, _flag_of)
 
 
 def printable(text: str) -> str:
@@ -32,6 +46,13 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char == "\t" or char.isprintable() else _escaped(char) for char in text)
+
+
+def _no_flag(name: str) -> str | None:
+    return None
+
+
+_flag_of: Callable[[str], str | None] = _no_flag
 
 
 def _escaped(char: str) -> str:

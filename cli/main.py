@@ -11,10 +11,12 @@ import os
 import sys
 import traceback
 from collections.abc import Container, Sequence
+from functools import cache
 
 from ..core.errors import NystraError
 from .commands import bench, build, check, deploy, export, inspect, run, serve, validate
-from .console import complain, say
+from .console import complain, say, set_flags
+from .flags.option_flags import flags_by_name
 
 _COMMANDS = {
     "export": export,
@@ -47,8 +49,8 @@ _INSTALL = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``nystra`` with these arguments; return the exit code."""
     given = sys.argv[1:] if argv is None else argv
-    parser, _ = build_parsers(given[:1])
-    return _dispatch(parser, given)
+    parser, commands = build_parsers(given[:1])
+    return _dispatch(parser, given, commands.get(given[0], parser) if given else parser)
 
 
 def build_parsers(
@@ -78,7 +80,7 @@ def export_main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     parser.set_defaults(command="export")
     export.add_arguments(parser)
-    return _dispatch(parser, sys.argv[1:] if argv is None else argv)
+    return _dispatch(parser, sys.argv[1:] if argv is None else argv, parser)
 
 
 def _version() -> str:
@@ -87,11 +89,25 @@ def _version() -> str:
     return __version__
 
 
-def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
+def _dispatch(
+    parser: argparse.ArgumentParser, argv: Sequence[str], command: argparse.ArgumentParser
+) -> int:
+    """Run a command.
+
+    Args:
+        parser: Of the program.
+        argv: The arguments.
+        command: The parser that knows the flags of the command.
+    """
+    own = flags_by_name(command)
+    set_flags(lambda name: own.get(name) or _flags_of_all().get(name))
     try:
         args = parser.parse_args(argv)
     except SystemExit as stop:  # argparse has printed; 0 for --help, 2 for usage
         return int(stop.code or 0)
+    except NystraError as error:
+        complain(f"error: {error}")
+        return error.exit_code
     args.command_line = [parser.prog, *argv]
     try:
         code: int = _COMMANDS[args.command].run(args)
@@ -116,6 +132,15 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
         return 0
     except Exception as error:  # the last: whatever was given, one line and exit code 2
         return _unexpected(args, error)
+
+
+@cache
+def _flags_of_all() -> dict[str, str]:
+    """Return the flags of all commands, for messages that say what another should be given."""
+    flags: dict[str, str] = {}
+    for parser in build_parsers()[1].values():
+        flags = flags_by_name(parser) | flags
+    return flags
 
 
 def _unexpected(args: argparse.Namespace, error: Exception) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...export.attention.as_trained.parameters import AsTrained
-from ...export.attention.parameter import Choice, Grid, Number, Parameter, Switch
 from ...export.attention.plan import Plan, read_plan
 from ...export.attention.registry import MECHANISMS, mechanism, mechanism_class, refuse_foreign
+from .option_flags import add_option, flag_of
 
 AUTO = "auto"
 """The word in the place of a mechanism that lets `export.auto` choose."""
@@ -32,37 +32,19 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     groups: dict[tuple[str, ...], Any] = {}
     for name, users in _users().items():
-        kind = mechanism_class(users[0]).parameters()[name]
+        kind = mechanism_class(users[0]).options()[name]
         if users not in groups:
             groups[users] = parser.add_argument_group(f"--attn {', '.join(users)}")
-        groups[users].add_argument(_flag(name, kind), dest=name, default=None, **_looks(kind))
+        add_option(groups[users], name, kind)  # read when the mechanism is known
 
 
 def _users() -> dict[str, tuple[str, ...]]:
     """Return the names of all parameters, each with the mechanisms that have it."""
     users: dict[str, tuple[str, ...]] = {}
     for user in MECHANISMS:
-        for name in mechanism_class(user).parameters():
+        for name in mechanism_class(user).options():
             users[name] = (*users.get(name, ()), user)
     return users
-
-
-def _flag(name: str, kind: Parameter) -> str:
-    return kind.flag or f"--{name.replace('_', '-')}"
-
-
-def _looks(kind: Parameter) -> dict[str, Any]:
-    """Return how argparse shows a parameter; its text is read when the mechanism is known."""
-    if isinstance(kind, Switch):
-        return {"action": "store_true", "help": kind.doc}
-    default = f"default: {kind.show(kind.default)}"
-    if isinstance(kind, Number):
-        return {"metavar": "N", "help": f"{kind.doc}, {kind.limits} ({default})"}
-    if isinstance(kind, Grid):
-        return {"metavar": "N|RxC", "help": f"{kind.doc} ({default})"}
-    if isinstance(kind, Choice):
-        return {"metavar": "|".join(kind.choices), "help": f"{kind.doc} ({default})"}
-    return {"metavar": "X", "help": f"{kind.doc} ({default})"}
 
 
 def plan_from(args: argparse.Namespace) -> Plan:
@@ -90,8 +72,7 @@ def plan_from(args: argparse.Namespace) -> Plan:
     values = {}
     for key, text in given.items():
         refuse_foreign(key, spelled(key), kind, f"--attn {name}")
-        parameter = kind.parameters()[key]
-        values[key] = parameter.read(_flag(key, parameter), text)
+        values[key] = kind.options()[key].read(key, text)
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 
 
@@ -108,4 +89,4 @@ def _refuse_beside_a_plan(args: argparse.Namespace, given: dict[str, Any]) -> No
 
 def spelled(name: str) -> str:
     """Return the flag of a parameter, whichever mechanism has it."""
-    return _flag(name, mechanism_class(_users()[name][0]).parameters()[name])
+    return flag_of(name, mechanism_class(_users()[name][0]).options()[name])

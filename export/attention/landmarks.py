@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.option import option
+from ...core.option_kinds import Choice, Grid
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
 from .frame_layout import beside, unlaid
 from .mechanism import Geometry, Windowed
-from .parameter import Choice, Grid, Number, parameter
+from .operator_option import operator_option
 
 
 @dataclass(frozen=True)
@@ -18,20 +20,20 @@ class Landmarks(Windowed):
     """Tokens are pooled into landmarks, which leaves no place for a position bias."""
 
     keeps_bias = False
-    advice = "more --landmarks"
+    advice = "more `landmarks`"
     candidates = (
         ({"landmarks": (2, 4)}, False),
         ({"landmarks": (4, 4)}, True),
         ({"landmarks": (4, 8)}, False),
     )
 
-    landmarks: tuple[int, int] = parameter(
+    landmarks: tuple[int, int] = option(
         Grid(
             (4, 4), "cells that the tokens of a window are pooled into", "landmarks", MAX_LANDMARKS
         )
     )
-    iterations: int = parameter(Number.of(SCHEMA, "iterations"))
-    init: str = parameter(
+    iterations: int = option(operator_option(SCHEMA, "iterations"))
+    init: str = option(
         Choice(
             "matrix",
             "start of the pseudoinverse scaled per matrix, or over the whole batch",

@@ -7,18 +7,19 @@ of site it serves. The table of all is in ``registry.py``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ...core.option import Options, option
+from ...core.option_kinds import Choice
 from ...models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
-from .parameter import Choice, Parameter, parameter
 
 Geometry = WindowGeometry | TokenGeometry | PatchGeometry | None
 
 
 @dataclass(frozen=True)
-class Mechanism:
-    """A mechanism with its parameters; each field but ``reason`` is one, made by `parameter`.
+class Mechanism(Options):
+    """A mechanism with its parameters: its options; each field but ``reason`` is one.
 
     Attributes:
         name: In the plan, on the command line and in file names.
@@ -44,17 +45,6 @@ class Mechanism:
 
     reason: str = field(default="", kw_only=True, compare=False)
 
-    def __post_init__(self) -> None:
-        """Refuse values outside their range."""
-        for name, kind in self.parameters().items():
-            object.__setattr__(self, name, kind.accept(name, getattr(self, name)))
-
-    @classmethod
-    def parameters(cls) -> dict[str, Parameter]:
-        """Return the parameters by name."""
-        metadata = {entry.name: entry.metadata for entry in fields(cls)}
-        return {name: data["parameter"] for name, data in metadata.items() if data}
-
     def fits(self, geometry: Geometry) -> str:
         """Return why the mechanism is undefined at a site of this geometry, or ""."""
         return ""
@@ -71,10 +61,6 @@ class Mechanism:
         """Return the same with another seed of its search; itself where there is none."""
         return self
 
-    def values(self) -> dict[str, Any]:
-        """Return the values of the parameters by name."""
-        return {name: getattr(self, name) for name in self.parameters()}
-
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         values = {
@@ -86,20 +72,16 @@ class Mechanism:
 
     def __str__(self) -> str:
         """Return the name and what differs from the defaults: ``nystra landmarks=2x2``."""
-        values = self.values()
-        told = [
-            f"{name}={kind.show(values[name])}"
-            for name, kind in self.parameters().items()
-            if values[name] != kind.default
-        ]
-        return " ".join((self.name, *told))
+        kinds = self.options()
+        changed = [f"{name}={kinds[name].show(value)}" for name, value in self.changed().items()]
+        return " ".join((self.name, *changed))
 
 
 @dataclass(frozen=True)
 class Windowed(Mechanism):
     """A mechanism that serves shifted windows, and may ignore their regions."""
 
-    mask: str = parameter(
+    mask: str = option(
         Choice(
             "regions",
             "shifted windows keep the network's mask between their regions, or ignore it",

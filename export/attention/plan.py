@@ -12,12 +12,12 @@ from ...core.strict_json import parse_json, read_json
 from ...plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from .full.parameters import Full
 from .mechanism import Mechanism
-from .parameter import Number
+from .operator_option import operator_option
 from .registry import mechanism_class, refuse_foreign
 
 SCHEMA_VERSION = 1
 _KEYS = {"schema_version", "source_sha256", "window", "default", "sites"}
-_SIDE = Number.of(WINDOWS, "window_h", default=1)
+_SIDE = operator_option(WINDOWS, "window_h", default=1)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
         kind = mechanism_class(name)
         for key in given:
             refuse_foreign(key, key, kind)
-        shared = {key: value for key, value in base.values().items() if key in kind.parameters()}
+        shared = {key: value for key, value in base.values().items() if key in kind.options()}
         return kind(**shared | given)
     except NystraError as error:
         raise NystraError(f"{where}: {error}") from None

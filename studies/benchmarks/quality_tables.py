@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from nystra.core.json_text import json_number
+from nystra.core.option_kinds import most_square
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.landmarks import Landmarks
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.nystromformer.parameters import Nystromformer
-from nystra.export.attention.parameter import most_square
 from nystra.models import LoadedModel
 from nystra.runtime.images.images import read_picture
 from nystra.runtime.images.pairs import paired_pictures

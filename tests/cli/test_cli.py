@@ -92,11 +92,11 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ),
         (
             [str(checkpoint), "--attn", "nystra", "--landmarks", "many"],
-            "--landmarks 'many' is not rows and columns",
+            "--landmarks is 'many', expected rows and columns",
         ),
         (
             [str(checkpoint), "--attn", "nystra", "--iterations", "9"],
-            "--iterations 9 is not a whole number from 1 to 8",
+            "--iterations is 9, expected a whole number from 1 to 8",
         ),
         ([str(checkpoint), "--plan", str(plan), "--attn", "nystra"], "contradict each other"),
         ([str(checkpoint), "--plan", str(plan)], "sites that the network does not have"),

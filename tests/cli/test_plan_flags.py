@@ -10,12 +10,13 @@ import pytest
 
 from nystra.cli.flags.plan_flags import add_plan_arguments, plan_from
 from nystra.core.errors import NystraError
+from nystra.core.option import Option
+from nystra.core.option_kinds import Number, Switch
 from nystra.export import mechanism
 from nystra.export.attention.as_trained.parameters import AsTrained
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.nystromformer.parameters import Nystromformer
-from nystra.export.attention.parameter import Number, Parameter, Switch
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.psal.parameters import Psal
 from nystra.export.attention.registry import MECHANISMS, mechanism_class
@@ -24,7 +25,7 @@ from nystra.plugins.operators import find_schema
 EVERY = {
     (name, key): kind
     for name in MECHANISMS
-    for key, kind in mechanism_class(name).parameters().items()
+    for key, kind in mechanism_class(name).options().items()
 }
 
 
@@ -73,13 +74,13 @@ def test_every_parameter_has_a_flag_that_refuses_nonsense(name: str, key: str) -
     else:
         given = parsed("--attn", name, f"{flag}={kind.show(kind.default)}").default
         assert given == mechanism(name)
-        with pytest.raises(NystraError, match=f"^{flag} 'nonsense' is not "):
+        with pytest.raises(NystraError, match=f"^`{key}` is 'nonsense', expected "):
             parsed("--attn", name, flag, "nonsense")
 
 
 def test_one_flag_is_one_parameter() -> None:
     """The same name in two mechanisms must be the same sort of flag."""
-    kinds: dict[str, tuple[type[Parameter], str]] = {}
+    kinds: dict[str, tuple[type[Option], str]] = {}
     for (_, key), kind in EVERY.items():
         assert kinds.setdefault(key, (type(kind), kind.flag)) == (type(kind), kind.flag)
 
@@ -105,7 +106,7 @@ def test_ranges_are_the_operators(name: str, key: str, operator: str, attribute:
     outside = math.nextafter(limits.maximum, math.inf)
     beyond = type(kind.default)(limits.maximum + 1 if limits.kind == "int" else outside)
     mechanism(name, **{key: type(kind.default)(limits.maximum)})
-    with pytest.raises(NystraError, match=f"^{key} "):
+    with pytest.raises(NystraError, match=f"^`{key}` is "):
         mechanism(name, **{key: beyond})
 
 
@@ -119,18 +120,27 @@ def test_ranges_are_the_operators(name: str, key: str, operator: str, attribute:
         ),
         (["--attn", "nystra", "--full-size"], "--full-size does not apply to --attn nystra"),
         (["--attn", "as_trained", "--shift-mask", "none"], "--shift-mask does not apply to"),
-        (["--attn", "nystra", "--landmarks", "16x16"], "16x16 is 256 landmarks; at most 64"),
+        (
+            ["--attn", "nystra", "--landmarks", "16x16"],
+            "`landmarks` is 16x16, 256 landmarks; at most 64",
+        ),
         (
             ["--attn", "nystra", "--landmarks", "1000"],
-            "--landmarks '1000' is not rows and columns of 1 to 64",
+            "`landmarks` is '1000', expected rows and columns of 1 to 64",
         ),
-        (["--attn", "nystra", "--landmarks", "9" * 400], "is not rows and columns of 1 to 64"),
-        (["--attn", "nystra", "--landmarks", "9" * 400 + "x2"], "is not rows and columns"),
-        (["--attn", "nystra", "--landmarks", "0x4"], "is not rows and columns"),
-        (["--attn", "nystra", "--guard", "nan"], "--guard nan is not a number from 0 to 0.5"),
-        (["--attn", "nystra", "--guard", "1e999"], "--guard inf is not a number from 0 to 0.5"),
-        (["--attn", "nystra", "--iterations", "9" * 5000], "is not a whole number from 1 to 8"),
-        (["--attn", "psal", "--seed", "1.5"], "--seed '1.5' is not a whole number from 0 to 4095"),
+        (["--attn", "nystra", "--landmarks", "9" * 400], "expected rows and columns of 1 to 64"),
+        (["--attn", "nystra", "--landmarks", "9" * 400 + "x2"], "expected rows and columns"),
+        (["--attn", "nystra", "--landmarks", "0x4"], "expected rows and columns"),
+        (["--attn", "nystra", "--guard", "nan"], "`guard` is nan, expected a number from 0 to 0.5"),
+        (
+            ["--attn", "nystra", "--guard", "1e999"],
+            "`guard` is inf, expected a number from 0 to 0.5",
+        ),
+        (["--attn", "nystra", "--iterations", "9" * 5000], "expected a whole number from 1 to 8"),
+        (
+            ["--attn", "psal", "--seed", "1.5"],
+            "`seed` is '1.5', expected a whole number from 0 to 4095",
+        ),
         (["--plan", "a.json", "--seed", "1"], "--plan and --seed contradict each other"),
         (["--plan", "a.json", "--attn", "full"], "--plan and --attn contradict each other"),
     ],

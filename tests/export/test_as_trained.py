@@ -146,11 +146,11 @@ def test_advice_names_what_serves_the_site() -> None:
     resolved = resolve(Plan(Psal()), network)
     patches = next(site for site in find_sites(network) if resolved[site.path].name == "psal")
     text = improvements(network, resolved, patches.path)
-    assert text == f"full attention there (--keep-full {patches.path}), more --neighbors"
+    assert text == f"full attention there (--keep-full {patches.path}), more `neighbors`"
     network = SwinIR(**tiny(window_size=8))
     path = "layers.0.residual_group.blocks.0.attn"
     text = improvements(network, resolve(Plan(Nystra()), network), path)
-    assert text.endswith("more --landmarks, --attn nystromformer, --attn cluster, --attn psal")
+    assert text.endswith("more `landmarks`, --attn nystromformer, --attn cluster, --attn psal")
 
 
 def test_a_plan_of_another_checkpoint_does_not_change_the_window(tmp_path: Path) -> None:

@@ -57,15 +57,15 @@ def test_a_plan_survives_its_json() -> None:
         ),
         (
             {"schema_version": 1, "default": NYSTRA | {"iterations": "6"}},
-            "not a whole number from 1 to 8",
+            "expected a whole number from 1 to 8",
         ),
         (
             {"schema_version": 1, "default": NYSTRA | {"iterations": True}},
-            "not a whole number from 1 to 8",
+            "expected a whole number from 1 to 8",
         ),
         (
             {"schema_version": 1, "default": NYSTRA | {"landmarks": 16}},
-            "is not rows and columns of 1 to 64",
+            "expected rows and columns of 1 to 64",
         ),
         ({"schema_version": 1, "default": {"mechanism": "magic"}}, "mechanism 'magic' is unknown"),
         ({"schema_version": 1, "sites": []}, "'sites' is not an object"),
@@ -101,7 +101,10 @@ def test_unreadable_plans(tmp_path: Path) -> None:
             + "}}",
             "a whole number of 401 digits",
         ),
-        ('{"schema_version": 1, "window": [1000000, 8]}', "window 1000000 is not a whole number"),
+        (
+            '{"schema_version": 1, "window": [1000000, 8]}',
+            "`window` is 1000000, expected a whole number",
+        ),
         ('{"schema_version": 1, "window": [8]}', r"is not \[rows, columns\]"),
         ('{"schema_version": 1, "window": [2, 2, 2, 8]}', r"or \[frames, rows, columns\]"),
         ('{"schema_version": 1, "default": {"mechanism": ["full"]}}', "is not a text"),

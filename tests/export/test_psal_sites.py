@@ -186,12 +186,12 @@ def test_a_psal_plan_survives_its_json() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("neighbors", 33, "neighbors 33 is not a whole number from 1 to 32"),
+        ("neighbors", 33, "`neighbors` is 33, expected a whole number from 1 to 32"),
         ("patch_size", 4, "0 \\(the network's\\) or an odd number"),
         ("metric", "l1", "site, l2, dot or cosine"),
         ("seed", 4096, "a whole number from 0 to 4095"),
         ("temperature", 0.0, "a number from 1e-06 to 1e\\+06"),
-        ("aggregate", 1, "aggregate 1 is not true or false"),
+        ("aggregate", 1, "`aggregate` is 1, expected true or false"),
         ("search_iterations", 17, "a whole number from 1 to 16"),
         ("local_window", 0, "a whole number from 1 to 1024"),
         ("neighbours", 3, "unknown key 'neighbours'"),

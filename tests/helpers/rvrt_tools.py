@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from nystra.core.option_kinds import most_square
 from nystra.export.attention.landmark_tokens import pooling_matrix
-from nystra.export.attention.parameter import most_square
 from nystra.models.geometry import WindowGeometry
 from nystra.models.rvrt.network import RVRT
 from nystra.models.sites import WindowSite

@@ -83,7 +83,7 @@ def test_on_the_command_line(checkpoint: Path, capsys: pytest.CaptureFixture[str
     assert "toy: every token gets a share of the mean" in usage
     assert "--share N how much of the mean a token gets, 0 to 1 (default: 0.5)" in usage
     for arguments, message in (
-        (["--attn", "toy", "--share", "2"], "--share 2.0 is not a number from 0 to 1"),
+        (["--attn", "toy", "--share", "2"], "--share is 2.0, expected a number from 0 to 1"),
         (["--share", "0.5"], "--share does not apply to --attn full: it is for --attn toy"),
         (["--attn", "toy", "--landmarks", "16"], "--landmarks does not apply to --attn toy"),
     ):

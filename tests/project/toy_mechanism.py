@@ -43,8 +43,9 @@ def added_mechanism(folder: Path, name: str, row: str, **files: str) -> Iterator
 PARAMETERS = """
 from dataclasses import dataclass
 
+from ....core.option import option
+from ....core.option_kinds import Number
 from ..mechanism import Mechanism
-from ..parameter import Number, parameter
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Toy(Mechanism):
     summary = "every token gets a share of the mean"
     keeps_bias = False
 
-    share: float = parameter(Number(0.5, "how much of the mean a token gets", 0.0, 1.0))
+    share: float = option(Number(0.5, "how much of the mean a token gets", 0.0, 1.0))
 """
 
 SITES = """

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ....core.option import option
+from ....core.option_kinds import Grid, Number
 from ....models.geometry import WindowGeometry
 from ....plugins.operators.window_cluster.schema import (
     MAX_BIAS_BLOCKS,
@@ -15,7 +17,7 @@ from ....plugins.operators.window_cluster.schema import (
 )
 from ....plugins.operators.window_schema import LARGEST_SIDE
 from ..mechanism import Geometry, Windowed
-from ..parameter import Grid, Number, parameter
+from ..operator_option import operator_option
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Cluster(Windowed):
     name = "cluster"
     summary = "clustered keys and an exact own block: linear, no retraining, keeps the bias"
     has_near_ties = True
-    advice = "more --clusters, a larger --block"
+    advice = "more `clusters`, a larger `block`"
     candidates = (
         ({"clusters": (2, 2), "block": 4}, True),
         ({"clusters": (4, 4), "block": 4}, True),
@@ -35,12 +37,12 @@ class Cluster(Windowed):
         ({"clusters": (8, 8), "block": 8}, False),
     )
 
-    clusters: tuple[int, int] = parameter(
+    clusters: tuple[int, int] = option(
         Grid((4, 4), "seeds of the clusters of keys in a window", "clusters", MAX_CLUSTERS)
     )
-    block: int = parameter(Number.of(SCHEMA, "block"))
-    rounds: int = parameter(Number.of(SCHEMA, "rounds"))
-    bias_block: int = parameter(
+    block: int = option(operator_option(SCHEMA, "block"))
+    rounds: int = option(operator_option(SCHEMA, "rounds"))
+    bias_block: int = option(
         Number(
             0,
             "side of the blocks that the bias is averaged over outside of one's own, 0: chosen",

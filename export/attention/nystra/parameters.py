@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ....core.option import option
 from ....models.geometry import WindowGeometry
 from ....plugins.operators.window_nystrom.schema import SCHEMA
 from ..landmarks import Landmarks
-from ..parameter import Number, parameter
+from ..operator_option import operator_option
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,9 @@ class Nystra(Landmarks):
     name = "nystra"
     summary = "kernel Nystrom of PnP-Nystra: linear, no retraining"
 
-    threshold: float = parameter(Number.of(SCHEMA, "threshold", "above it exp goes on linearly"))
-    guard: float = parameter(
-        Number.of(SCHEMA, "guard", "safe share of the denominator, 0 for none")
+    threshold: float = option(operator_option(SCHEMA, "threshold", "above it exp goes on linearly"))
+    guard: float = option(
+        operator_option(SCHEMA, "guard", "safe share of the denominator, 0 for none")
     )
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:

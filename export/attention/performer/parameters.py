@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....core.option import option
+from ....core.option_kinds import Number
 from ..mechanism import Mechanism
-from ..parameter import Number, parameter
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,12 @@ class Performer(Mechanism):
     summary = "random features of the softmax kernel: linear, meant for networks trained with it"
     keeps_bias = False
     takes_site = True
-    advice = "more --features"
+    advice = "more `features`"
 
-    features: int = parameter(
+    features: int = option(
         Number(64, "random features, where the network was not trained with its own", 1, 4096)
     )
-    feature_seed: int = parameter(Number(0, "of the random features", 0, 1 << 31))
+    feature_seed: int = option(Number(0, "of the random features", 0, 1 << 31))
 
     def cannot_pay(self, tokens: int) -> str:
         """Return both counts where features are half as many as tokens, or more."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ....core.option import option
+from ....core.option_kinds import Choice, Number, Switch
 from ....models.geometry import WindowGeometry
 from ....plugins.operators.patch_match.schema import SCHEMA
 from ....plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from ..mechanism import Geometry, Windowed
-from ..parameter import Choice, Number, Switch, parameter
+from ..operator_option import operator_option
 
-_SEED = Number.of(SCHEMA, "seed", "of the search: which random numbers are drawn")
+_SEED = operator_option(SCHEMA, "seed", "of the search: which random numbers are drawn")
 
 
 class _PatchSize(Number):
@@ -41,33 +43,33 @@ class Psal(Windowed):
     name = "psal"
     summary = "PatchMatch attention: the k nearest patches or tokens, memory O(n k)"
     has_near_ties = True
-    advice = "more --neighbors"
+    advice = "more `neighbors`"
     candidates = (({}, False),)
 
-    neighbors: int = parameter(Number.of(SCHEMA, "neighbors", "matches of a query"))
-    search_iterations: int = parameter(Number.of(SCHEMA, "iterations", "rounds of the search"))
-    patch_size: int = parameter(
-        _PatchSize.of(SCHEMA, "patch_size", "side of the patches that patch sites compare", 0)
+    neighbors: int = option(operator_option(SCHEMA, "neighbors", "matches of a query"))
+    search_iterations: int = option(operator_option(SCHEMA, "iterations", "rounds of the search"))
+    patch_size: int = option(
+        operator_option(
+            SCHEMA, "patch_size", "side of the patches that patch sites compare", 0, _PatchSize
+        )
     )
-    metric: str = parameter(
+    metric: str = option(
         Choice(
             "site",
             "how patch sites compare; site is the network's own way",
             ("site", "l2", "dot", "cosine"),
         )
     )
-    seed: int = parameter(_SEED)
-    temperature: float = parameter(
-        Number(1.0, "what the network's logits are divided by", 1e-6, 1e6)
-    )
-    aggregate: bool = parameter(
+    seed: int = option(_SEED)
+    temperature: float = option(Number(1.0, "what the network's logits are divided by", 1e-6, 1e6))
+    aggregate: bool = option(
         Switch("patch sites that paste single pixels take the matches of neighbours too")
     )
-    full_size: bool = parameter(
+    full_size: bool = option(
         Switch("patch sites that shrink their maps do not, and paste single pixels")
     )
-    local_window: int = parameter(
-        Number.of(WINDOWS, "window_h", "side of the local windows at map sites", 32)
+    local_window: int = option(
+        operator_option(WINDOWS, "window_h", "side of the local windows at map sites", 32)
     )
 
     def fits(self, geometry: Geometry) -> str:

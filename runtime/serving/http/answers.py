@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ....core.errors import NystraError
+from ....core.option import spelled
 from ..errors import ServiceError
 from ..service import Answer
 
@@ -24,7 +25,8 @@ def answered(answer: Answer) -> Response:
 def refused(error: NystraError) -> Response:
     """Return an error as JSON; what is no `ServiceError` is a request that cannot be met (422)."""
     refusal = error if isinstance(error, ServiceError) else ServiceError(str(error))
-    content = {"error": {"code": refusal.code, "message": str(refusal)}}
+    message = spelled(str(refusal), lambda name: name)  # parameters of the query
+    content = {"error": {"code": refusal.code, "message": message}}
     headers = {}
     if refusal.retry_after is not None:
         headers["Retry-After"] = str(refusal.retry_after)

@@ -1,0 +1,149 @@
+"""An option, said once: its default, range, unit and meaning.
+
+A dataclass of options is a record: a subclass of `Options` whose fields are made by `option`. What
+the record says becomes flags of the command line, parameters of a query or of a server, keys of a
+plan and rows of a reference page; each of these reads values with the same objects, so that a range
+is written nowhere else.
+
+Texts for a reader name an option in backticks, by its name in Python. Each face spells such
+names its own way, by `spelled`. The kinds of options are in ``option_kinds.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from .errors import NystraError
+
+_NAMED = re.compile(r"`([A-Za-z_]\w*)`")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option; the subclasses are its kinds.
+
+    Attributes:
+        default: The value where none is given; None also stands for no value.
+        doc: What it means, as half a sentence.
+        unit: What numbers count, as a plural; "" where ``doc`` says it.
+        usual: What the default means, where its value does not tell.
+        flag: How the command line spells it, where not by its name.
+        short: One letter that the command line takes too.
+        metavar: What the command line shows in the place of a value, where not what the kind says.
+    """
+
+    default: Any
+    doc: str
+    unit: str = field(default="", kw_only=True)
+    usual: str = field(default="", kw_only=True)
+    flag: str = field(default="", kw_only=True)
+    short: str = field(default="", kw_only=True)
+    metavar: str = field(default="", kw_only=True)
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        raise NotImplementedError
+
+    @property
+    def limits(self) -> str:
+        """The range as ``--help`` shows it, or ""."""
+        return ""
+
+    @property
+    def placeholder(self) -> str:
+        """What stands for a value where the command line is described."""
+        return self.metavar or "X"
+
+    @property
+    def help(self) -> str:
+        """Meaning, unit, range and default."""
+        words = f"{self.doc}, in {self.unit}" if self.unit else self.doc
+        if self.limits:
+            words += f", {self.limits}"
+        default = self.usual
+        if not default and self.default not in (None, ""):
+            default = self.show(self.default)
+        return f"{words} (default: {default})" if default else words
+
+    def accept(self, name: str, value: Any) -> Any:
+        """Return a value of Python or JSON as the type of the field.
+
+        Args:
+            name: Of the option.
+            value: What was given; None is taken where it is the default.
+
+        Raises:
+            NystraError: The type or the range is wrong.
+        """
+        return None if value is None and self.default is None else self._accepted(name, value)
+
+    def read(self, name: str, text: str) -> Any:
+        """Return the value that a text says; arguments and errors as for `accept`."""
+        return self.accept(name, text)
+
+    def show(self, value: Any) -> str:
+        """Return a value as `read` takes it."""
+        return str(value)
+
+    def refused(self, name: str, value: Any) -> NystraError:
+        """Return the error for a value that is not what was expected."""
+        return NystraError(f"`{name}` is {value!r:.40}, expected {self.expected}")
+
+    def _accepted(self, name: str, value: Any) -> Any:
+        raise NotImplementedError
+
+
+def option(kind: Option, *, kw_only: bool = False, **changes: Any) -> Any:
+    """Return the dataclass field of an option.
+
+    Args:
+        kind: The option.
+        kw_only: The field is given by keyword alone.
+        **changes: Attributes that differ here, such as another default.
+    """
+    kind = replace(kind, **changes) if changes else kind
+    return field(default=kind.default, metadata={"option": kind}, kw_only=kw_only)
+
+
+class Options:
+    """The base of dataclasses whose fields are options, made by `option`."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of a wrong type or out of range.
+
+        Raises:
+            NystraError: One is.
+        """
+        for name, kind in self.options().items():
+            object.__setattr__(self, name, kind.accept(name, getattr(self, name)))
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """Return the options by name."""
+        metadata = {entry.name: entry.metadata for entry in fields(cls)}  # type: ignore[arg-type]
+        return {name: data["option"] for name, data in metadata.items() if "option" in data}
+
+    def values(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return {name: getattr(self, name) for name in self.options()}
+
+    def changed(self) -> dict[str, Any]:
+        """Return the values that are not the default, by name."""
+        kinds = self.options()
+        return {
+            name: value for name, value in self.values().items() if value != kinds[name].default
+        }
+
+
+def spelled(text: str, spell: Callable[[str], str | None]) -> str:
+    """Return a text with the names of options in it as a face spells them.
+
+    Args:
+        text: Names of options stand in backticks.
+        spell: Returns how a name is written, or None where it is no option, which stays.
+    """
+    return _NAMED.sub(lambda match: spell(match[1]) or match[0], text)

@@ -1,0 +1,250 @@
+"""The kinds of options: numbers, bytes, texts, files, choices, switches and grids."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import NystraError
+from .option import Option
+
+
+@dataclass(frozen=True)
+class Number(Option):
+    """A whole number, or any, as its default is.
+
+    Attributes:
+        minimum: The smallest.
+        maximum: The largest.
+        real: Any number where the default, which is None, does not say it.
+        above: The minimum itself is too small.
+    """
+
+    minimum: float
+    maximum: float = math.inf
+    real: bool = field(default=False, kw_only=True)
+    above: bool = field(default=False, kw_only=True)
+
+    @property
+    def type(self) -> type[int] | type[float]:
+        """Of the values."""
+        return float if self.real or isinstance(self.default, float) else int
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        kind = "whole number" if self.type is int else "number"
+        if self.above and self.maximum == math.inf:
+            return f"a {kind} above {self.minimum:g}"
+        if self.above:
+            return f"a {kind} above {self.minimum:g}, up to {self.maximum:g}"
+        if self.maximum == math.inf:
+            return f"a {kind} of {self.minimum:g} or more"
+        return f"a {kind} from {self.minimum:g} to {self.maximum:g}"
+
+    @property
+    def limits(self) -> str:
+        """The range where it has two ends: ``1 to 8``."""
+        if math.inf in (-self.minimum, self.maximum):
+            return ""
+        return f"{self.minimum:g} to {self.maximum:g}"
+
+    @property
+    def placeholder(self) -> str:
+        """``N``."""
+        return self.metavar or "N"
+
+    def allows(self, value: float) -> bool:
+        """Tell whether a number is in the range."""
+        low = self.minimum < value if self.above else self.minimum <= value
+        return low and value <= self.maximum and value != math.inf
+
+    def read(self, name: str, text: str) -> Any:
+        """Return the number that a text says."""
+        try:
+            value = self.type(text)
+        except ValueError:
+            raise self.refused(name, text) from None
+        return self.accept(name, value)
+
+    def show(self, value: float) -> str:
+        """Return a number without needless digits."""
+        return str(value) if self.type is int else f"{value:g}"
+
+    def _accepted(self, name: str, value: Any) -> Any:
+        kind = numbers.Integral if self.type is int else numbers.Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not self.allows(value):
+            raise self.refused(name, value)
+        return self.type(value)
+
+
+@dataclass(frozen=True)
+class Bytes(Number):
+    """A number of bytes; a text may say ``4G``, ``500M`` or ``1.5GiB``."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "a size such as 4G or 500M"
+
+    @property
+    def placeholder(self) -> str:
+        """``BYTES``."""
+        return self.metavar or "BYTES"
+
+    def read(self, name: str, text: str) -> int:
+        """Return the bytes that a text says."""
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
+        if match is None:
+            raise self.refused(name, text)
+        count = int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
+        return int(self.accept(name, count))
+
+    def show(self, value: float) -> str:
+        """Return ``64M``."""
+        count, prefixes = int(value), ["", "K", "M", "G", "T"]
+        while count and count % 1024 == 0 and len(prefixes) > 1:
+            count //= 1024
+            prefixes.pop(0)
+        return f"{count}{prefixes[0]}"
+
+
+@dataclass(frozen=True)
+class Text(Option):
+    """Any text."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "a text"
+
+    def _accepted(self, name: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.refused(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class File(Option):
+    """The path of a file or folder."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "a path"
+
+    @property
+    def placeholder(self) -> str:
+        """``FILE``."""
+        return self.metavar or "FILE"
+
+    def _accepted(self, name: str, value: Any) -> str | os.PathLike[str]:
+        if not isinstance(value, (str, os.PathLike)):
+            raise self.refused(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Choice(Option):
+    """One of several words."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        *others, last = self.choices
+        return f"{', '.join(others)} or {last}" if others else last
+
+    @property
+    def placeholder(self) -> str:
+        """The words."""
+        return self.metavar or "|".join(self.choices)
+
+    def _accepted(self, name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in self.choices:
+            raise self.refused(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Switch(Option):
+    """On or off; off unless given. Its flag takes no text."""
+
+    default: bool = field(default=False, init=False)
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "true or false"
+
+    @property
+    def help(self) -> str:
+        """The meaning."""
+        return self.doc
+
+    def _accepted(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.refused(name, value)
+        return value
+
+
+@dataclass(frozen=True)
+class Grid(Option):
+    """Rows and columns of something; ``16`` is the most square grid of 16, ``4x4``.
+
+    Attributes:
+        things: What lies in the grid, as a plural.
+        most: How many, at most.
+    """
+
+    things: str
+    most: int
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return f"rows and columns of 1 to {self.most} {self.things} in all, such as 16 or 4x4"
+
+    @property
+    def placeholder(self) -> str:
+        """``N|RxC``."""
+        return self.metavar or "N|RxC"
+
+    def read(self, name: str, text: str) -> tuple[int, int]:
+        """Return the grid that a text says."""
+        try:
+            sides = tuple(int(part) for part in text.split("x"))
+        except ValueError:
+            raise self.refused(name, text) from None
+        if len(sides) == 1:
+            if not 1 <= sides[0] <= self.most:
+                raise self.refused(name, text)
+            sides = most_square(sides[0])
+        return self._accepted(name, sides)
+
+    def show(self, value: tuple[int, int]) -> str:
+        """Return ``4x4``."""
+        return "{}x{}".format(*value)
+
+    def _accepted(self, name: str, value: Any) -> tuple[int, int]:
+        if not (isinstance(value, (list, tuple)) and [type(side) for side in value] == [int, int]):
+            raise self.refused(name, value)
+        rows, columns = value
+        if min(rows, columns) < 1 or max(rows, columns) > 9999:  # which nobody wants spelled out
+            raise self.refused(name, value)
+        if rows * columns > self.most:
+            raise NystraError(
+                f"`{name}` is {rows}x{columns}, {rows * columns} {self.things}; at most {self.most}"
+            )
+        return rows, columns
+
+
+def most_square(count: int) -> tuple[int, int]:
+    """Return rows and columns of the most square grid of ``count`` cells, rows the fewer."""
+    rows = max(side for side in range(1, int(count**0.5) + 1) if count % side == 0)
+    return rows, count // rows

@@ -1,0 +1,27 @@
+"""An attribute of an operator as an option of a mechanism: with its range, default and meaning."""
+
+from __future__ import annotations
+
+from ...core.option_kinds import Number
+from ...plugins.operators.schema import OperatorSchema
+
+
+def operator_option(
+    schema: OperatorSchema,
+    attribute: str,
+    doc: str = "",
+    default: float | None = None,
+    kind: type[Number] = Number,
+) -> Number:
+    """Return the option that an attribute is.
+
+    Args:
+        schema: Of the operator.
+        attribute: Name of the attribute.
+        doc: What it means, where not what the schema says.
+        default: The value where none is given, where not the schema's.
+        kind: Class of the option.
+    """
+    limits = next(limits for limits in schema.attributes if limits.name == attribute)
+    usual = limits.default if default is None else default
+    return kind(usual, doc or limits.doc, limits.minimum, limits.maximum)
