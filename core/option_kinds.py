@@ -76,7 +76,7 @@ class Number(Option):
         return str(value) if self.type is int else f"{value:g}"
 
     def _accepted(self, name: str, value: Any) -> Any:
-        kind = numbers.Integral if self.type is int else numbers.Real
+        kind: Any = numbers.Integral if self.type is int else numbers.Real
         if isinstance(value, bool) or not isinstance(value, kind) or not self.allows(value):
             raise self.refused(name, value)
         return self.type(value)

@@ -184,7 +184,7 @@ def test_tokens_export_with_an_open_batch(tmp_path: Any) -> None:
 
 
 def test_a_plan_refuses_what_is_no_cluster() -> None:
-    with pytest.raises(NystraError, match=r"clusters 9x8 is 72 clusters; at most 64"):
+    with pytest.raises(NystraError, match=r"`clusters` is 9x8, 72 clusters; at most 64"):
         Cluster(clusters=(9, 8))
     with pytest.raises(NystraError, match="`block` is 9, expected a whole number from 2 to 8"):
         Cluster(block=9)

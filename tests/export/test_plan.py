@@ -71,7 +71,7 @@ def test_a_plan_survives_its_json() -> None:
         ({"schema_version": 1, "sites": []}, "'sites' is not an object"),
         (
             {"schema_version": 1, "sites": {"a": {"mask": "x"}}},
-            "site a: mask 'x' is not regions or none",
+            "site a: `mask` is 'x', expected regions or none",
         ),
     ],
 )
