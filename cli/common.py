@@ -18,6 +18,7 @@ from .console import complain, printable, say
 
 if TYPE_CHECKING:
     from ..runtime.session import Session
+    from ..runtime.session_spec import SessionSpec
 
 BACKEND_NAMES = backend_names()
 
@@ -121,29 +122,38 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def session_spec(args: argparse.Namespace, model: Path, side: int | None = None) -> SessionSpec:
+    """Return how a command runs a model file; ``--backend fastest`` is timed here, once.
+
+    Args:
+        args: With what `add_session_arguments` adds.
+        model: The file.
+        side: Of the pictures or tiles to come, where it is known.
+    """
+    from ..runtime.session_spec import FASTEST, SessionSpec
+
+    spec = SessionSpec(model, args.backend, args.threads, args.library, args.precision)
+    if spec.backend != FASTEST:
+        return spec
+    from ..runtime.fastest import choose_fastest
+
+    with steps(args, piped=True) as progress:
+        fastest = choose_fastest(spec, side, progress)
+    if not args.quiet:
+        complain(f"note: {fastest.reason}")
+    return fastest.spec
+
+
 def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
-    """Load the model file of a command, whose ``--backend fastest`` says what it chose, and why.
+    """Load the model file of a command.
 
     Args:
         args: With what `add_session_arguments` adds, and ``model``.
         side: Of the pictures or tiles to come, where it is known.
     """
-    from ..runtime.backends import FASTEST
     from ..runtime.backends._library import EMULATED
-    from ..runtime.session import Session
 
-    backend, precision = args.backend, args.precision
-    if backend == FASTEST:
-        from ..runtime.fastest import choose_fastest
-
-        with steps(args, piped=True) as progress:
-            choice = choose_fastest(
-                args.model, args.threads, args.library, precision, side, progress
-            )
-        backend, precision = choice.backend, choice.precision
-        if not args.quiet:
-            complain(f"note: {choice.reason}")
-    session = Session(args.model, backend, args.threads, args.library, precision)
+    session = session_spec(args, args.model, side).open()
     if session.library_reason.endswith(EMULATED) and not args.quiet:
         complain(f"note: {EMULATED}")
     return session

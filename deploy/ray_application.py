@@ -11,6 +11,7 @@ from typing import Any
 from ..core.errors import BackendUnavailableError, NystraError
 from ..runtime.serving.application import open_application
 from ..runtime.serving.limits import Limits
+from ..runtime.session_spec import SessionSpec
 
 
 def ray_serve(
@@ -40,7 +41,7 @@ def ray_serve(
         limits: What requests may take of a replica.
         token: What requests have to carry as ``Authorization: Bearer``, or None.
         name: Of the deployment.
-        **how: ``backend`` and ``library``, as `Session` takes them.
+        **how: ``backend``, ``library``, ..., as `SessionSpec` takes them.
 
     Raises:
         NystraError: A file is missing, or the numbers contradict each other.
@@ -59,12 +60,12 @@ def ray_serve(
         )
     serve = _ray_serve()
     given = limits or Limits()
+    specs = [SessionSpec(file, threads=threads, **how) for file in files]
 
     def build() -> Any:
         from .. import __version__
 
-        how_run = {"threads": threads, **how}
-        return open_application(files, given, token=token, version=__version__, **how_run).app
+        return open_application(specs, given, token=token, version=__version__).app
 
     deployment = serve.deployment(
         serve.ingress(build)(),

@@ -13,6 +13,7 @@ from ..core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .checking.metrics import psnr, ssim
     from .checking.validation import validate_against_references
+    from .fastest import Fastest, choose_fastest
     from .images.images import read_picture, write_picture
     from .images.picture import Picture
     from .model.manifest import Manifest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .model.model_ports import TensorInfo
     from .model.references import read_references, write_references
     from .session import Session
+    from .session_spec import SessionSpec
     from .tasks.classification.classifier import Classifier, classifier_for
     from .tasks.classification.options import ClassOptions
     from .tasks.classification.quality import Accuracy, measure_accuracy
@@ -38,15 +40,18 @@ __all__ = [
     "Accuracy",
     "ClassOptions",
     "Classifier",
+    "Fastest",
     "Manifest",
     "ModelFacts",
     "Picture",
     "RunOptions",
     "Session",
+    "SessionSpec",
     "Stitcher",
     "TensorInfo",
     "TilePlan",
     "VideoOptions",
+    "choose_fastest",
     "classifier_for",
     "classify_pictures",
     "interleaved",
@@ -69,15 +74,18 @@ _HOME = {
     "Accuracy": "tasks.classification.quality",
     "ClassOptions": "tasks.classification.options",
     "Classifier": "tasks.classification.classifier",
+    "Fastest": "fastest",
     "Manifest": "model.manifest",
     "ModelFacts": "model.model_facts",
     "Picture": "images.picture",
     "RunOptions": "tasks.restoration.options",
     "Session": "session",
+    "SessionSpec": "session_spec",
     "Stitcher": "tiling.stitching",
     "TensorInfo": "model.model_ports",
     "TilePlan": "tiling.tile_plan",
     "VideoOptions": "tasks.video.options",
+    "choose_fastest": "fastest",
     "classifier_for": "tasks.classification.classifier",
     "classify_pictures": "tasks.classification.run",
     "interleaved": "timing.interleaved",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import NystraError
-from .backends import FASTEST, backend_class, require_arithmetic, require_precision
+from .backends import backend_class, require_arithmetic, require_precision
 from .model.model_facts import ModelFacts, parse_facts
 from .model.model_ports import TensorInfo
 from .model.onnx_header import read_onnx_header
+from .session_spec import FASTEST, SessionSpec
 
 Array = npt.NDArray[Any]
 
@@ -23,17 +26,17 @@ class Session:
     """A model file, ready to run; safe to use from several threads at once.
 
     Attributes:
+        spec: What it was opened from, the backend being the one that runs it: `SessionSpec.open`
+            opens another like it.
         path: The model file.
-        backend: Name of the backend that runs it, such as ``ort-cpu``.
-        threads: Number of threads that was asked for, or None.
+        backend: Name of the backend that runs it, such as ``ort-cpu`` or ``openvino:GPU``.
         precision: The arithmetic that was asked for, or None.
         inputs: The graph's inputs (`TensorInfo`).
         outputs: The graph's outputs; the first one is the picture.
         metadata: The file's ``metadata_props``, as text.
         facts: The same, read (`ModelFacts`).
         library: Path of the operator library in use, or None.
-        library_reason: One sentence: why that library, or why none; and why that backend, where
-            it was the fastest.
+        library_reason: One sentence: why that library, or why none.
     """
 
     def __init__(
@@ -43,39 +46,41 @@ class Session:
         threads: int | None = None,
         library: str | Path | None = "auto",
         precision: str | None = None,
+        device: str | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Load a model file.
 
         Args:
             path: An ONNX file, by nystra-export or by another program.
-            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there, or
-                ``fastest``: see `choose_fastest`. ``openvino:GPU`` names a device, too.
+            backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there.
+                ``openvino:GPU`` names a device, too.
             threads: Number of threads, or None for the backend's own choice.
             library: The operator library: ``auto`` takes the one built with nystra if it is
                 there and can serve the model; None or ``none`` runs the operators' ONNX bodies;
                 a path takes that one.
             precision: What the backend is to compute in: ``bf16`` or ``fp32`` in ``openvino``.
                 None: as the file says, which is all that other backends do.
+            device: One of the backend's devices, or None for its usual one.
+            options: Of the backend, by name.
 
         Raises:
             NystraError: The file is missing, not ONNX or cut short, or an argument is wrong.
             BackendUnavailableError: The backend, or a library the model needs, is missing.
         """
-        if threads is not None and threads < 1:
-            raise NystraError(f"the number of threads is {threads}, expected 1 or more")
-        self.path = Path(path)
-        choice = None
-        if backend == FASTEST:
-            from .fastest import choose_fastest
-
-            choice = choose_fastest(self.path, threads, library, precision)
-            backend, precision = choice.backend, choice.precision
-        self.threads = threads
+        spec = SessionSpec(Path(path), backend, threads, library, precision, device, options)
+        if spec.backend == FASTEST:
+            raise NystraError(
+                "fastest is no backend: nystra.runtime.choose_fastest times a SessionSpec and "
+                "returns the one to open"
+            )
+        self.path = spec.model
         self.precision = precision
-        self.backend, kind = backend_class(backend)
+        self.backend, kind = backend_class(spec.backend_name)
+        self.spec = replace(spec, backend=self.backend.partition(":")[0])
         header = read_onnx_header(self.path)
         require_precision(self.backend, kind, self.path, header.metadata.get("nystra.precision"))
-        how: dict[str, Any] = {"threads": threads, "library": library}
+        how: dict[str, Any] = {"threads": threads, "library": spec.library}
         if precision is not None:
             require_arithmetic(self.backend, kind, precision)
             how["precision"] = precision
@@ -85,8 +90,6 @@ class Session:
         self.metadata = self._backend.metadata
         self.library = self._backend.library
         self.library_reason = self._backend.library_reason
-        if choice is not None:
-            self.library_reason += f"; {choice.reason}"
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
 
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:

@@ -155,7 +155,7 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
         progress("compare")
         path = args.references or args.model.with_suffix(".npz")
         references = read_references(path)
-        measured = measure_file(session, references, bodies_of(session, args.threads))
+        measured = measure_file(session, references, bodies_of(session))
         if args.images is not None:
             progress("pictures")
             quality = validate_folder(
@@ -182,8 +182,6 @@ def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | No
                 args.speed_against,
                 size,
                 seconds=args.speed_seconds,
-                threads=args.threads,
-                library=args.library,
             )
     return measured
 

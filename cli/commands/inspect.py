@@ -16,6 +16,7 @@ from ..common import (
     hyper_from,
     print_json,
     print_table,
+    session_spec,
     steps,
     warn,
 )
@@ -127,12 +128,11 @@ def _window(sides: tuple[int, ...] | None) -> str:
 def _inspect_model(args: argparse.Namespace) -> int:
     from ...runtime.backends import find_backend
     from ...runtime.model.onnx_header import read_onnx_header
-    from ...runtime.session import Session
 
     metadata = dict(read_onnx_header(args.file).metadata)
     library, reason, path = None, "", "not run here"
     try:
-        session = Session(args.file, args.backend, args.threads, args.library, args.precision)
+        session = session_spec(args, args.file).open()
         library, reason = session.library, session.library_reason
         path = "body" if library is None else "kernel"
     except BackendUnavailableError as error:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
-from ..common import add_output_arguments, add_session_arguments, parse_bytes, print_json, warn
+from ..common import (
+    add_output_arguments,
+    add_session_arguments,
+    parse_bytes,
+    print_json,
+    session_spec,
+    warn,
+)
 from ..console import say
 
 if TYPE_CHECKING:
@@ -67,17 +74,13 @@ def run(args: argparse.Namespace) -> int:
     if token is None and args.host not in _LOCAL:
         warn(f"{args.host} may be reached from other machines and no {TOKEN} is set")
     serve(
-        args.models,
+        [session_spec(args, model) for model in args.models],
         _limits(args),
         host=args.host,
         port=args.port,
         token=token,
         version=__version__,
         ready=lambda address, models: _tell(args, address, models),
-        backend=args.backend,
-        threads=args.threads,
-        library=args.library,
-        precision=args.precision,
     )
     return 0
 

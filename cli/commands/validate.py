@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         report = validate_against_references(session, references, args.tolerance)
         changes = find_changes(session, references)
         by_bodies = None
-        if (bodies := bodies_of(session, args.threads)) is not None:
+        if (bodies := bodies_of(session)) is not None:
             progress("compare the operators' bodies")
             by_bodies = validate_against_references(bodies, references, args.tolerance)
         passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)

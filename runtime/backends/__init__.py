@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ...core.errors import BackendUnavailableError, NystraError
+from ..session_spec import FASTEST
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,9 +32,6 @@ _BACKENDS = {
     "openvino": ("openvino", "OpenvinoBackend"),
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
-
-FASTEST = "fastest"
-"""Not a backend: the one of them that `choose_fastest` timed as the fastest."""
 
 _HANDED: dict[str, type[Backend]] = {}
 

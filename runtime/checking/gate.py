@@ -163,27 +163,20 @@ def add_speed(
     size: Size | None = None,
     *,
     seconds: float = 10.0,
-    threads: int | None = None,
-    library: str | Path | None = "auto",
 ) -> None:
     """Add how many times as fast the model is as another one, in interleaved runs.
 
     Args:
         measured: What to add to.
         session: The model.
-        other: The model file it is compared with, in the same backend.
+        other: The model file it is compared with, run in the same way.
         size: Of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
         seconds: As in `interleaved`.
-        threads: As in `Session`, of the other one.
-        library: As in `Session`, of the other one.
 
     Raises:
         NystraError: The other model cannot be used.
     """
-    sessions = {
-        "model": session,
-        "other": Session(other, session.backend, threads, library, session.precision),
-    }
+    sessions = {"model": session, "other": replace(session.spec, model=Path(other)).open()}
     taken = size or session.facts.sides or DEFAULT_SIZE
     feeds = {
         name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()

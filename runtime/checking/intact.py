@@ -7,6 +7,7 @@ changed constant in an operator's body does not show where a kernel runs in its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.json_text import stable_json
@@ -66,7 +67,7 @@ def guarded_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def bodies_of(session: Session, threads: int | None) -> Session | None:
+def bodies_of(session: Session) -> Session | None:
     """Return the model on its operators' bodies, where a session runs kernels in their place.
 
     None where it runs them already, where the file has none, and where the backend runs none or
@@ -79,7 +80,7 @@ def bodies_of(session: Session, threads: int | None) -> Session | None:
     if not read_onnx_header(session.path).functions:
         return None
     try:
-        return Session(session.path, session.backend, threads, None)
+        return replace(session.spec, library="none").open()
     except BackendUnavailableError:
         return None
 

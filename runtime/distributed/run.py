@@ -100,12 +100,13 @@ def _crew(
         for name in ("mask", "reference")
     }
     setup = Setup(
-        session.path.absolute(),
+        replace(
+            session.spec,
+            model=session.path.absolute(),
+            threads=cluster.threads,
+            library=cluster.library,
+        ),
         file_sha256(session.path),
-        session.backend,
-        cluster.threads,
-        cluster.library,
-        session.precision,
         session.library is not None,
         replace(how, **absolute),
     )

@@ -15,7 +15,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..images.picture import Picture
 from ..machine.process_memory import resident_memory
-from ..session import Session
+from ..session_spec import SessionSpec
 from ..tasks.restoration.answer import restored
 from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.picture_job import PictureJob, in_one_line
@@ -33,22 +33,14 @@ class Setup:
     """What a worker has to know.
 
     Attributes:
-        model: The model file, at the same path on every machine.
+        session: How the model is run; its file has the same path on every machine.
         sha256: Of that file, so that no machine runs another one.
-        backend: As `Session` takes it.
-        threads: The same.
-        library: The same.
-        precision: The same.
         kernels: The operator library is in use; bodies would round otherwise.
         options: Of the run.
     """
 
-    model: Path
+    session: SessionSpec
     sha256: str
-    backend: str
-    threads: int
-    library: str
-    precision: str | None
     kernels: bool
     options: RunOptions
 
@@ -105,9 +97,10 @@ class Worker:
 
     def _open(self) -> None:
         setup = self._setup
-        if file_sha256(setup.model, "the model") != setup.sha256:
-            raise NystraError(f"{setup.model} is another file here: put the same on every machine")
-        session = Session(setup.model, setup.backend, setup.threads, setup.library, setup.precision)
+        model = setup.session.model
+        if file_sha256(model, "the model") != setup.sha256:
+            raise NystraError(f"{model} is another file here: put the same on every machine")
+        session = setup.session.open()
         if (session.library is not None) != setup.kernels:
             raise NystraError(
                 f"{session.library_reason}, unlike on the machine that began the run: results "
@@ -116,7 +109,7 @@ class Worker:
         self._restorer = restorer_for(session)
         options = setup.options
         if options.max_memory is None:
-            options = replace(options, max_memory=_share(setup.threads))
+            options = replace(options, max_memory=_share(setup.session.threads or 1))
         # What may be replaced was settled before the run began.
         options = replace(options, overwrite=True, skip_existing=False, quiet=True)
         self._turns = Turns(PictureJob(self._restorer, options.companions(), options))

@@ -86,7 +86,7 @@ class Crew:
         """
         self.size, self.lost = size, 0
         self._ray, self._gpu = ray, gpu
-        self._setup, self._threads = ray.put(setup), setup.threads
+        self._setup, self._threads = ray.put(setup), setup.session.threads
         self._hands: list[_Hand] = []
         self._refused: list[str] = []
         self._deaths_at_start = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..session_spec import SessionSpec
 from ..tiling.tile_memory import available_memory
 from .limits import Limits
 from .opening import Models, open_models
@@ -37,21 +37,19 @@ class Application:
 
 
 def open_application(
-    paths: Sequence[Path],
+    specs: Sequence[SessionSpec],
     limits: Limits,
     *,
     token: str | None = None,
     version: str = "0",
-    **how: Any,
 ) -> Application:
     """Load model files and return what answers.
 
     Args:
-        paths: Model files.
+        specs: Of the models.
         limits: What requests may take.
         token: What requests have to carry as ``Authorization: Bearer``, or None.
         version: Of nystra.
-        **how: As `Session` takes it.
 
     Raises:
         NystraError: A model cannot be served.
@@ -60,8 +58,8 @@ def open_application(
     from .http.app import create_app
     from .http.metrics import Metrics
 
-    metrics = Metrics([path.stem for path in paths])
-    models = open_models(paths, limits, metrics.ran, **how)
+    metrics = Metrics([spec.model.stem for spec in specs])
+    models = open_models(specs, limits, metrics.ran)
     memory = available_memory() // 2 if limits.memory is None else limits.memory
     engine = Engine(limits.workers, limits.queue, memory)
     metrics.watch(engine)

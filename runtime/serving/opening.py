@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from ...core.errors import NystraError
 from ..session import Session
+from ..session_spec import SessionSpec
 from ..tasks.registry import TASKS, find_task
 from .batcher import Ran
 from .errors import UnknownModelError
@@ -63,25 +62,23 @@ class Models:
 
 
 def open_models(
-    paths: Sequence[Path],
+    specs: Sequence[SessionSpec],
     limits: Limits,
     ran: Mapping[str, Ran] = MappingProxyType({}),
-    **how: Any,
 ) -> Models:
     """Load model files.
 
     Args:
-        paths: Their stems are the names they are served under.
+        specs: What to open; the stems of the files are the names they are served under.
         limits: What requests may take.
         ran: By name, what is told of each run of a model.
-        **how: As `Session` takes it.
 
     Raises:
         NystraError: A file cannot be loaded or run, or is of a task that is not served, or two
             have one name.
         BackendUnavailableError: A backend, or a library that a model needs, is missing.
     """
-    names = [path.stem for path in paths]
+    names = [spec.model.stem for spec in specs]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise NystraError(
@@ -90,11 +87,11 @@ def open_models(
         )
     models = Models()
     try:
-        for path in paths:
-            session = Session(path, **how)
+        for spec in specs:
+            session, name = spec.open(), spec.model.stem
             service = service_of(session)
-            told = ran.get(path.stem, lambda images, seconds: None)
-            models.add(service, service.open(session, path.stem, limits, told))
+            told = ran.get(name, lambda images, seconds: None)
+            models.add(service, service.open(session, name, limits, told))
     except BaseException:
         with suppress(Exception):
             models.close()

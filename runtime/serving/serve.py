@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
+from ..session_spec import SessionSpec
 from .application import open_application
 from .limits import Limits
 from .opening import Models
 
 
 def serve(
-    paths: Sequence[Path],
+    specs: Sequence[SessionSpec],
     limits: Limits | None = None,
     *,
     host: str = "127.0.0.1",
@@ -20,19 +19,17 @@ def serve(
     token: str | None = None,
     version: str = "0",
     ready: Callable[[str, Models], None] = lambda address, models: None,
-    **how: Any,
 ) -> None:
     """Serve models until SIGINT or SIGTERM.
 
     Args:
-        paths: Model files.
+        specs: Of the models.
         limits: What requests may take.
         host: Address to listen on.
         port: 0 takes a free one.
         token: What requests have to carry as ``Authorization: Bearer``, or None.
         version: Of nystra.
         ready: Told the address and the models when requests are taken.
-        **how: As `Session` takes it.
 
     Raises:
         NystraError: The port is in use, or a model cannot be served.
@@ -42,7 +39,7 @@ def serve(
 
     given = limits or Limits()
     with listen(host, port) as made:
-        application = open_application(paths, given, token=token, version=version, **how)
+        application = open_application(specs, given, token=token, version=version)
         try:
             ready(address_of(made), application.models)
             run_app(application.app, made, given)

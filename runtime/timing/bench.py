@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,19 @@ from ...core.errors import NystraError
 from ...core.ports.port import Size, size_text
 from ..backends import find_backend
 from ..model.onnx_header import read_onnx_header
+from ..session_spec import SessionSpec
 from .child import Child, ChildError
 from .rows import Row
 
 LIBRARY_BACKEND = "ort-cpu-library"
 """The name under which ``ort-cpu`` runs with the operator library; plain it runs the bodies."""
 
-_WAYS: dict[str, tuple[str, str | None, str | None]] = {
-    "ort-cpu": ("ort-cpu", None, None),
-    LIBRARY_BACKEND: ("ort-cpu", "auto", None),
-    "openvino-bf16": ("openvino", "auto", "bf16"),
+_WAYS: dict[str, dict[str, Any]] = {
+    "ort-cpu": {"backend": "ort-cpu", "library": "none"},
+    LIBRARY_BACKEND: {"backend": "ort-cpu"},
+    "openvino-bf16": {"backend": "openvino", "precision": "bf16"},
 }
-"""Name in a benchmark -> backend, library and precision, where several ways are timed."""
+"""Name in a benchmark -> what a session is opened with; any other name is that of a backend."""
 
 LEAST_RUNS = 3
 """Timed runs of a configuration, however long one takes."""
@@ -57,30 +58,45 @@ class Configuration:
     request: Mapping[str, Any] = field(default_factory=dict)
 
 
+def session_spec(
+    model: str | os.PathLike[str], name: str, threads: int | None = None
+) -> SessionSpec:
+    """Return how a benchmark runs a model under a name.
+
+    Args:
+        model: A model file.
+        name: Of one of the runtime's backends, `LIBRARY_BACKEND` or ``openvino-bf16``.
+        threads: As in `SessionSpec`.
+    """
+    return SessionSpec(Path(model), threads=threads, **_WAYS.get(name, {"backend": name}))
+
+
 def session_configuration(
-    model: str | os.PathLike[str], backend: str, threads: int | None = None
+    model: str | os.PathLike[str],
+    backend: str,
+    threads: int | None = None,
+    library: str | None = None,
 ) -> Configuration:
     """Return the configuration of a model in one of the runtime's backends.
 
     Args:
         model: A model file.
-        backend: A name of the runtime's backends, `LIBRARY_BACKEND` or ``openvino-bf16``.
-        threads: As in `Session`.
+        backend: As `session_spec` takes it.
+        threads: As in `SessionSpec`.
+        library: The operator library instead of what the name stands for.
 
     Raises:
         NystraError: The name is unknown, or the model is missing or not ONNX.
     """
-    name, library, precision = _WAYS.get(backend, (backend, "auto", None))
-    kind = find_backend(name)
+    spec = session_spec(model, backend, threads)
+    if library is not None:
+        spec = replace(spec, library=library)
+    kind = find_backend(spec.backend_name)
     read_onnx_header(model)
     request = {
-        "model": str(Path(model).absolute()),
-        "backend": name,
-        "library": library,
-        "precision": precision,
+        "session": spec.as_dict(),
         "needs_library": backend == LIBRARY_BACKEND,
         "device": kind.device != "cpu",
-        "threads": threads,
     }
     return Configuration(str(model), backend, WORKER, request)
 

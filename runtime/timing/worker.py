@@ -25,6 +25,7 @@ from ...core.ports.examples import Array, example_arrays
 from ...core.ports.port import Port
 from ..machine.device_memory import DeviceMemory
 from ..machine.process_memory import PeakMemory
+from ..session_spec import SessionSpec
 from ..workers.child_requests import answer_requests
 
 Feeds = dict[str, Array]
@@ -55,7 +56,7 @@ def serve(opener: Callable[[Mapping[str, Any]], Opened]) -> int:
 
 
 def open_session(request: Mapping[str, Any]) -> Opened:
-    """Load a model file with `Session`, whose arguments are keys.
+    """Load what ``session`` describes (`SessionSpec.as_dict`).
 
     With ``needs_library`` a session without the operator library is an error.
 
@@ -64,15 +65,8 @@ def open_session(request: Mapping[str, Any]) -> Opened:
         BackendUnavailableError: The backend or the library is missing.
     """
     from ...core.errors import BackendUnavailableError
-    from ..session import Session
 
-    session = Session(
-        request["model"],
-        request["backend"],
-        request.get("threads"),
-        request.get("library"),
-        request.get("precision"),
-    )
+    session = SessionSpec.from_dict(request["session"]).open()
     if request.get("needs_library") and session.library is None:
         raise BackendUnavailableError(session.library_reason)
     notes = {"library_reason": session.library_reason}

@@ -23,6 +23,7 @@ from typing import Any
 
 from nystra.models.vit.network import ViT
 from nystra.runtime.machine.process_memory import PeakMemory, release_free_memory
+from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.bench import WORKER
 from nystra.runtime.timing.child import Child
 from nystra.runtime.timing.interleaved import interleaved
@@ -79,8 +80,8 @@ def memory(engine: str, shape: str, folder: Path) -> dict[str, float]:
 
 def _of_file(engine: str, path: Path, side: int) -> float:
     with Child(WORKER) as child:
-        opened = {"model": str(path), "backend": BACKENDS[engine], "threads": 1, "library": "auto"}
-        child.ask("load", opened)
+        spec = SessionSpec(path, BACKENDS[engine], threads=1)
+        child.ask("load", {"session": spec.as_dict()})
         child.ask("prepare", {"size": {"height": side, "width": side}})
         child.ask("run")
         return float(child.ask("memory")["above"]) / 2**20

@@ -16,6 +16,7 @@ from PIL import Image
 from nystra.runtime.serving.limits import Limits
 from nystra.runtime.serving.opening import Models, open_models
 from nystra.runtime.serving.request_queue import Engine
+from nystra.runtime.session_spec import SessionSpec
 
 BOUNDARY = "edge"
 
@@ -76,8 +77,8 @@ class Service:
 
         self.limits = limits or Limits(workers=2, memory=1 << 28)
         metrics = Metrics([path.stem for path in paths])
-        how_run: dict[str, Any] = {"threads": 1, "library": None}
-        self.models: Models = open_models(paths, self.limits, metrics.ran, **how_run)
+        specs = [SessionSpec(path, threads=1, library=None) for path in paths]
+        self.models: Models = open_models(specs, self.limits, metrics.ran)
         self.engine = Engine(self.limits.workers, self.limits.queue, self.limits.memory or 1 << 28)
         metrics.watch(self.engine)
         self.app = create_app(self.models, self.engine, self.limits, metrics, **how)

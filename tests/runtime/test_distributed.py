@@ -25,6 +25,7 @@ from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.tiles import spread_tiles
 from nystra.runtime.distributed.worker import Failed, Setup, Worker
 from nystra.runtime.distributed.worker_pool import MOST_TRIES, Crew
+from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.tasks.restoration import sequential as line
 from nystra.runtime.tasks.restoration.picture_job import Made, PictureJob, Read
 from nystra.runtime.tasks.restoration.restorer import Restorer
@@ -128,7 +129,7 @@ class Doubler:
         return 2 * number
 
 
-SETUP = SimpleNamespace(threads=1)
+SETUP = SimpleNamespace(session=SimpleNamespace(threads=1))
 
 
 def crew(kind: type[Any], size: int, room: int = 99) -> tuple[Crew, FakeRay]:
@@ -220,12 +221,8 @@ def setup(model: Path, **changes: Any) -> Setup:
     from nystra.core.files.reading import file_sha256
 
     values = {
-        "model": model,
+        "session": SessionSpec(model, "ort-cpu", threads=1),
         "sha256": file_sha256(model),
-        "backend": "ort-cpu",
-        "threads": 1,
-        "library": "auto",
-        "precision": None,
         "kernels": False,
         "options": RunOptions(),
     }

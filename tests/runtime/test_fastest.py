@@ -15,6 +15,7 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session, fastest
 from nystra.runtime.fastest import choose_fastest
+from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.rows import Row
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -31,7 +32,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     def bench(configurations: Sequence[Any], given: Sequence[Any], **_: Any) -> list[Row]:
         sizes.append(tuple(given[0].values()))
-        assert all(one.request["library"] == "auto" for one in configurations)
+        assert all(one.request["session"]["library"] == "auto" for one in configurations)
         return [
             Row(one.model, one.backend, given[0], times=[SECONDS[one.backend]])
             for one in configurations
@@ -49,37 +50,37 @@ def model(tmp_path: Path) -> Path:
 def test_it_is_timed_once_for_a_file_and_size_class(
     timed: list[Any], model: Path, tmp_path: Path
 ) -> None:
-    choice = choose_fastest(model)
-    assert (choice.backend, choice.precision) == ("openvino", None)
+    choice = choose_fastest(SessionSpec(model))
+    assert (choice.spec.backend, choice.spec.precision) == ("openvino", None)
     assert choice.reason == "fastest at 128x128: openvino 200 ms, ort-cpu 300 ms (timed now)"
-    assert choose_fastest(model).reason.endswith("(remembered)")
+    assert choose_fastest(SessionSpec(model)).reason.endswith("(remembered)")
     assert timed == [(128, 128)]
     for side in (100, 64, 20, 300, 256):
-        choose_fastest(model, side=side)
+        choose_fastest(SessionSpec(model), side=side)
     assert timed == [(128, 128), (64, 64), (256, 256)]
     fixed = save_upscaler(tmp_path / "f.onnx", size=(8, 16), metadata=nystra_metadata())
-    choose_fastest(fixed)
-    choose_fastest(model, threads=1)
+    choose_fastest(SessionSpec(fixed))
+    choose_fastest(SessionSpec(model, threads=1))
     assert timed[3:] == [(8, 16), (128, 128)]
 
 
 def test_bfloat16_takes_part_where_it_is_asked_for(timed: list[Any], model: Path) -> None:
-    choice = choose_fastest(model, precision="bf16")
-    assert (choice.backend, choice.precision) == ("openvino", "bf16")
+    choice = choose_fastest(SessionSpec(model, precision="bf16"))
+    assert (choice.spec.backend, choice.spec.precision) == ("openvino", "bf16")
     assert "openvino-bf16 100 ms, openvino 200 ms, ort-cpu 300 ms" in choice.reason
-    assert choose_fastest(model, precision="fp32").precision is None
+    assert choose_fastest(SessionSpec(model, precision="fp32")).spec.precision is None
     assert len(timed) == 2
     with pytest.raises(NystraError, match="precision fp16 does not apply to fastest"):
-        choose_fastest(model, precision="fp16")
+        choose_fastest(SessionSpec(model, precision="fp16"))
 
 
 def test_what_is_remembered_may_be_damaged(timed: list[Any], model: Path, tmp_path: Path) -> None:
     for text in ("", "[]", '{"milliseconds": {"openvino": "x"}}', '{"milliseconds": {}}'):
-        choose_fastest(model)
+        choose_fastest(SessionSpec(model))
         (record,) = (tmp_path / "cache" / "fastest").glob("*.json")
         assert json.loads(record.read_text())["milliseconds"]["openvino"] == 200
         record.write_text(text)
-    assert choose_fastest(model).backend == "openvino"
+    assert choose_fastest(SessionSpec(model)).spec.backend == "openvino"
     assert len(timed) == 5
 
 
@@ -96,11 +97,11 @@ def test_what_is_not_here_is_not_timed(
         monkeypatch.setattr(fastest, "find_backend", Kind)
 
     only("ort-cpu")
-    choice = choose_fastest(model)
+    choice = choose_fastest(SessionSpec(model))
     assert choice.reason == "fastest: ort-cpu, which is alone here (openvino is not installed)"
     only()
     with pytest.raises(BackendUnavailableError, match="nothing is there to be the fastest: ort-c"):
-        choose_fastest(model)
+        choose_fastest(SessionSpec(model))
     assert timed == []
 
 
@@ -114,7 +115,7 @@ def test_nothing_runs_it(model: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(fastest, "bench", bench)
     with pytest.raises(NystraError, match="in none of ort-cpu, openvino: ort-cpu failed: no; op"):
-        choose_fastest(model)
+        choose_fastest(SessionSpec(model))
     assert not (tmp_path / "cache").exists()
 
 
@@ -126,15 +127,31 @@ def test_commands_say_what_was_chosen(
     given = ["run", str(model), "-i", str(picture), "-o", str(tmp_path / "b.png")]
     assert main([*given, "--backend", "fastest", "-t", "8", "--threads", "1"]) == 0
     assert "note: fastest at 64x64: openvino 200 ms, ort-cpu 300 ms" in capsys.readouterr().err
-    session = Session(model, "fastest", 1)
+    fastest = choose_fastest(SessionSpec(model, "fastest", threads=1))
+    assert "fastest at 128x128: openvino 200 ms" in fastest.reason
+    session = fastest.spec.open()
     assert session.backend == "openvino"
-    assert "; fastest at 128x128: openvino 200 ms" in session.library_reason
     assert session(np.zeros((1, 3, 8, 8), np.float32)).shape == (1, 3, 16, 16)
     assert timed == [(64, 64), (128, 128)]
+
+
+def test_nothing_is_timed_where_a_session_is_made(timed: list[Any], model: Path) -> None:
+    for opening in (lambda: Session(model, "fastest"), SessionSpec(model, "fastest").open):
+        with pytest.raises(NystraError, match=r"fastest is no backend: nystra\.runtime"):
+            opening()
+    assert timed == []
+
+
+def test_inspect_says_it_too(
+    timed: list[Any], model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(model), "--backend", "fastest"]) == 0
+    assert "note: fastest at 128x128: openvino 200 ms" in capsys.readouterr().err
+    assert timed == [(128, 128)]
 
 
 @pytest.mark.full
 def test_it_is_really_timed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
-    choice = choose_fastest(model, threads=1, precision="bf16", side=8)
+    choice = choose_fastest(SessionSpec(model, threads=1, precision="bf16"), side=8)
     assert all(way in choice.reason for way in ("ort-cpu", "openvino ", "openvino-bf16"))

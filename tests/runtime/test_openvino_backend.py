@@ -102,8 +102,8 @@ def test_the_body_of_a_search_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackendUnavailableError, match="divides whole numbers in float32"):
         Session(searching, "openvino", 1, "none")
     if native.available():  # then the file is validated without them
-        assert bodies_of(Session(searching, "openvino", 1), 1) is None
-        assert bodies_of(Session(searching, "ort-cpu", 1), 1) is not None
+        assert bodies_of(Session(searching, "openvino", 1)) is None
+        assert bodies_of(Session(searching, "ort-cpu", 1)) is not None
 
 
 @built

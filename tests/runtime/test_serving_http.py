@@ -17,6 +17,7 @@ from nystra.core.errors import NystraError
 from nystra.runtime import run_pictures
 from nystra.runtime.serving.limits import Limits
 from nystra.runtime.serving.opening import open_models
+from nystra.runtime.session_spec import SessionSpec
 from runtime_models import nystra_metadata, save_upscaler
 from serving_tools import Service, enlarged, png
 
@@ -182,12 +183,12 @@ def test_a_full_queue(folder: Path) -> None:
 
 def test_what_cannot_be_served(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="two models are called twice"):
-        open_models([folder / "twice.onnx", tmp_path / "twice.onnx"], Limits())
+        open_models([SessionSpec(here / "twice.onnx") for here in (folder, tmp_path)], Limits())
     video = save_upscaler(
         tmp_path / "video.onnx", metadata=nystra_metadata(**{"nystra.task": "toy"})
     )
     with pytest.raises(NystraError, match="'toy'"):
-        open_models([video], Limits())
+        open_models([SessionSpec(video)], Limits())
     nan = save_upscaler(tmp_path / "nan.onnx", gain=float("nan"), metadata=nystra_metadata())
     with pytest.raises(NystraError, match=r"a trial run of .* failed"):
-        open_models([nan], Limits(), threads=1)
+        open_models([SessionSpec(nan, threads=1)], Limits())

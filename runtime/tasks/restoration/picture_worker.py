@@ -1,7 +1,6 @@
 """A child process of `processes`: loads one model and restores pictures when it is asked.
 
-``{"do": "load", "model", "backend", "threads", "library", "precision",
-"options"}`` -> ``{}``;
+``{"do": "load", "session": as `SessionSpec.as_dict`, "options": {...}}`` -> ``{}``;
 ``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.
 """
 
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...session import Session
+from ...session_spec import SessionSpec
 from ...workers.child_requests import answer_requests
 from .options import RunOptions
 from .picture_job import PictureJob
@@ -28,8 +27,7 @@ class _Worker:
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if request["do"] == "load":
             options = RunOptions(**request["options"])
-            names = ("model", "backend", "threads", "library", "precision")
-            session = Session(*(request[name] for name in names))
+            session = SessionSpec.from_dict(request["session"]).open()
             self._job = PictureJob(restorer_for(session), options.companions(), options)
             return {}
         assert self._job is not None  # the parent asks to load first

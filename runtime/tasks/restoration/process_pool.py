@@ -158,12 +158,9 @@ def _request(session: Session, options: RunOptions, jobs: int) -> dict[str, Any]
     """Return what a child has to know: the model, and its share of threads and memory."""
     memory = options.max_memory or available_memory()
     shared = replace(options, max_memory=memory // jobs, quiet=True, jobs=None)
+    threads = session.spec.threads or max((os.cpu_count() or 1) // jobs, 1)
     return {
-        "model": os.path.abspath(session.path),
-        "backend": session.backend,
-        "threads": session.threads or max((os.cpu_count() or 1) // jobs, 1),
-        "library": "none" if session.library is None else str(session.library),
-        "precision": session.precision,
+        "session": replace(session.spec, threads=threads).as_dict(),
         "options": asdict(shared),
     }
 

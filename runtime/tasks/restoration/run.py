@@ -29,11 +29,9 @@ def run_pictures(
     output: str | os.PathLike[str],
     options: RunOptions | None = None,
     *,
-    threads: int | None = None,
-    library: str | Path | None = "auto",
-    backend: str = "auto",
     report: Report | None = None,
     spread: Callable[[Restorer], Restorer] | None = None,
+    **how_run: Any,
 ) -> list[dict[str, Any]]:
     """Run a model on one picture or on all pictures of a folder.
 
@@ -43,11 +41,9 @@ def run_pictures(
         output: The picture to write, a folder, in which names stay as they are, or ``-`` for the
             standard output. A folder of pictures needs a folder; it is created.
         options: What is asked for besides.
-        threads: As in `Session`.
-        library: As in `Session`.
-        backend: As in `Session`.
         report: Called with (result, pictures done, pictures in all) after each picture.
         spread: Returns the model with its tiles run elsewhere, by the workers of a cluster.
+        **how_run: Of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes them.
 
     Returns:
         For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``output``
@@ -69,11 +65,7 @@ def run_pictures(
     if not folder:  # the cheaper errors come before the model is loaded
         check_pair(*pairs[0], overwrite=how.overwrite)
         only = read_input(pairs[0][0])
-    session = (
-        model
-        if isinstance(model, Session)
-        else Session(model, backend=backend, threads=threads, library=library)
-    )
+    session = model if isinstance(model, Session) else Session(model, **how_run)
     restorer = restorer_for(session) if spread is None else spread(restorer_for(session))
     restorer.check_companions(how.mask is not None, how.reference is not None)
     job = PictureJob(restorer, companions, how)

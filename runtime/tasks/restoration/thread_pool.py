@@ -61,8 +61,7 @@ def side_by_side(
         pairs: Pictures and their outputs, no file twice among them.
         most: As `most_pixels` returns it.
     """
-    library = "none" if session.library is None else session.library
-    single = Session(session.path, session.backend, 1, library, session.precision)
+    single = replace(session.spec, threads=1).open()
     alone = replace(job, restorer=restorer_for(single))
     large = []
     lanes = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
@@ -86,8 +85,8 @@ def side_by_side(
 
 def _cores(session: Session) -> int:
     """Return how many threads a session may use."""
-    if session.threads is not None:
-        return session.threads
+    if session.spec.threads is not None:
+        return session.spec.threads
     ours = getattr(os, "sched_getaffinity", None)
     return os.cpu_count() or 1 if ours is None else len(ours(0))
 

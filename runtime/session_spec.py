@@ -1,0 +1,105 @@
+"""What a session is opened from: a record to keep, to change, to send elsewhere and to open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import NystraError
+
+if TYPE_CHECKING:
+    from .session import Session
+
+FASTEST = "fastest"
+"""Not a backend: `choose_fastest` says which of them takes its place."""
+
+
+@dataclass(frozen=True)
+class SessionSpec:
+    """A model file and how it is run.
+
+    ``dataclasses.replace`` makes another one of it: ``replace(session.spec, threads=1).open()``.
+
+    Attributes:
+        model: The model file.
+        backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that can run here.
+            ``openvino:GPU`` is taken apart into backend and device.
+        threads: Number of threads, or None for the backend's own choice.
+        library: The operator library: ``auto`` takes the one built with nystra if it is there and
+            can serve the model; ``none`` (or None) runs the operators' ONNX bodies; a path takes
+            that one.
+        precision: What the backend is to compute in, or None: as the file says.
+        device: One of the backend's devices, or None for its usual one.
+        options: Of the backend, by name.
+    """
+
+    model: Path
+    backend: str = "auto"
+    threads: int | None = None
+    library: str | Path | None = "auto"
+    precision: str | None = None
+    device: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Bring the fields into one form.
+
+        Raises:
+            NystraError: The number of threads is below 1, or two devices are named.
+        """
+        backend, colon, device = self.backend.partition(":")
+        if colon and self.device not in (None, device):
+            raise NystraError(f"got the backend {self.backend!r} and the device {self.device!r}")
+        if self.threads is not None and self.threads < 1:
+            raise NystraError(f"the number of threads is {self.threads}, expected 1 or more")
+        own = {
+            "model": Path(self.model),
+            "backend": backend,
+            "device": device if colon else self.device,
+            "library": "none" if self.library is None else str(self.library),
+            "options": dict(self.options),
+        }
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def backend_name(self) -> str:
+        """Backend and device as a user names them: ``ort-cpu``, ``openvino:GPU``."""
+        return self.backend if self.device is None else f"{self.backend}:{self.device}"
+
+    def open(self) -> Session:
+        """Load the model file.
+
+        Raises:
+            NystraError: See `Session`.
+            BackendUnavailableError: The same.
+        """
+        from .session import Session
+
+        others = {item.name: getattr(self, item.name) for item in fields(self)[1:]}
+        return Session(self.model, **others)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it, with absolute paths: for another process of this machine."""
+        document = {item.name: getattr(self, item.name) for item in fields(self)}
+        document["model"] = os.path.abspath(self.model)
+        if self.library not in ("auto", "none"):
+            document["library"] = os.path.abspath(str(self.library))
+        return document
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> SessionSpec:
+        """Return what `as_dict` made a document of.
+
+        Raises:
+            NystraError: A key is unknown or missing.
+        """
+        known = {item.name for item in fields(cls)}
+        if set(document) != known:
+            raise NystraError(
+                f"a session is described by {sorted(known)}, got the keys {sorted(document)}"
+            )
+        return cls(**document)
