@@ -1,5 +1,6 @@
 """Whether a change of the code changes what is exported, node by node.
 
+    export PYTHONPATH=.:tests/helpers
     python tests/compare_exports.py checkpoints CHECKPOINTS   # once, with either version
     python tests/compare_exports.py export CHECKPOINTS BEFORE # with the version before
     python tests/compare_exports.py export CHECKPOINTS AFTER  # with the version after
@@ -48,10 +49,10 @@ def make_checkpoints(folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from foreign_networks import save_small as save_foreign
     from nystra.models.swinir.network import SwinIR
     from patch_networks import BUILDERS, HYPER, network_of
     from rvrt_tools import save_small as save_rvrt
+    from studies.networks.small import save_small as save_foreign
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in BUILDERS:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from foreign_networks import build, lively, save_small
 from nystra.cli.main import main
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
@@ -19,6 +18,7 @@ from nystra.models.registry import find_architecture
 from nystra.models.spandrel.adapters.atd import StableSorts
 from nystra.runtime.session import Session
 from shared import hide_spandrel
+from studies.networks.small import build, lively, save_small
 
 spandrel = pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
 

@@ -182,7 +182,7 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
 #if defined(__AMX_BF16__)
 
 // Both passes on tiles; what comes in is exact, all else is split in two parts. Windows of fewer
-// tokens take longer so than in vectors (studies/benchmarks/isas.py).
+// tokens take longer so than in vectors (studies/performance/isas.py).
 constexpr int64_t kFewestTokens = 1024;
 
 void pass_keys(const LandmarkParams& params, const Place& p, const Head<BFloat16>& head, Buffers& b,

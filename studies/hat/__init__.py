@@ -1,0 +1,1 @@
+"""HAT: clusters in its overlapping windows, and tiles."""

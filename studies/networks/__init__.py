@@ -1,0 +1,1 @@
+"""Which networks of others export: the table of docs/networks.md."""

@@ -1,0 +1,199 @@
+"""The tables and figures of PnP-Nystra (Kidambi and Nair, 2025) on our networks: docs/paper.md.
+
+Each command prints a table or draws a figure; pictures are not shipped::
+
+    python -m studies.paper windows                       # times, tables II to V
+    python -m studies.paper networks --case swinir        # times of whole networks
+    python -m studies.paper noisy Set5/HR --out noisy     # what a denoiser is given
+    python -m studies.paper errors ON                     # table VI
+    python -m studies.paper spectrum ON --out 1.png       # figure 1
+    python -m studies.paper maps ON --out 4.png           # figure 4
+    python -m studies.paper scaling --out 5.png           # figure 5
+
+ON is ``--on MODEL FOLDER``, once for each network: a checkpoint or shipped name, and a folder of
+PNG files that it is given (small ones for super-resolution, noisy ones for denoising). Table VII
+and the accuracies are tables of ``studies.quality``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from nystra.models import LoadedModel, load
+from studies.paper.matrices import Pixels, error_rows, pictures, spectrum
+from studies.paper.times import (
+    CASES,
+    NETWORK_PLANS,
+    PLANS,
+    WINDOWS,
+    network_rows,
+    scaling_rows,
+    window_rows,
+)
+from studies.quality.tables import cluster, nystra, nystromformer
+from studies.training.denoising import with_noise
+
+Networks = Mapping[str, tuple[LoadedModel, list[Pixels]]]
+
+COMPARED = (nystra(16), nystra(16, guard=0.0), nystra(32), nystromformer(16), cluster(16))
+"""The plans of table VI."""
+
+SIDES = (8, 16, 24, 32, 48, 64, 96, 128)
+
+
+def table(rows: Sequence[Mapping[str, Any]], shown: Mapping[str, Callable[[Any], str]]) -> str:
+    """Return columns of rows as a Markdown table, without a column that no row has."""
+    names = [name for name in shown if any(name in row for row in rows)]
+    body = [[shown[name](row[name]) for name in names] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [names, ["---"] * len(names), *body])
+
+
+def times_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of times as Markdown."""
+    merged = [
+        {**row, "full / plan (least to most)": (row["ratio"], row["least"], row["most"])}
+        for row in rows
+    ]
+    shown: dict[str, Callable[[Any], str]] = dict.fromkeys(
+        ("network", "window", "tokens", "plan"), str
+    )
+    shown["ms"] = lambda ms: f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+    shown["full / plan (least to most)"] = lambda three: "{:.2f}x ({:.2f} to {:.2f})".format(*three)
+    return table(merged, shown)
+
+
+def errors_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of matrix errors as Markdown, with the mean of each network's sites."""
+    figures = [name for name in rows[0] if name not in ("model", "site", "tokens")]
+    lines: list[Mapping[str, Any]] = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        own = [row for row in rows if row["model"] == model]
+        lines += own
+        means = {name: float(np.mean([row[name] for row in own])) for name in figures}
+        lines.append({"model": model, "site": "**mean**", "tokens": "", **means})
+    shown: dict[str, Callable[[Any], str]] = dict.fromkeys(("model", "site", "tokens"), str)
+    shown |= dict.fromkeys(figures, lambda value: f"{value:.2e}")
+    return table(lines, shown)
+
+
+def write_noisy(folder: Path, out: Path, sigma: float) -> None:
+    """Write the pictures of a folder with the noise that ``denoising`` of quality gives."""
+    out.mkdir(parents=True, exist_ok=True)
+    for number, path in enumerate(sorted(folder.glob("*.png"))):
+        with Image.open(path) as image:
+            clean = np.asarray(image.convert("RGB"), np.float32)
+        noisy = with_noise(clean, sigma, (number,)).astype(np.uint8)
+        Image.fromarray(noisy).save(out / path.name)
+
+
+def draw_spectrum(networks: Networks, out: Path, most: int) -> None:
+    """Write figure 1, and print when a curve falls below a tenth and a hundredth."""
+    from studies.paper.figures import save, spectrum_figure
+
+    curves = {}
+    for name, (model, inputs) in networks.items():
+        curves[name] = spectrum(model, inputs, most)
+        if model.hyper.get("position_bias", True):
+            curves[f"{name}, without its bias"] = spectrum(model, inputs, most, bias=False)
+    for name, values in curves.items():
+        below = [int((values >= least).sum()) for least in (0.1, 0.01)]
+        print(
+            f"{name}: {below[0]} singular values of at least 0.1, {below[1]} of 0.01; "
+            f"the 16th is {values[15]:.4f}"
+        )
+    save(spectrum_figure(curves), out)
+
+
+def _networks(options: argparse.Namespace) -> Networks:
+    return {
+        Path(name).stem: (load(name), pictures(Path(folder), options.side))
+        for name, folder in options.on
+    }
+
+
+def _errors(options: argparse.Namespace) -> None:
+    networks = _networks(options)
+    rows = [
+        row
+        for name, (model, inputs) in networks.items()
+        for row in error_rows(name, model, inputs, COMPARED)
+    ]
+    print(errors_table(rows))
+
+
+def _maps(options: argparse.Namespace) -> None:
+    from studies.paper.figures import maps_figure, save
+
+    rows = {name: (model, inputs[0]) for name, (model, inputs) in _networks(options).items()}
+    save(maps_figure(rows, PLANS), options.out)
+
+
+def _scaling(options: argparse.Namespace) -> None:
+    from studies.paper.figures import save, scaling_figure
+
+    rows = scaling_rows(options.rounds, options.sides)
+    print(times_table(rows))
+    save(scaling_figure(rows), options.out)
+
+
+def _networks_timed(options: argparse.Namespace) -> None:
+    print(times_table(network_rows(options.rounds, CASES[options.case], options.plans)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], None], *, on: bool = False, out: bool = False
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name)
+        made.set_defaults(run=run)
+        if on:
+            made.add_argument(
+                "--on", action="append", required=True, nargs=2, metavar=("MODEL", "FOLDER")
+            )
+            made.add_argument("--side", type=int, default=128, help="pixels of a picture (128)")
+        else:
+            made.add_argument("--rounds", type=int, default=5)
+        if out:
+            made.add_argument("--out", type=Path, required=True)
+        return made
+
+    command("errors", _errors, on=True)
+    command("maps", _maps, on=True, out=True)
+    drawn = command(
+        "spectrum", lambda o: draw_spectrum(_networks(o), o.out, o.most), on=True, out=True
+    )
+    drawn.add_argument("--most", type=int, default=1, help="windows of a head and picture (1)")
+    windows = command("windows", lambda o: print(times_table(window_rows(o.rounds, o.windows))))
+    windows.add_argument("--windows", type=int, nargs="+", default=WINDOWS)
+    timed = command("networks", _networks_timed)
+    timed.add_argument("--case", choices=CASES, required=True)
+    timed.add_argument("--plans", nargs="+", choices=NETWORK_PLANS, default=NETWORK_PLANS)
+    scaling = command("scaling", _scaling, out=True)
+    scaling.add_argument("--sides", type=int, nargs="+", default=SIDES)
+    noisy = commands.add_parser("noisy")
+    noisy.set_defaults(run=lambda o: write_noisy(o.folder, o.out, o.sigma))
+    noisy.add_argument("folder", type=Path)
+    noisy.add_argument("--out", type=Path, required=True)
+    noisy.add_argument("--sigma", type=float, default=25.0)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command."""
+    options = _parser().parse_args(arguments)
+    torch.set_num_threads(1)
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

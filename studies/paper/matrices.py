@@ -1,0 +1,202 @@
+"""The attention matrices of a network on a picture: exact ones, and those of a mechanism.
+
+No mechanism but the exact one ever makes its matrix. All of them are linear in the values, so
+that with the unit vectors as values they give it: mask, bias, guard and clusters as computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.implementation import computing
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.site import find_sites
+from nystra.export.pytorch.network_session import TorchBackend
+from nystra.models import LoadedModel
+from nystra.models.geometry import WindowGeometry
+from nystra.models.sites import WindowSite
+from nystra.plugins.operators.windows_torch import partition
+from nystra.runtime.images.images import read_picture
+from studies.quality.measure import planned
+from studies.quality.tables import label
+
+Pixels = npt.NDArray[np.float32]
+Row = dict[str, Any]
+Windows = Callable[[Tensor, Tensor | None, WindowGeometry], Tensor]
+
+EXACT = Full()
+SPECTRUM = 50
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a site is given on a picture.
+
+    Attributes:
+        path: Of the site.
+        site: It.
+        qkv: Its packed map (1, H, W, h(2d+e)).
+    """
+
+    path: str
+    site: WindowSite
+    qkv: Tensor
+
+    def matrices(self, mechanism: Mechanism, head: int, *, bias: bool = True) -> Tensor:
+        """Return the matrices of one head, (windows, N, N), a row for a query.
+
+        Args:
+            mechanism: Fits the site.
+            head: From 0.
+            bias: With the site's position bias, if it has one.
+        """
+        table = self.site.relative_position_bias_table
+        return matrices(
+            computing(mechanism.at(self.site.geometry), self.site, "plain"),
+            self.qkv,
+            table[:, head : head + 1] if bias and table is not None else None,
+            self.site.geometry,
+            head,
+        )
+
+
+def matrices(
+    compute: Windows, qkv: Tensor, table: Tensor | None, geometry: WindowGeometry, head: int
+) -> Tensor:
+    """Return what multiplies the values of one head, (windows, N, N).
+
+    Args:
+        compute: Attention in windows; shapes as ``models.sites.WindowSite`` says.
+        qkv: (1, H, W, h(2d+e)).
+        table: Position bias of that head, ((2wh-1)(2ww-1), 1), or None.
+        geometry: Of all heads.
+        head: From 0.
+    """
+    h, d = geometry.heads, geometry.head_dim
+    queries, keys, _ = qkv.split((h * d, h * d, h * geometry.value_dim), -1)
+    own = torch.cat([part[..., head * d : (head + 1) * d] for part in (queries, keys)], -1)
+    single = replace(geometry, heads=1, value_dim=geometry.tokens)
+    units = F.one_hot(_places(qkv.shape[1:3], geometry), geometry.tokens)[None].to(qkv)
+    out = compute(torch.cat((own, units), -1), table, single)
+    return partition(torch.cat((own, out), -1), single)[2][0, :, 0]
+
+
+def _places(sides: Sequence[int], geometry: WindowGeometry) -> Tensor:
+    """Return the number (H, W) that each token has in its window after the cyclic shift."""
+    rows, cols = (
+        torch.arange(size) % window for size, window in zip(sides, geometry.window, strict=True)
+    )
+    return torch.roll(rows[:, None] * geometry.window[1] + cols, geometry.shift, (0, 1))
+
+
+def pictures(folder: Path, side: int) -> list[Pixels]:
+    """Return the middle of every picture of a folder, (1, 3, H, W), at most that side, 0..1."""
+    cut = []
+    for path in sorted(folder.glob("*.png")):
+        pixels = read_picture(path).pixels
+        top, left = (max(0, size - side) // 2 for size in pixels.shape[:2])
+        middle = pixels[top : top + side, left : left + side]
+        cut.append(np.moveaxis(middle, 2, 0)[None].astype(np.float32))
+    if not cut:
+        raise SystemExit(f"no .png in {folder}: give the folder of a network's inputs")
+    return cut
+
+
+def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
+    """Return what each site of a network with full attention is given."""
+    network = planned(model, EXACT)
+    places: list[Seen] = []
+    for site in find_sites(network):
+        compute: Any = site.module.mechanism
+
+        def record(
+            qkv: Tensor,
+            table: Tensor | None,
+            geometry: WindowGeometry,
+            place: Any = site,
+            compute: Any = compute,
+        ) -> Tensor:
+            places.append(Seen(place.path, place.module, qkv.clone()))
+            out: Tensor = compute(qkv, table, geometry)
+            return out
+
+        site.module.mechanism = record
+    TorchBackend(network)(picture)
+    return places
+
+
+def _each(model: LoadedModel, inputs: Sequence[Pixels]) -> Iterator[tuple[Seen, int]]:
+    for picture in inputs:
+        for place in seen(model, picture):
+            for head in range(place.site.geometry.heads):
+                yield place, head
+
+
+def error_rows(
+    name: str, model: LoadedModel, inputs: Sequence[Pixels], plans: Sequence[Mechanism]
+) -> list[Row]:
+    """Return the mean square error of the matrices of plans, a row a site.
+
+    The queries and keys are those of the network with full attention. ``square`` is the mean
+    square of the exact entries: the error of a matrix of zeros; ``uniform`` the error of 1/N
+    everywhere, which is the mean of the values.
+    """
+    sums: dict[str, list[dict[str, float]]] = {}
+    about: dict[str, Row] = {}
+    with torch.inference_mode():
+        for place, head in _each(model, inputs):
+            geometry = place.site.geometry
+            exact = place.matrices(EXACT, head)
+            figures = {
+                "square": _mean_square(exact),
+                "uniform": _mean_square(exact - 1 / geometry.tokens),
+            }
+            for plan in plans:
+                figures[label(plan)] = _mean_square(place.matrices(plan, head) - exact)
+            sums.setdefault(place.path, []).append(figures)
+            about[place.path] = {"model": name, "site": place.path, "tokens": geometry.tokens}
+    return [about[path] | _means(figures) for path, figures in sums.items()]
+
+
+def _mean_square(values: Tensor) -> float:
+    return float(values.double().square().mean())
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+
+def spectrum(
+    model: LoadedModel, inputs: Sequence[Pixels], most: int, *, bias: bool = True
+) -> npt.NDArray[np.float64]:
+    """Return the largest singular values of the exact matrices, the first of each matrix 1.
+
+    Args:
+        model: A network.
+        inputs: Pictures, (1, 3, H, W).
+        most: Windows of a site, head and picture that are taken, evenly among all.
+        bias: With the position bias.
+
+    Returns:
+        The mean over pictures, sites, heads and windows, (50,) or less.
+    """
+    values = []
+    with torch.inference_mode():
+        for place, head in _each(model, inputs):
+            made = place.matrices(EXACT, head, bias=bias)
+            for matrix in made[:: -(-len(made) // most)]:
+                singular = torch.linalg.svdvals(matrix)[:SPECTRUM]
+                values.append((singular / singular[0]).double().numpy())
+    least = min(map(len, values))
+    mean: npt.NDArray[np.float64] = np.mean([spectrum[:least] for spectrum in values], 0)
+    return mean

@@ -1,0 +1,1 @@
+"""Speed and memory of operators, files and engines on CPUs."""

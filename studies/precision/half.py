@@ -1,0 +1,206 @@
+"""Measure what a low precision costs each network: the table of docs/precision.md.
+
+    python -m studies.precision.half           # all of it
+    python -m studies.precision.half uformer   # the rows whose label begins so
+    python -m studies.precision.half --golden FOLDER   # with the golden cases of that folder
+
+Every number comes from the export's own pictures at its three sizes. ``values`` and ``stream`` are
+the largest absolute values in tensors of the low type and in sums of two maps; ``PSNR`` is the
+lowest of a float32 file that rounds where the low file does against the float32 file, ``half()``
+that of the whole network in float16 (PyTorch), ``autocast`` that of ``torch.autocast("cpu")``.
+Random networks (golden, tests) are no trained ones: their values say little, their PSNR is honest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from safetensors.torch import load_file, save_file
+
+from nystra.core.errors import NystraError
+from nystra.export import Plan
+from nystra.export import mechanism as planned
+from nystra.export.attention.site import resolve, swap
+from nystra.export.build.bodies import attach_bodies
+from nystra.export.build.precision.lowering import Lowered, lower_model
+from nystra.export.build.precision.policy import policy_for
+from nystra.export.build.precision.ranges import largest_values
+from nystra.export.build.precision.types import float_tensors
+from nystra.export.build.tidy import tidy
+from nystra.export.build.trace import trace
+from nystra.export.load.images import validation_feeds
+from nystra.export.load.stage import fixed_facts
+from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.validate.fake_quantised import rounded_network
+from nystra.models import load, pretrained_path
+from nystra.runtime import Session
+from studies.precision.small import PATCH_NETWORKS, save_patch_network, save_rvrt
+
+GOLDEN = ("swinir_classical_x2", "swinir_jpeg_gray", "hat_x2_w16", "csnln_x2")
+CLIP = (1, 4, 3, 20, 24)
+"""The only shape of a clip that is measured."""
+STRESS = 3000.0
+"""Factor of the weights that write into the residual stream of the stressed network."""
+
+
+def networks(folder: Path, golden: Path | None) -> Iterator[tuple[str, Path, str]]:
+    """Yield a label, a checkpoint and a mechanism; golden cases where there is a folder of them."""
+    for name in ("swinir_x2_w16", "swinir_x2_w32_nobias", "hat_x2_w16", "uformer_denoise25_w16"):
+        for mechanism in ("full", "nystra"):
+            yield name, pretrained_path(name), mechanism
+    yield f"{'swinir_x2_w16'} (stress)", stressed(folder / "stress.safetensors"), "nystra"
+    for name in GOLDEN if golden else ():
+        path = save_golden(name, golden, folder / f"{name}.safetensors")
+        yield f"{name} (random)", path, "full"
+    for mechanism in ("full", "nystra"):
+        yield "rvrt (random, tiny)", save_rvrt(folder / "rvrt.safetensors"), mechanism
+    for name in PATCH_NETWORKS:
+        path = save_patch_network(name, folder / f"{name}.safetensors")
+        for mechanism in ("full", "psal"):
+            yield f"{name} (random, tiny)", path, mechanism
+
+
+def save_golden(name: str, golden: Path, path: Path) -> Path:
+    """Write the weights of a golden case as a checkpoint."""
+    sys.path.insert(0, str(golden))
+    from golden_loader import Golden
+
+    case = Golden(golden / "cases" / f"{name}.json")
+    weights = {
+        key: torch.from_numpy(np.ascontiguousarray(weight))
+        for key, weight in case.weights().items()
+    }
+    save_file(weights, path, {"nystra": json.dumps(case.constructor)})
+    return path
+
+
+def stressed(path: Path) -> Path:
+    """Return the window-16 network with a residual stream that float16 cannot hold."""
+    source = pretrained_path("swinir_x2_w16")
+    state = load_file(source)
+    for key in state:
+        if key.endswith(("attn.proj.weight", "attn.proj.bias", "mlp.fc2.weight", "mlp.fc2.bias")):
+            state[key] = state[key] * STRESS
+    save_file(state, path, {"nystra": json.dumps(load(source).hyper)})
+    return path
+
+
+def lowest(get: Callable[[Any], Any], feeds: list[Any], wanted: list[Any]) -> float:
+    """Return the lowest PSNR, peak 1, dB."""
+    decibels = []
+    for feed, expected in zip(feeds, wanted, strict=True):
+        error = np.mean((np.asarray(get(feed), np.float64) - expected) ** 2)
+        decibels.append(-10.0 * np.log10(max(float(error), 1e-30)))
+    return float(np.min(decibels))
+
+
+def session_of(model: onnx.ModelProto, folder: Path) -> Callable[[Any], Any]:
+    """Return a function that runs a model without bodies on named arrays."""
+    whole = onnx.ModelProto.FromString(model.SerializeToString())
+    attach_bodies(whole, 20)
+    path = folder / "m.onnx"
+    path.write_bytes(whole.SerializeToString())
+    session = Session(path)
+    return lambda feed: next(iter(session.run(feed).values()))
+
+
+def first_output(backend: TorchBackend) -> Callable[[Any], Any]:
+    """Return a function that runs a network on named arrays."""
+    return lambda feed: backend(*feed.values())
+
+
+def autocast(network: torch.nn.Module, kind: torch.dtype) -> Callable[[Any], Any]:
+    """Return a function that runs a network under autocast."""
+
+    def get(feed: Any) -> Any:
+        with torch.inference_mode(), torch.autocast("cpu", kind):
+            return network(*[torch.from_numpy(array) for array in feed.values()]).float().numpy()
+
+    return get
+
+
+def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
+    """Print the rows of one network."""
+    loaded = load(path)
+    facts = loaded.facts
+    if facts.task == "video":  # a clip of free sides takes minutes to trace
+        facts = fixed_facts(load(path, frames=CLIP[1]).facts, CLIP)
+    resolved = resolve(Plan(planned(mechanism)), loaded.network)
+    plain = swap(loaded.network, resolved)
+    feeds: list[Any] = validation_feeds(facts)
+    base = trace(swap(loaded.network, resolved, "operator"), facts, 20)
+    tidy(base, facts.inputs, facts.outputs)
+    weights = {tensor.name for tensor in base.graph.initializer}
+    streams = {
+        node.output[0]
+        for node in base.graph.node
+        if node.op_type == "Add" and not weights & set(node.input)
+    } & float_tensors(base.graph)
+    single = session_of(base, folder)
+    wanted = [single(feed) for feed in feeds]
+    exact = [TorchBackend(plain, torch.float64)(*feed.values()) for feed in feeds]
+    stream = max(largest_values(base, streams, feeds[:1]).values())
+    searching = any(site.has_near_ties for site in resolved.values())
+    for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
+        name = f"{precision}-tensorrt" if tensorrt else precision
+        policy = policy_for(facts.architecture, precision)
+        model = onnx.ModelProto.FromString(base.SerializeToString())
+        try:
+            done: Lowered = lower_model(model, precision, policy, feeds, tensorrt=tensorrt)
+        except NystraError as error:
+            print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
+            continue
+        reference = TorchBackend(rounded_network(plain, name, policy))
+        errors = [
+            reference(*feed.values()) - output for feed, output in zip(feeds, exact, strict=True)
+        ]
+        allowed = max(2.0 * float(np.abs(error).max()) for error in errors)
+        kind = torch.float16 if precision == "fp16" else torch.bfloat16
+        half = "-"
+        if precision == "fp16":
+            half = f"{lowest(first_output(TorchBackend(plain, kind)), feeds, exact):.1f}"
+        row = [
+            label,
+            mechanism,
+            name,
+            f"{lowest(session_of(done.twin, folder), feeds, wanted):.1f}",
+            "search" if searching else f"{allowed:.1e}",
+            half,
+            f"{lowest(autocast(plain, kind), feeds, exact):.1f}",
+            f"{done.largest:.3g}" if done.largest else "-",
+            f"{stream:.3g}",
+            f"{len(base.graph.node)} to {len(model.graph.node)}",
+            f"{base.ByteSize() / 1e3:.0f} to {model.ByteSize() / 1e3:.0f}",
+            str(len(done.kept)),
+        ]
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def main() -> None:
+    """Print the rows of the networks whose label begins so."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("label", nargs="?", default="", help="how labels begin; default: all rows")
+    parser.add_argument("--golden", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    print(
+        "| network | plan | precision | PSNR dB | tolerance | half() | autocast | values | stream "
+        "| nodes | kB without bodies | kept |"
+    )
+    print("|" + " --- |" * 12)
+    with tempfile.TemporaryDirectory() as name:
+        for label, path, mechanism in networks(Path(name), options.golden):
+            if label.startswith(options.label):
+                measure(label, path, mechanism, Path(name))
+
+
+if __name__ == "__main__":
+    main()

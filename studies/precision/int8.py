@@ -1,0 +1,135 @@
+"""Measure what int8 and bfloat16 cost the shipped networks: the table of docs/precision.md.
+
+    python -m studies.precision.int8 CALIBRATION LOW HIGH [NETWORK ...]
+
+CALIBRATION holds the pictures that ranges are measured on, LOW the pictures that the networks run
+on, HIGH the ground truth of the same order, larger by the scale. PSNR in dB, peak 1, all channels,
+mean of the pictures and, against float32, the lowest. A border of the scale is left out. bfloat16
+is the float32 file computed in it by OpenVINO with the library, emulated where the CPU has none,
+``int8 in bf16`` the int8 file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from nystra.export import Plan, mechanism
+from nystra.export.attention.site import resolve, swap
+from nystra.export.build.bodies import attach_bodies
+from nystra.export.build.int8.quantising import quantise_model
+from nystra.export.build.tidy import tidy
+from nystra.export.build.trace import trace
+from nystra.export.load.images import calibration_feeds, calibration_pictures, sample_side
+from nystra.models import load, pretrained_path
+from nystra.models.architecture import PrecisionPolicy
+from nystra.runtime import Session
+from nystra.runtime.checking.measures import MEASURES, clipped_psnr
+from nystra.runtime.images.images import read_picture
+
+Array = npt.NDArray[Any]
+NETWORKS = ("swinir_x2_w16", "swinir_x2_w32_nobias")
+PICTURE = MEASURES["picture"]
+
+
+def planes(path: Path) -> Array:
+    """Return a picture as (1, 3, H, W) in 0..1, three times the same plane where it is gray."""
+    pixels = read_picture(path).pixels.transpose(2, 0, 1)[None]
+    return np.ascontiguousarray(pixels.repeat(3 // pixels.shape[1], axis=1), np.float32)
+
+
+def outputs(
+    model: onnx.ModelProto,
+    pictures: list[Array],
+    backend: str = "ort-cpu",
+    precision: str | None = None,
+) -> list[Array]:
+    """Return what a model without bodies gives."""
+    whole = onnx.ModelProto.FromString(model.SerializeToString())
+    attach_bodies(whole, 20)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.onnx")
+        path.write_bytes(whole.SerializeToString())
+        session = Session(path, backend, threads=1, precision=precision)
+        return [next(iter(session.run({"input": picture}).values())) for picture in pictures]
+
+
+def against(got: list[Array], wanted: list[Array], border: int) -> list[float]:
+    """Return the PSNR of each picture, a border left out."""
+    inside = (..., slice(border, -border), slice(border, -border))
+    return [clipped_psnr(a[inside], b[inside]) for a, b in zip(got, wanted, strict=True)]
+
+
+def figures(got: list[Array], exact: list[Array], high: list[Array], border: int) -> list[str]:
+    """Return the columns of PSNR: against float32, of float32 against truth, and what is lost."""
+    kept = against(got, exact, border)
+    truth, reached = (float(np.mean(against(one, high, border))) for one in (exact, got))
+    return [f"{np.mean(kept):.1f} ({np.min(kept):.1f})", f"{truth:.2f}", f"{truth - reached:.3f}"]
+
+
+def print_row(columns: list[str]) -> None:
+    """Print a row of the table."""
+    print("| " + " | ".join(columns) + " |", flush=True)
+
+
+def measure(name: str, folder: Path, low: list[Array], high: list[Array]) -> None:
+    """Print the rows of one network."""
+    loaded = load(pretrained_path(name))
+    facts = loaded.facts
+    for attention in ("full", "nystra"):
+        resolved = resolve(Plan(mechanism(attention)), loaded.network)
+        model = trace(swap(loaded.network, resolved, "operator"), facts, 20)
+        tidy(model, facts.inputs, facts.outputs)
+        exact = outputs(model, low)
+        rounded = figures(outputs(model, low, "openvino", "bf16"), exact, high, facts.scale)
+        print_row([name, attention, "bf16", "-", "-", "-", *rounded, "-"])
+        feeds = list(calibration_feeds(facts, folder, sample_side(facts)).values())
+        for budget in (40.0, PICTURE.tolerances["int8"].budget):
+            work = onnx.ModelProto.FromString(model.SerializeToString())
+            done = quantise_model(work, PrecisionPolicy(), feeds, PICTURE, budget)
+            what = [
+                f"{len(done.kept.layers)} of {len(done.kept.layers) + len(done.exact)}",
+                ", ".join(done.exact) or "-",
+                f"{done.share:.0%}",
+            ]
+            size = f"{model.ByteSize() / 1e3:.0f} to {work.ByteSize() / 1e3:.0f}"
+            for precision, got in (
+                ("int8", outputs(work, low)),
+                ("int8 in bf16", outputs(work, low, "openvino", "bf16")),
+            ):
+                columns = figures(got, exact, high, facts.scale)
+                print_row([name, attention, f"{precision}, {budget:g}", *what, *columns, size])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    for name in ("calibration", "low", "high"):
+        parser.add_argument(name, type=Path, metavar=name.upper())
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", default=list(NETWORKS))
+    options = parser.parse_args()
+    pictures, truth = (
+        [planes(path) for path in calibration_pictures(folder)]
+        for folder in (options.low, options.high)
+    )
+    truth = [
+        there[:, :, : 2 * given.shape[2], : 2 * given.shape[3]]
+        for given, there in zip(pictures, truth, strict=True)
+    ]
+    print(
+        "| network | plan | precision, budget in dB | int8 layers | returned | products in int8 "
+        "| against float32, mean (lowest) | float32 against truth | lost | kB without bodies |"
+    )
+    print("|" + " --- |" * 10)
+    for name in options.networks:
+        measure(name, options.calibration, pictures, truth)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The study of PSAL: search, memory, gradients, reconstruction, colorization, inpainting."""

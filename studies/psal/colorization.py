@@ -1,0 +1,216 @@
+"""Train the colorization network of section 4.3 with several attentions, and swap them at test.
+
+Tables 4, 5 and 8 of the PSAL paper in small: crops of photographs instead of video, the reference
+is an augmented view of the same place. With the library built::
+
+    python -m studies.psal.colorization --train TRAIN_FOLDER --test TEST_FOLDER \
+        --steps 1000 --output build/psal_colorization
+
+Trainings run one after the other; ``--only psal3`` runs one of them, so that several processes can
+share the work. Networks are kept in the output folder, and ``--table`` tests whatever is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from nystra.models.colorization.network import Colorization
+from nystra.models.geometry import PatchGeometry
+from nystra.models.layers.patches import exact_patches
+from nystra.models.psal.layer import PsalOptions, psal
+from nystra.runtime.images.images import read_picture
+from studies.psal.search import kernel_search
+
+PATCH = 7
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "full-dot": {"metric": "dot"},
+    "psal1": {"neighbors": 1},
+    "psal3": {"neighbors": 3},
+    "psal7": {"neighbors": 7},
+    "psal15": {"neighbors": 15},
+    "psal1-aggregated": {"neighbors": 1, "reconstruction": "aggregate"},
+    "psal3-aggregated": {"neighbors": 3, "reconstruction": "aggregate"},
+}
+"""Name of an attention to its options; ``full`` ones are exact."""
+
+SWAPS = ("full", "psal1", "psal3", "psal3-aggregated")
+"""What each trained network is tested with besides its own attention."""
+
+
+def network(name: str) -> Colorization:
+    """Return a fresh network with that attention in its place."""
+    options = dict(ATTENTIONS[name])
+    metric = options.pop("metric", "l2")
+    made = Colorization(channels=16, patch=PATCH, metric=metric)
+    put(made, name)
+    return made
+
+
+def put(network: Colorization, name: str) -> None:
+    """Put an attention into the network's place for it."""
+    if name.startswith("full"):
+        network.attention.mechanism = exact_patches
+        return
+    options = PsalOptions(patch_size=PATCH, **ATTENTIONS[name])
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, _: PatchGeometry) -> Tensor:
+        return psal(q, k, v, options, mask, search=kernel_search)
+
+    network.attention.mechanism = attend
+
+
+class Pairs:
+    """Pairs of a grey crop with its colours, and a reference in colour of the same place."""
+
+    def __init__(self, folder: Path, side: int, seed: int) -> None:
+        """Read every photograph of a folder."""
+        paths = sorted([*folder.glob("*.jpg"), *folder.glob("*.png")])
+        self.photographs = [
+            torch.from_numpy(read_picture(path).pixels.astype(np.float32)).permute(2, 0, 1)
+            for path in paths
+        ]
+        self.side = side
+        self.random = np.random.default_rng(seed)
+
+    def draw(self, photograph: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return grey (1, 1, s, s), reference (1, 3, s, s) and truth (1, 3, s, s).
+
+        The reference is turned by up to 10 degrees, scaled by 0.9 to 1.1, shifted by up to a
+        sixth of the side and brightened by up to 5 %.
+        """
+        random, side = self.random, self.side
+        if photograph is None:
+            photograph = self.photographs[random.integers(len(self.photographs))]
+        _, height, width = photograph.shape
+        top = random.integers(side // 4, height - side - side // 4)
+        left = random.integers(side // 4, width - side - side // 4)
+        truth = photograph[:, top : top + side, left : left + side].unsqueeze(0)
+        angle, scale = np.deg2rad(random.uniform(-10, 10)), random.uniform(0.9, 1.1)
+        shift = random.uniform(-side / 6, side / 6, 2)
+        grid = (torch.arange(side) - (side - 1) / 2) * scale
+        y, x = torch.meshgrid(grid, grid, indexing="ij")
+        rows = np.cos(angle) * y - np.sin(angle) * x + shift[0] + top + (side - 1) / 2
+        columns = np.sin(angle) * y + np.cos(angle) * x + shift[1] + left + (side - 1) / 2
+        places = torch.stack((2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1), -1)
+        view = F.grid_sample(
+            photograph.unsqueeze(0), places.unsqueeze(0).float(), "bilinear", "border", True
+        )
+        reference = view * random.uniform(0.95, 1.05)
+        weights = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
+        return (truth * weights).sum(1, keepdim=True), reference.float(), truth
+
+
+def train(name: str, data: Pairs, steps: int, output: Path) -> None:
+    """Train a network and keep it with its losses."""
+    torch.manual_seed(0)
+    made = network(name)
+    optimizer = torch.optim.Adam(made.parameters(), 1e-3)
+    losses, start = [], time.perf_counter()
+    for step in range(steps):
+        grey, reference, truth = data.draw()
+        loss = F.mse_loss(made(grey, reference), truth)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if step % 100 == 99:
+            mean = np.mean(losses[-100:])
+            print(f"{name} {step + 1}: {mean:.5f}, {time.perf_counter() - start:.0f} s", flush=True)
+    save_file(made.state_dict(), output / f"{name}.safetensors")
+    record = {"steps": steps, "seconds": time.perf_counter() - start, "losses": losses}
+    (output / f"{name}.json").write_text(json.dumps(record))
+
+
+def test(
+    trained: str, attention: str, data: list[tuple[Tensor, Tensor, Tensor]], output: Path
+) -> float:
+    """Return the mean squared error of a trained network with an attention in its place."""
+    made = network(trained).eval()
+    made.load_state_dict(load_file(output / f"{trained}.safetensors"), strict=False)
+    put(made, attention)
+    with torch.no_grad():
+        errors = [
+            F.mse_loss(made(grey, reference), truth).item() for grey, reference, truth in data
+        ]
+    return float(np.mean(errors))
+
+
+def table(data: list[tuple[Tensor, Tensor, Tensor]], output: Path) -> dict[str, dict[str, float]]:
+    """Return the errors of every network that is there, by attention at test."""
+    results: dict[str, dict[str, float]] = {}
+    grey = float(np.mean([F.mse_loss(g.expand_as(t), t).item() for g, _, t in data]))
+    print(f"grey, without any colour: {grey:.5f}")
+    for name in ATTENTIONS:
+        if not (output / f"{name}.safetensors").exists():
+            continue
+        swaps = [name, *(swap for swap in SWAPS if swap != name and name != "full-dot")]
+        results[name] = {swap: test(name, swap, data, output) for swap in swaps}
+        row = ", ".join(f"{key} {value:.5f}" for key, value in results[name].items())
+        print(f"trained {name:17} tested {row}", flush=True)
+    return {"grey": {"none": grey}} | results
+
+
+def sheet(data: Pairs, output: Path, path: Path) -> None:
+    """Write what each trained network makes of a few photographs, one row each."""
+    from nystra.runtime.images.sheet import comparison_sheet
+
+    names = [name for name in ATTENTIONS if (output / f"{name}.safetensors").exists()]
+    rows: dict[str, list[Any]] = {}
+    for photograph in data.photographs[3:6]:
+        grey, reference, truth = data.draw(photograph)
+        shown = {"grey": grey.expand_as(truth), "reference": reference, "truth": truth}
+        for name in names:
+            made = network(name).eval()
+            made.load_state_dict(load_file(output / f"{name}.safetensors"), strict=False)
+            with torch.no_grad():
+                shown[name] = made(grey, reference)
+        for title, picture in shown.items():
+            rows.setdefault(title, []).append(picture[0].clamp(0, 1).permute(1, 2, 0).numpy())
+    columns = [(title, np.concatenate(pictures)) for title, pictures in rows.items()]
+    comparison_sheet([columns], path)
+
+
+def main() -> None:
+    """Train and test."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--test", type=Path, required=True)
+    parser.add_argument("--output", type=Path, default=Path("build/psal_colorization"))
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--side", type=int, default=48)
+    parser.add_argument("--pictures", type=int, default=40)
+    parser.add_argument("--only", choices=ATTENTIONS, action="append")
+    parser.add_argument("--table", action="store_true", help="test what is there, train nothing")
+    parser.add_argument("--sheet", type=Path, help="with --table: draw what the networks make")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    if not arguments.table:
+        for name in arguments.only or ATTENTIONS:
+            data = Pairs(arguments.train, arguments.side, seed=1)
+            train(name, data, arguments.steps, arguments.output)
+    if arguments.table or not arguments.only:
+        held_out = Pairs(arguments.test, arguments.side, seed=2)
+        photographs = held_out.photographs[: arguments.pictures]
+        results = table([held_out.draw(photograph) for photograph in photographs], arguments.output)
+        (arguments.output / "table.json").write_text(json.dumps(results, indent=1))
+        if arguments.sheet:
+            sheet(
+                Pairs(arguments.test, 2 * arguments.side, seed=3), arguments.output, arguments.sheet
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Fill holes in photographs with full attention and with PSAL: figures and a sheet.
+
+With the library and a checkpoint of ``inpainting_train``::
+
+    python -m studies.psal.inpainting_sheet inpaint.safetensors --sheet build/sheet.png \
+        --pictures SET14/*HR.png BSD100/*HR.png
+
+Both files are made by ``nystra-export --attn``, both fill by ``nystra run --mask``, and everything
+is judged as ``nystra validate --mask`` does. Each photograph gets one square hole, the most
+textured of a few places drawn from a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.ndimage import binary_dilation
+
+from nystra.cli.main import main as nystra
+from nystra.models.contextual_attention.network import InpaintingGenerator
+from nystra.models.loading import load
+from nystra.models.sites import PatchSite
+from nystra.runtime import Picture, Session, read_picture, validate_quality, write_picture
+from nystra.runtime.images.sheet import comparison_sheet
+from nystra.runtime.tasks.restoration.quality import QualityReport
+from nystra.runtime.tasks.restoration.restorer import GREY_WEIGHTS, Restorer
+
+Array = npt.NDArray[Any]
+
+MECHANISMS = ("full", "psal")
+_SHOWN = 112  # side of a cell of the sheet, in pixels
+_TRIALS = 16
+_RIM = 32  # pixels between a hole and the border of the picture
+_RING = 4  # width of the known border that gives the mean colour
+
+
+def place(grey: Array, side: int, random: np.random.Generator) -> tuple[int, int]:
+    """Return top and left of the most textured of a few squares: the largest mean gradient."""
+    steep = np.hypot(*np.gradient(grey))
+    rim = [min(_RIM, (length - side) // 2) for length in grey.shape]
+    corners = [
+        tuple(
+            int(random.integers(edge, length - side - edge + 1))
+            for edge, length in zip(rim, grey.shape, strict=True)
+        )
+        for _ in range(_TRIALS)
+    ]
+    best = max(corners, key=lambda c: steep[c[0] : c[0] + side, c[1] : c[1] + side].mean())
+    return best[0], best[1]
+
+
+def prepare(paths: list[Path], side: int, folder: Path) -> dict[str, tuple[int, int]]:
+    """Write pictures with a hole, masks and truths; return where each hole is."""
+    random, corners = np.random.default_rng(side), {}
+    for path in paths:
+        truth = read_picture(path).pixels
+        grey = truth[:, :, 0] if truth.shape[2] == 1 else truth @ GREY_WEIGHTS
+        top, left = place(grey, side, random)
+        mask = np.zeros((*grey.shape, 1), np.float32)
+        mask[top : top + side, left : left + side] = 1.0
+        holed = np.where(mask > 0, np.float32(0.5), truth)
+        for part, pixels in (("in", holed), ("masks", mask), ("truth", truth)):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            target = folder / part / f"{path.parent.parent.name}_{path.stem}.png"
+            write_picture(target, Picture(pixels), overwrite=True)
+        corners[target.name] = (top, left)
+    return corners
+
+
+def mean_colour(image: Array, mask: Array) -> Array:
+    """Fill the hole with the mean colour of the pixels around it."""
+    hole = mask[0, 0] > 0.5
+    ring = binary_dilation(hole, iterations=_RING) & ~hole
+    return np.where(hole, image[:, :, ring].mean(2)[:, :, None, None], image)
+
+
+def biharmonic(image: Array, mask: Array) -> Array:
+    """Fill the hole as smoothly as its border allows."""
+    from skimage.restoration import inpaint_biharmonic
+
+    filled = inpaint_biharmonic(np.moveaxis(image[0], 0, 2), mask[0, 0] > 0.5, channel_axis=2)
+    return np.moveaxis(filled, 2, 0)[None].astype(np.float32)
+
+
+def coarse_only(network: InpaintingGenerator) -> Callable[[Array, Array], Array]:
+    """Return the first stage alone, pasted into the hole."""
+
+    def fill(image: Array, mask: Array) -> Array:
+        sides = [-length % 8 for length in image.shape[2:]]
+        pads = ((0, 0), (0, 0), (0, sides[0]), (0, sides[1]))
+        whole, hole = (torch.from_numpy(np.pad(tensor, pads, "edge")) for tensor in (image, mask))
+        with torch.no_grad():
+            guess = network.coarse_generator((2 * whole - 1) * (1 - hole), hole)
+        guess = guess[:, :, : image.shape[2], : image.shape[3]].numpy()
+        return np.where(mask > 0.5, (guess + 1) / 2, image)
+
+    return fill
+
+
+def without_attention(checkpoint: Path) -> Callable[[Array, Array], Array]:
+    """Return the network with its attention giving zeros: what a swap could lose at most."""
+    network = load(checkpoint).network
+    for module in network.modules():
+        if isinstance(module, PatchSite):
+            module.mechanism = lambda query, key, value, mask, geometry: torch.zeros_like(value)
+
+    def fill(image: Array, mask: Array) -> Array:
+        with torch.no_grad():
+            filled: Array = network(torch.from_numpy(image), torch.from_numpy(mask)).numpy()
+        return filled
+
+    return fill
+
+
+def export(checkpoint: Path, folder: Path) -> dict[str, Path]:
+    """Write a file for each mechanism and return their paths."""
+    files = {}
+    for name in MECHANISMS:
+        files[name] = folder / f"{name}.onnx"
+        if not files[name].exists():
+            given = [str(checkpoint), "-o", str(files[name]), "--attn", name]
+            if nystra(["export", *given, "--no-speed", "--quiet"]) != 0:
+                raise SystemExit(f"the export with {name} failed")
+    return files
+
+
+def judge(
+    fillers: dict[str, Session | Restorer], folder: Path, sides: list[int]
+) -> dict[int, dict[str, QualityReport]]:
+    """Measure every way to fill on every size of hole, and print a table of the holes."""
+    results: dict[int, dict[str, QualityReport]] = {}
+    for side in sides:
+        here = folder / str(side)
+        results[side] = {
+            name: validate_quality(
+                filler, here / "in", here / "truth", channel="rgb", mask=here / "masks"
+            )
+            for name, filler in fillers.items()
+        }
+        print(f"holes of {side}x{side}")
+        for name, report in results[side].items():
+            if report.inside is None or report.outside is None:
+                raise ValueError("a report without masks")
+            print(
+                f"  {name:12} L1 {report.inside.l1:.4f}, PSNR {report.inside.psnr:.2f} dB, "
+                f"outside L1 {report.outside.l1:.1e}",
+                flush=True,
+            )
+    return results
+
+
+def rows_of(
+    folder: Path, corners: dict[str, tuple[int, int]], coarse: Restorer, side: int, count: int
+) -> list[dict[str, Array]]:
+    """Return the surroundings of some holes, evenly spread over the pictures, by column title."""
+    names = sorted(corners)
+    rows = []
+    for name in names[:: max(1, len(names) // count)][:count]:
+        holed, mask, truth = (
+            read_picture(folder / part / name).pixels for part in ("in", "masks", "truth")
+        )
+        cells = {"hole": holed, "coarse": coarse(holed, mask=mask[:, :, 0])[0]}
+        for mechanism in MECHANISMS:
+            cells[f"refined, {mechanism}"] = read_picture(folder / mechanism / name).pixels
+        cells["truth"] = truth
+        edges = [
+            min(max(0, corner + side // 2 - _SHOWN // 2), length - _SHOWN)
+            for corner, length in zip(corners[name], truth.shape[:2], strict=True)
+        ]
+        part = tuple(slice(edge, edge + _SHOWN) for edge in edges)
+        shown = {title: np.clip(picture[part], 0, 1) for title, picture in cells.items()}
+        rows.append(
+            {
+                title: np.repeat(picture, 3, 2) if picture.shape[2] == 1 else picture
+                for title, picture in shown.items()
+            }
+        )
+    return rows
+
+
+def fill(files: dict[str, Path], folder: Path, threads: int) -> None:
+    """Fill every picture of a folder with every file, by ``nystra run``."""
+    for name, path in files.items():
+        given = [str(path), "-i", str(folder / "in"), "-o", str(folder / name)]
+        given += ["--mask", str(folder / "masks"), "--threads", str(threads)]
+        if nystra(["run", *given, "--overwrite", "--quiet"]) != 0:
+            raise SystemExit(f"nystra run with {name} failed")
+
+
+def main() -> None:
+    """Export, fill, measure, draw."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--pictures", type=Path, nargs="+", required=True)
+    parser.add_argument("--sides", type=int, nargs="+", default=[16, 32, 48], help="of the holes")
+    parser.add_argument("--output", type=Path, default=Path("build/psal_inpainting"))
+    parser.add_argument("--sheet", type=Path, help="three holes of each of the last two sizes")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    output: Path = arguments.output
+    output.mkdir(parents=True, exist_ok=True)
+    files = export(arguments.checkpoint, output)
+    network = load(arguments.checkpoint).network
+    if not isinstance(network, InpaintingGenerator):
+        raise SystemExit(f"{arguments.checkpoint} is no inpainting generator")
+
+    def restorer(function: Callable[..., Array]) -> Restorer:
+        return Restorer(function, mask_input="mask", tiling="internal")
+
+    coarse = restorer(coarse_only(network))
+    fillers: dict[str, Session | Restorer] = {
+        "mean colour": restorer(mean_colour),
+        "biharmonic": restorer(biharmonic),
+        "coarse": coarse,
+        "none": restorer(without_attention(arguments.checkpoint)),
+    }
+    for name, path in files.items():
+        fillers[name] = Session(path, threads=arguments.threads)
+    corners = {
+        side: prepare(arguments.pictures, side, output / str(side)) for side in arguments.sides
+    }
+    results = judge(fillers, output, arguments.sides)
+    table = {
+        side: {name: report.as_dict() for name, report in reports.items()}
+        for side, reports in results.items()
+    }
+    (output / "table.json").write_text(json.dumps(table, indent=1))
+    if arguments.sheet:
+        rows = []
+        for side in arguments.sides[-2:]:
+            fill(files, output / str(side), arguments.threads)
+            rows += rows_of(output / str(side), corners[side], coarse, side, 3)
+        columns = [(title, np.concatenate([row[title] for row in rows])) for title in rows[0]]
+        comparison_sheet([columns], arguments.sheet)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""What ``--attn auto`` chooses beside the uniform plans: the tables of docs/auto.md.
+
+Data is not shipped: give folders of small pictures and their ground truth::
+
+    OMP_NUM_THREADS=1 python -m studies.quality.auto_plans --folder build/auto \\
+        --set Set14 Set14/image_SRF_2 Set14/image_SRF_2
+
+What was measured stays in the folder, so that the same again is quick. Without ``--set`` times
+alone are told, which is all that generated weights are good for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nystra.export import ExportOptions
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.site import neutral, swap
+from nystra.export.auto.knapsack import Choice, seconds
+from nystra.export.auto.planner import AutoPlanner
+from nystra.export.auto.result import Outcome
+from nystra.export.auto.verification import Verified
+from nystra.export.load.stage import prepare
+from nystra.export.plan.stage import make_plan
+from nystra.export.pytorch.network_session import TorchBackend
+from nystra.models import LoadedModel, load
+from nystra.models.pretrained import checkpoint_path
+from nystra.runtime.checking.measures import decibels
+from studies.quality.measure import PictureSet, Result, measure
+
+BUDGETS = (40.0, 45.0, 50.0, 55.0)
+UNIFORM = ("nystra", "nystromformer", "cluster clusters=2x2", "cluster", "cluster block=8")
+"""The uniform plans that are run on the sets; of all others the time is told."""
+
+
+def main() -> None:
+    """Print a table a network as Markdown, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", action="append", help="checkpoint or shipped name; repeatable")
+    parser.add_argument("--folder", type=Path, required=True, help="for what is measured")
+    parser.add_argument(
+        "--set", nargs=3, action="append", default=[], metavar=("NAME", "INPUTS", "TRUTHS")
+    )
+    parser.add_argument("--budgets", type=float, nargs="+", default=BUDGETS, metavar="DB")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    sets = [PictureSet(name, Path(inputs), Path(truths)) for name, inputs, truths in args.set]
+    for name in args.model or ["swinir_x2_w16", "swinir_x2_w32_nobias"]:
+        table(name, args.folder, sets, args.budgets)
+
+
+def table(name: str, folder: Path, sets: list[PictureSet], budgets: Sequence[float]) -> None:
+    """Choose for each budget and print what the plans take and lose."""
+    model = load(name)
+    print(f"\n### {name}\n", flush=True)
+    heads = ["plan", "sites", "attention, ms", "network", "chosen on", "held out"]
+    heads += [f"{test_set.name} PSNR | {test_set.name} against full" for test_set in sets]
+    line = f"| {' | '.join(heads)} |"
+    print(f"{line}\n|{' --- |' * (line.count('|') - 1)}", flush=True)
+    full = [_quality(model, neutral(model.network), test_set) for test_set in sets]
+    outcomes = {budget: choose(name, folder, budget) for budget in budgets}
+    first = outcomes[budgets[0]]
+    exact = Verified(0.0, 0.0)
+    row(model, "as trained", first, first.trained, exact, list(zip(sets, full, strict=True)), full)
+    for text, (choice, verified) in first.uniform.items():
+        wanted = sets if text in UNIFORM else []
+        run = [
+            (test_set, _quality(model, mechanisms(first, choice), test_set)) for test_set in wanted
+        ]
+        row(model, f"{text} everywhere", first, choice, verified, run, full)
+    for budget, outcome in outcomes.items():
+        run = [(test_set, _quality(model, outcome.plan, test_set)) for test_set in sets]
+        text = f"**auto, {budget:g} dB**"
+        row(model, text, outcome, outcome.choice, outcome.verified, run, full)
+
+
+def choose(name: str, folder: Path, budget: float) -> Outcome:
+    """Return what the planner finds."""
+    outcomes: list[Outcome] = []
+    costs = folder / f"{Path(name).stem}.costs.json"
+    planner = AutoPlanner(costs, report=outcomes.append)
+    options = ExportOptions(planner, min_psnr=budget, overwrite=True)
+    make_plan(prepare(checkpoint_path(name), options, lambda _: None), folder, lambda _: None)
+    return outcomes[0]
+
+
+def mechanisms(outcome: Outcome, choice: Choice) -> dict[str, Mechanism]:
+    """Return a choice as what is computed at each site."""
+    return {path: outcome.mechanisms[option.name] for path, option in choice.items()}
+
+
+def row(
+    model: LoadedModel,
+    text: str,
+    outcome: Outcome,
+    choice: Choice,
+    verified: Verified,
+    run: list[tuple[PictureSet, Result]],
+    full: list[Result],
+) -> None:
+    """Print a row of the table."""
+    counts: dict[str, int] = {}
+    for option in choice.values():
+        counts[option.name] = counts.get(option.name, 0) + 1
+    rest = outcome.rest or 0.0
+    network = (seconds(outcome.trained) + rest) / (seconds(choice) + rest)
+    cells = [
+        text,
+        ", ".join(f"{count} {name}" for name, count in counts.items()),
+        f"{1e3 * seconds(choice):.1f}",
+        f"{network:.2f}x",
+        _psnr(decibels(verified.seen)),
+        _psnr(decibels(verified.held)),
+    ]
+    for (_, result), exact in zip(run, full, strict=False):
+        change = result.quality.psnr - exact.quality.psnr
+        against = result.against(exact)
+        cells.append(f"{result.quality.psnr:.2f}" + (f" ({change:+.3f})" if change else ""))
+        cells.append(_psnr(float(np.mean(against)), min(against)))
+    cells += [""] * (2 * (len(full) - len(run)))
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def _psnr(mean: float, worst: float | None = None) -> str:
+    text = f"{mean:.1f}" if worst is None else f"{mean:.1f} ({worst:.1f})"
+    return text if math.isfinite(mean) else "same"
+
+
+def _quality(model: LoadedModel, plan: Mapping[str, Mechanism], pictures: PictureSet) -> Result:
+    return measure(model, TorchBackend(swap(model.network, plan, "operator")), pictures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""RVRT: seconds and memory of each form, exports of published sizes."""

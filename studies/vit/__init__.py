@@ -1,0 +1,1 @@
+"""Vision transformers, one for each attention: costs, and accuracy when trained alike."""

@@ -1,0 +1,44 @@
+"""Every study is started by one command from the checkout."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shared import ROOT
+
+COMMANDS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+    for path in (ROOT / "studies").rglob("*.py")
+    if "parse_args" in path.read_text(encoding="utf-8")
+    and '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+STUDIES = {path.parent.name for path in (ROOT / "studies").glob("*/__init__.py")}
+
+
+def helps(command: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", command, "--help"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "usage: " in ended.stdout
+
+
+def test_each_study_has_a_command() -> None:
+    assert {name.split(".")[1] for name in COMMANDS} == STUDIES
+
+
+@pytest.mark.parametrize("command", ["studies.gpu.loads", "studies.serving.service"])
+def test_a_command_says_what_it_takes(command: str) -> None:
+    helps(command)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_what_it_takes(command: str) -> None:
+    helps(command)

@@ -1,0 +1,106 @@
+"""The training of the small inpainting generator, and how its sheet is judged."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nystra.models.loading import load
+
+pytest.importorskip("skimage")  # and scipy, which it needs
+
+from studies.psal import inpainting_sheet as sheet
+from studies.psal import inpainting_train as training
+from studies.psal.inpainting_data import discount, draw_crops, photographs, rectangle, strokes
+
+RECIPE = training.Recipe(steps=3, batch=2, side=80, width=6, adversarial_from=2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    for name in ("b", "a"):
+        pixels = random.integers(0, 256, (6, 7, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((112, 96)).save(tmp_path / f"{name}.png")
+    return tmp_path
+
+
+def test_a_stopped_training_goes_on(folder: Path) -> None:
+    """In the steps with the discriminator too; weights that moved, and a file that is loaded."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        files = []
+        for stop in (3, 2):
+            pictures, state = photographs(folder), folder / f"{stop}.pt"
+            run = training.Training(RECIPE, pictures, state)
+            first = {key: value.clone() for key, value in run.average.items()}
+            figures: list[dict[str, Any]] = []
+            for _ in range(stop):
+                figures.append(run.step())
+            run.save()
+            run = training.Training(RECIPE, pictures, state)
+            while run.done < RECIPE.steps:
+                figures.append(run.step())
+            assert all("judge" in figure for figure in figures)
+            assert any(not torch.equal(first[key], run.average[key]) for key in first)
+            run.write(folder / f"{stop}.safetensors")
+            files.append((folder / f"{stop}.safetensors").read_bytes())
+        assert files[0] == files[1]
+        assert load(folder / "3.safetensors").hyper == {"input_dim": 3, "ngf": 6}
+        with pytest.raises(SystemExit, match="is of another training"):
+            training.Training(training.Recipe(), photographs(folder), folder / "3.pt")
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_it_starts_by_passing_the_picture_on(folder: Path) -> None:
+    torch.manual_seed(0)
+    network = training.generator(RECIPE)
+    crops, masks = draw_crops(photographs(folder), 80, 2, 0, 0)
+    image, mask = torch.from_numpy(crops), torch.from_numpy(masks)
+    with torch.no_grad():
+        stages = network.stages(image * (1 - mask), mask)
+    known = (1 - mask).expand_as(image) > 0
+    for picture in stages:
+        assert float((picture - image).abs()[known].mean()) < 0.3 * float(image.abs()[known].mean())
+
+
+def test_holes(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    for make in (rectangle, strokes):
+        mask = make(128, random)
+        assert set(np.unique(mask)) == {0.0, 1.0}
+        assert 0.005 < mask.mean() < 0.5
+    mask = np.zeros((5, 7), np.float32)
+    mask[1:4, 2:5] = 1
+    expected = np.zeros((5, 7))
+    expected[1:4, 2:5] = 0.5
+    expected[2, 3] = 0.25
+    np.testing.assert_allclose(discount(mask, 0.5), expected)
+    crops, masks = draw_crops(photographs(folder), 80, 2, seed=3, step=5)
+    again, _ = draw_crops(photographs(folder), 80, 2, seed=3, step=5)
+    other, _ = draw_crops(photographs(folder), 80, 2, seed=3, step=6)
+    assert (crops.shape, masks.shape) == ((2, 3, 80, 80), (2, 1, 80, 80))
+    assert np.array_equal(crops, again)
+    assert not np.array_equal(crops, other)
+
+
+def test_yardsticks() -> None:
+    """Both give a plane its own values back; a wedge only the smooth one."""
+    rows, columns = np.mgrid[:24, :24].astype(np.float32)
+    mask = np.zeros((1, 1, 24, 24), np.float32)
+    mask[0, 0, 8:16, 9:15] = 1
+    flat = np.full((1, 3, 24, 24), 0.3, np.float32)
+    wedge = np.stack([rows, columns, rows + columns])[None] / 48
+    for fill in (sheet.mean_colour, sheet.biharmonic):
+        holed = np.where(mask > 0, 0, flat)
+        np.testing.assert_allclose(fill(holed, mask), flat, atol=1e-5)
+    holed = np.where(mask > 0, 0, wedge)
+    np.testing.assert_allclose(sheet.biharmonic(holed, mask), wedge, atol=1e-3)
+    assert np.abs(sheet.mean_colour(holed, mask) - wedge).max() > 0.05
+    corner = sheet.place(np.where(columns > 16, np.sin(40 * rows), 0), 4, np.random.default_rng(0))
+    assert corner[1] > 8
