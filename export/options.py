@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal
 
-from ..models.loading import LoadedModel
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
-from .load.images import Pictures
-
-if TYPE_CHECKING:
-    from .load.stage import Prepared
+from .auto.options import AutoOptions
 
 OPSETS = (18, 19, 20)
 Functions = Literal["attached", "none", "inline"]
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What a planner found.
-
-    Attributes:
-        plan: The plan.
-        summary: What it is, in one line.
-        figures: The same as JSON takes it.
-        warnings: One sentence each.
-    """
-
-    plan: Plan
-    summary: str = ""
-    figures: dict[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-
-class Planner(Protocol):
-    """Makes a plan once the network is loaded."""
-
-    def pictures(self, loaded: LoadedModel, folder: Path | None) -> Pictures:
-        """Return what the plan is made and judged on; the folder is ``calibrate``."""
-
-    def __call__(
-        self, prepared: Prepared, folder: Path, progress: Callable[[str], None]
-    ) -> Proposal:
-        """Return the plan; the folder is where the model file goes."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +20,9 @@ class ExportOptions:
     """How to export.
 
     Attributes:
-        plan: What to compute where, or what finds that out once the network is loaded; nothing
-            said, what it was trained with.
-        hyper: Hyper-parameters that go before what the checkpoint says.
+        plan: What to compute where, or how to find that out once the network is loaded; by
+            default what it was trained with.
+        hyper: Hyper-parameters that take precedence over the checkpoint's.
         opset: 18, 19 or 20.
         static: The only shape of the first input, or None for any batch, height and width.
         functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
@@ -74,7 +41,7 @@ class ExportOptions:
         command: The command line, for the manifest.
     """
 
-    plan: Plan | Planner = field(default_factory=lambda: Plan(AsTrained()))
+    plan: Plan | AutoOptions = field(default_factory=lambda: Plan(AsTrained()))
     hyper: Mapping[str, Any] = field(default_factory=dict)
     opset: int = 20
     static: tuple[int, ...] | None = None

@@ -1,4 +1,4 @@
-"""Checkpoint to model file: prepare, plan, build, judge, write."""
+"""Checkpoint to model file: prepare, plan, build, validate, write."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .build.stage import build
+from .build.stage import build, build_steps
 from .load.source import Source
 from .load.stage import Prepared, prepare
-from .options import ExportOptions, Proposal
+from .options import ExportOptions
+from .plan.proposal import Proposal
 from .plan.stage import Planned, make_plan
 from .progress import Steps
-from .report.stage import write
+from .report.stage import WRITING_STEPS, write
 from .report.suggestion import suggestion
 from .validate.fidelity import Fidelity
-from .validate.model_file import Judgement
+from .validate.model_file import FileValidation
 from .validate.speed import Speed
-from .validate.stage import judge_all
+from .validate.stage import validate, validation_steps
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class ExportResult:
         nodes: Nodes of the graph.
         precision: As ``nystra.precision`` says it.
         source: What the model was made of: the network, and what was done at each site.
-        judgement: The file against PyTorch.
+        validation: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
-        proposal: What a planner said of its plan.
+        proposal: The plan as it was chosen, and what a search found.
         suggestion: What other mechanisms would do, if that was asked for and it is worth a word.
         warnings: One sentence each.
     """
@@ -43,7 +44,7 @@ class ExportResult:
     nodes: int
     precision: str
     source: Source
-    judgement: Judgement
+    validation: FileValidation
     fidelity: Fidelity
     speed: Speed | None
     proposal: Proposal
@@ -78,23 +79,24 @@ def export_model(
     steps = Steps(progress)
     prepared = prepare(Path(checkpoint), options or ExportOptions(), steps)
     planned = make_plan(prepared, Path(output), steps.within)
-    steps.expect(prepared, planned)
+    steps.expect(
+        build_steps(prepared, planned) + validation_steps(prepared, planned) + WRITING_STEPS
+    )
     built = build(prepared, planned, steps)
-    judged = judge_all(prepared, planned, built, steps)
-    steps("write")
-    files = write(prepared, planned, built, judged)
+    validated = validate(prepared, planned, built, steps)
+    files = write(prepared, planned, built, validated, steps)
     return ExportResult(
         planned.target,
         files,
         len(built.model.graph.node),
         prepared.transform.label,
         Source(prepared.loaded, planned.resolved),
-        judged.judgement,
-        judged.fidelity,
-        judged.speed,
+        validated.file,
+        validated.fidelity,
+        validated.speed,
         planned.proposal,
         _suggestion(prepared, planned),
-        (*planned.warnings, *judged.warnings),
+        (*planned.warnings, *validated.warnings),
     )
 
 

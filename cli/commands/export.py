@@ -110,12 +110,12 @@ def run(args: argparse.Namespace) -> int:
     from ...export.pipeline import export_model
     from ...export.report.export_page import check_report_folder, write_export_page
     from ...runtime.images.images import picture_format
-    from ..flags.auto_flags import plan_or_planner
+    from ..flags.auto_flags import plan_or_auto
 
     if args.report is not None:
         check_report_folder(args.report)
     options = ExportOptions(
-        plan=plan_or_planner(args),
+        plan=plan_or_auto(args),
         hyper=hyper_from(args),
         opset=args.opset,
         static=_static(args.static),
@@ -186,7 +186,7 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "precision": result.precision,
         "bytes": result.model.stat().st_size,
         "sites": {path: site.as_dict() for path, site in result.source.resolved.items()},
-        "against_torch": result.judgement.as_dict(),
+        "against_torch": result.validation.as_dict(),
         "fidelity": result.fidelity.as_dict(),
         "planning": result.proposal.figures or None,
         "speed": None if result.speed is None else result.speed.as_dict(),

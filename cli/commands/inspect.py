@@ -63,7 +63,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ...export.attention.advice import plan_warnings
     from ...export.attention.site import resolve
     from ...export.load.images import calibration_feeds
-    from ...export.load.stage import load_for
+    from ...export.load.network import load_for
     from ...export.report.inspection import inspect_network
     from ..flags.plan_flags import plan_from
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -175,49 +174,9 @@ def _references(
 
     if source is None:
         return read_references(args.references or args.model.with_suffix(".npz"))
-    from ...export.build.metadata import metadata as metadata_of
-    from ...export.build.transforms import TRANSFORMS
-    from ...export.load.images import validation_feeds
-    from ...export.validate.references import record_references
-    from ...runtime.model.onnx_tensors import read_facts
-    from ...runtime.model.references import RECORDED_METADATA
+    from ...export.validate.reference_run import reference_run
 
-    facts = source.loaded.facts
-    ports = zip(facts.inputs, read_facts(args.model).inputs, strict=True)
-    taken = tuple(replace(port, lengths=own.lengths) for port, own in ports)
-    feeds = validation_feeds(replace(facts, inputs=taken))
-    transform = TRANSFORMS.get(metadata.get("nystra.precision", "fp32"))
-    if transform is None:
-        raise NystraError(
-            f"{args.model} says nystra.precision {metadata['nystra.precision']!r}; known are "
-            f"{', '.join(TRANSFORMS)}: export it again"
-        )
-    references = record_references(
-        source.loaded.network,
-        source.resolved,
-        feeds,
-        transform,
-        progress,
-        facts.outputs[0],
-        facts.architecture,
-        _exact_layers(args.model, metadata.get("nystra.exact_layers", "[]")),
-    )
-    stated = metadata | metadata_of(facts, {})
-    return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
-
-
-def _exact_layers(model: Path, stated: str) -> list[str]:
-    """Return the modules that a file's transform left in float32."""
-    try:
-        layers = json.loads(stated)
-    except ValueError:
-        layers = None
-    if not isinstance(layers, list) or not all(isinstance(path, str) for path in layers):
-        raise NystraError(
-            f"{model} says nystra.exact_layers {stated[:80]!r}, expected a JSON list of modules: "
-            "export it again"
-        )
-    return layers
+    return reference_run(args.model, metadata, source, progress)
 
 
 def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:

@@ -14,8 +14,8 @@ from .plan_flags import AUTO, given_parameters, plan_from, spelled
 
 if TYPE_CHECKING:
     from ...export.attention.plan import Plan
-    from ...export.auto.result import Outcome
-    from ...export.options import Planner
+    from ...export.auto.options import AutoOptions
+    from ...export.auto.result import AutoResult
 
 
 def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def plan_or_planner(args: argparse.Namespace) -> Plan | Planner:
-    """Return the plan given on the command line, or what makes one.
+def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
+    """Return the plan of the command line, or how to search for one.
 
     Raises:
         NystraError: As `plan_from`; flags that need ``--attn auto``, or do not go with it.
@@ -51,13 +51,13 @@ def plan_or_planner(args: argparse.Namespace) -> Plan | Planner:
         )
     if args.min_psnr is not None and not (math.isfinite(args.min_psnr) and args.min_psnr > 0):
         raise NystraError(f"--min-psnr {args.min_psnr} is not a number of dB above 0")
-    from ...export.auto.planner import AutoPlanner
+    from ...export.auto.options import AutoOptions
 
     report = None if args.report is None else _report(args)
-    return AutoPlanner(args.costs, tuple(args.keep_full), report)
+    return AutoOptions(args.costs, tuple(args.keep_full), report)
 
 
-def _report(args: argparse.Namespace) -> Callable[[Outcome], None]:
+def _report(args: argparse.Namespace) -> Callable[[AutoResult], None]:
     """Return what draws the page; what stands in its way is refused before anything is measured."""
     from ...export.auto.report import page_path, write_report
     from ...export.report.images import require_matplotlib

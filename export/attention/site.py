@@ -130,8 +130,8 @@ def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "pl
         form: ``plain`` PyTorch, or ``operator`` for tracing (one custom op a site).
     """
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
-    twin = copy.deepcopy(network, shared)
-    for site in find_sites(twin):
+    swapped = copy.deepcopy(network, shared)
+    for site in find_sites(swapped):
         chosen: Any = computing(resolved[site.path], site.module, form)
         site.module.mechanism = chosen
-    return twin
+    return swapped

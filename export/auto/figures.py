@@ -9,7 +9,7 @@ import numpy as np
 
 from ...runtime.checking.measures import decibels
 from .knapsack import Choice, change, fastest, seconds
-from .result import Outcome
+from .result import AutoResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,44 +21,42 @@ _LINE = 0.035
 """Height of a line of small text over that of the axes."""
 
 
-def pareto_figure(outcome: Outcome) -> Figure:
+def pareto_figure(result: AutoResult) -> Figure:
     """Draw time against PSNR: the uniform plans, what was tried, the choice, and the estimate."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    trained = _milliseconds(outcome, outcome.trained)
+    trained = _milliseconds(result, result.trained)
     axes.axvline(trained, color="0.6", linestyle=":", label="as trained: nothing is lost")
-    axes.axhline(
-        outcome.budget, color="tab:red", linewidth=1, label=f"{outcome.budget:g} dB wanted"
-    )
-    estimate = [fastest(outcome.options, 10 ** (-db / 10)) for db in np.arange(34.0, 76.0, 0.5)]
+    axes.axhline(result.budget, color="tab:red", linewidth=1, label=f"{result.budget:g} dB wanted")
+    estimate = [fastest(result.options, 10 ** (-db / 10)) for db in np.arange(34.0, 76.0, 0.5)]
     curve = [
-        (_milliseconds(outcome, choice), decibels(change(choice)))
+        (_milliseconds(result, choice), decibels(change(choice)))
         for choice in estimate
         if change(choice) > 0
     ]
     if curve:
         axes.plot(*zip(*curve, strict=True), color="tab:blue", alpha=0.4, label="sum of the sites")
-    others = [entry for entry in outcome.tried if entry[1].worst > 0]
+    others = [entry for entry in result.tried if entry[1].worst > 0]
     axes.plot(
-        [_milliseconds(outcome, choice) for choice, _ in others],
+        [_milliseconds(result, choice) for choice, _ in others],
         [verified.psnr for _, verified in others],
         ".",
         color="0.6",
         label="verified on the way",
     )
     uniform = {
-        name: (_milliseconds(outcome, choice), min(verified.psnr, _CEILING))
-        for name, (choice, verified) in outcome.uniform.items()
+        name: (_milliseconds(result, choice), min(verified.psnr, _CEILING))
+        for name, (choice, verified) in result.uniform.items()
     }
     if uniform:
         places = zip(*uniform.values(), strict=True)
         axes.plot(*places, "o", color="tab:orange", markersize=5, label="one candidate everywhere")
-    if not outcome.changes_nothing:
-        place = (_milliseconds(outcome, outcome.choice), outcome.verified.psnr)
+    if not result.changes_nothing:
+        place = (_milliseconds(result, result.choice), result.verified.psnr)
         axes.plot(*place, "*", color="tab:green", markersize=15, label="chosen")
-    what = "attention" if outcome.rest is None else "network"
+    what = "attention" if result.rest is None else "network"
     axes.set(xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB: the worse of both")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
@@ -99,20 +97,20 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
-def _milliseconds(outcome: Outcome, choice: Choice) -> float:
-    return 1e3 * (seconds(choice) + (outcome.rest or 0.0))
+def _milliseconds(result: AutoResult, choice: Choice) -> float:
+    return 1e3 * (seconds(choice) + (result.rest or 0.0))
 
 
-def sites_figure(outcome: Outcome) -> Figure:
+def sites_figure(result: AutoResult) -> Figure:
     """Draw sites and candidates: PSNR with that site alone replaced, the choice framed."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    names = list(dict.fromkeys(option.name for row in outcome.options.values() for option in row))
-    paths = list(outcome.options)
+    names = list(dict.fromkeys(option.name for row in result.options.values() for option in row))
+    paths = list(result.options)
     values = np.full((len(paths), len(names)), np.nan)
     for place, path in enumerate(paths):
-        for option in outcome.options[path]:
+        for option in result.options[path]:
             values[place, names.index(option.name)] = min(decibels(option.change), _CEILING)
     figure = Figure(
         figsize=(2.5 + 0.62 * len(names), 2.2 + 0.24 * len(paths)), layout="constrained"
@@ -125,7 +123,7 @@ def sites_figure(outcome: Outcome) -> Figure:
                 same = values[row, column] == _CEILING
                 text = "same" if same else f"{values[row, column]:.0f}"
                 axes.text(column, row, text, ha="center", va="center", fontsize=7)
-            if outcome.choice[path].name == name:
+            if result.choice[path].name == name:
                 corner = (column - 0.47, row - 0.45)
                 axes.add_patch(Rectangle(corner, 0.94, 0.9, fill=False, linewidth=2))
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)

@@ -3,171 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
-from ...runtime.checking.measures import measure_for
-from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import find_sites
-from ..load.images import Pictures
 from ..load.stage import Prepared
-from ..options import Proposal
+from ..plan.proposal import Proposal
 from .candidates import candidates, uniform_plans
 from .changes import measure_changes
 from .costs import CostTable, read_costs, this_machine
 from .knapsack import Choice, Option
+from .options import DEFAULT_BUDGET, AutoOptions
 from .reasons import with_reasons
 from .record import Record
-from .result import Outcome
-from .samples import choose_pictures
+from .result import AutoResult
 from .search import Search
 from .timing import Calls, measure_costs, measure_rest, record_calls
 from .verification import Verified, Verifier
-
-DEFAULT_BUDGET = 50.0
-"""dB against the network as trained."""
 
 Progress = Callable[[str], None]
 Candidates = Mapping[str, Sequence[Mechanism]]
 
 
-@dataclass(frozen=True)
-class AutoPlanner:
-    """Chooses the fastest plan within the budget of ``min_psnr``; a `Planner` of ``options``.
+def find_plan(
+    prepared: Prepared, options: AutoOptions, folder: Path, progress: Progress
+) -> Proposal:
+    """Return the fastest plan that was found to keep the budget.
 
-    Attributes:
-        costs: File of the costs: read where it is there, else written; None keeps none.
-        keep_full: Sites that stay as trained.
-        report: Is called with the outcome and draws it; None draws nothing.
+    Args:
+        prepared: The network and its pictures.
+        options: What is wanted besides the budget.
+        folder: Where what was measured is kept.
+        progress: Is called with what is going on.
+
+    Raises:
+        NystraError: A bad table of costs, or a record of another checkpoint.
     """
-
-    costs: Path | None = None
-    keep_full: tuple[str, ...] = ()
-    report: Callable[[Outcome], None] | None = None
-
-    def pictures(self, loaded: LoadedModel, folder: Path | None) -> Pictures:
-        """Return the pictures that the plan is chosen and verified on.
-
-        Args:
-            loaded: The network.
-            folder: The user's pictures, or None for the shipped photographs.
-
-        Raises:
-            NystraError: Bad pictures, a site that is not there, or an output that is no picture.
-        """
-        headline = measure_for(loaded.facts.outputs[0]).headline
-        if headline != "psnr":
-            raise NystraError(
-                "--attn auto is for pictures and frames: outputs of this network "
-                f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
+    loaded, pictures = prepared.loaded, prepared.pictures
+    record = _record(prepared, folder)
+    every = _candidates(loaded, options.keep_full, coarse=pictures.coarse)
+    progress("1/100 time attention")
+    calls = record_calls(loaded.network, loaded.facts)
+    costs = _costs(options.costs, loaded, every, calls, record, progress)
+    useful = _useful(every, costs, calls)
+    measured = measure_changes(
+        loaded.network, loaded.facts, pictures.seen, useful, record, progress
+    )
+    rows = {
+        path: [
+            Option(
+                str(mechanism),
+                costs.cost(calls.of[path], mechanism),
+                measured[path][str(mechanism)],
             )
-        sites = [site.path for site in find_sites(loaded.network)]
-        if not sites:
-            raise NystraError(
-                "the network has no attention that --attn auto could replace: omit it"
-            )
-        kept = Plan(sites=dict.fromkeys(self.keep_full, Full()))
-        kept.refuse_unknown_sites(sites)
-        return choose_pictures(loaded, folder)
+            for mechanism in row
+        ]
+        for path, row in useful.items()
+    }
+    mechanisms = {str(mechanism): mechanism for row in useful.values() for mechanism in row}
+    uniform = {
+        name: {path: _option(rows[path], str(mechanism)) for path, mechanism in sites.items()}
+        for name, sites in uniform_plans(useful).items()
+    }
+    budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
+    verifier = Verifier(loaded.network, loaded.facts, pictures)
+    search = _search(rows, budget, verifier, mechanisms, progress)
+    choice = search.run(uniform.values())
+    sites = with_reasons(rows, choice, mechanisms)
+    result = AutoResult(
+        loaded=loaded,
+        pictures=pictures,
+        budget=budget,
+        options=rows,
+        choice=choice,
+        plan=sites,
+        mechanisms=mechanisms,
+        verified=search.verify(choice),
+        uniform={name: (start, search.verify(start)) for name, start in uniform.items()},
+        tried=tuple(search.tried),
+        rest=costs.rest.get(loaded.checkpoint.sha256),
+    )
+    if options.report is not None:
+        progress("100/100 draw the report")
+        options.report(result)
+    warnings = (*_foreign(costs, options.costs), *result.warnings())
+    return Proposal(Plan(sites=dict(sites)), result.summary(), result.as_dict(), warnings)
 
-    def __call__(self, prepared: Prepared, folder: Path, progress: Progress) -> Proposal:
-        """Return the fastest plan that was found to keep the budget.
 
-        Args:
-            prepared: The network and its pictures.
-            folder: Where what was measured is kept.
-            progress: Is called with what is going on.
+def _candidates(loaded: LoadedModel, keep_full: Sequence[str], *, coarse: bool) -> Candidates:
+    offered = {site.path: candidates(site, coarse=coarse) for site in find_sites(loaded.network)}
+    return offered | {path: offered[path][:1] for path in keep_full}
 
-        Raises:
-            NystraError: A bad table of costs, or a record of another checkpoint.
-        """
-        loaded, pictures = prepared.loaded, prepared.pictures
-        record = _record(prepared, folder)
-        every = self._candidates(loaded, coarse=pictures.coarse)
-        progress("1/100 time attention")
-        calls = record_calls(loaded.network, loaded.facts)
-        costs = self._costs(loaded, every, calls, record, progress)
-        useful = _useful(every, costs, calls)
-        measured = measure_changes(
-            loaded.network, loaded.facts, pictures.seen, useful, record, progress
-        )
-        options = {
-            path: [
-                Option(
-                    str(mechanism),
-                    costs.cost(calls.of[path], mechanism),
-                    measured[path][str(mechanism)],
-                )
-                for mechanism in row
-            ]
-            for path, row in useful.items()
-        }
-        mechanisms = {str(mechanism): mechanism for row in useful.values() for mechanism in row}
-        uniform = {
-            name: {
-                path: _option(options[path], str(mechanism)) for path, mechanism in sites.items()
-            }
-            for name, sites in uniform_plans(useful).items()
-        }
-        budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
-        verifier = Verifier(loaded.network, loaded.facts, pictures)
-        search = _search(options, budget, verifier, mechanisms, progress)
-        choice = search.run(uniform.values())
-        sites = with_reasons(options, choice, mechanisms)
-        outcome = Outcome(
-            loaded=loaded,
-            pictures=pictures,
-            budget=budget,
-            options=options,
-            choice=choice,
-            plan=sites,
-            mechanisms=mechanisms,
-            verified=search.verify(choice),
-            uniform={name: (start, search.verify(start)) for name, start in uniform.items()},
-            tried=tuple(search.tried),
-            rest=costs.rest.get(loaded.checkpoint.sha256),
-        )
-        if self.report is not None:
-            progress("100/100 draw the report")
-            self.report(outcome)
-        warnings = (*_foreign(costs, self.costs), *outcome.warnings())
-        return Proposal(Plan(sites=dict(sites)), outcome.summary(), outcome.as_dict(), warnings)
 
-    def _candidates(self, loaded: LoadedModel, *, coarse: bool) -> Candidates:
-        offered = {
-            site.path: candidates(site, coarse=coarse) for site in find_sites(loaded.network)
-        }
-        return offered | {path: offered[path][:1] for path in self.keep_full}
-
-    def _costs(
-        self,
-        loaded: LoadedModel,
-        every: Candidates,
-        calls: Calls,
-        record: Record,
-        progress: Progress,
-    ) -> CostTable:
-        """Return the table that is given, or what the record has and is measured now."""
-        sha256 = loaded.checkpoint.sha256
-        if self.costs is not None and self.costs.exists():
-            table = read_costs(self.costs)
-            _refuse_incomplete(table, every, calls, self.costs)
-            here = table.machine == this_machine()
-        else:
-            known, here = record.costs, True
-            same = known is not None and known.machine == this_machine()
-            table = known if known is not None and same else CostTable()
-            measure_costs(calls, every, table, progress)
-        if here and sha256 not in table.rest:
-            measure_rest(loaded.network, loaded.facts, calls, table, sha256)
-        record.costs = table
-        if self.costs is not None and not self.costs.exists():
-            table.write(self.costs)
-        return table
+def _costs(
+    path: Path | None,
+    loaded: LoadedModel,
+    every: Candidates,
+    calls: Calls,
+    record: Record,
+    progress: Progress,
+) -> CostTable:
+    """Return the table that is given, or what the record has and is measured now."""
+    sha256 = loaded.checkpoint.sha256
+    if path is not None and path.exists():
+        table = read_costs(path)
+        _refuse_incomplete(table, every, calls, path)
+        here = table.machine == this_machine()
+    else:
+        known, here = record.costs, True
+        same = known is not None and known.machine == this_machine()
+        table = known if known is not None and same else CostTable()
+        measure_costs(calls, every, table, progress)
+    if here and sha256 not in table.rest:
+        measure_rest(loaded.network, loaded.facts, calls, table, sha256)
+    record.costs = table
+    if path is not None and not path.exists():
+        table.write(path)
+    return table
 
 
 def _record(prepared: Prepared, folder: Path) -> Record:

@@ -46,16 +46,16 @@ class Replay:
             base: Mechanism of every site.
             feeds: Inputs of the network, in the order of its arguments.
         """
-        self._twin = swap(network, base, "operator")
+        self._network = swap(network, base, "operator")
         self._inputs = [torch.from_numpy(array) for array in feeds.values()]
-        self._sites = {site.path: site.module for site in find_sites(self._twin)}
+        self._sites = {site.path: site.module for site in find_sites(self._network)}
         self._kept: dict[_Place, _Kept] = {}
         self._begun: dict[str, int] = {}
         self._calls: Counter[str] = Counter()
         self._time, self._from = 0, -1
         self._recording = True
-        for name in _on_the_way(self._twin, list(self._sites)):
-            module: Any = self._twin.get_submodule(name)
+        for name in _on_the_way(self._network, list(self._sites)):
+            module: Any = self._network.get_submodule(name)
             module.forward = self._around(name, module.forward)
         own: dict[str, Any] = {path: site.mechanism for path, site in self._sites.items()}
         for path, mechanism in own.items():
@@ -79,7 +79,7 @@ class Replay:
     def _run(self) -> Tensor:
         self._calls.clear()
         with torch.inference_mode():
-            given = self._twin(*self._inputs)
+            given = self._network(*self._inputs)
         output: Tensor = given[0] if isinstance(given, tuple) else given
         return output
 

@@ -17,7 +17,7 @@ from ..report.images import figure_uri, picture_uri
 from ..report.page import Page
 from .figures import pareto_figure, sites_figure
 from .knapsack import Choice, seconds
-from .result import Outcome
+from .result import AutoResult
 from .verification import Verified
 
 _PICTURES = 4
@@ -29,67 +29,67 @@ def page_path(folder: Path, checkpoint: Path) -> Path:
     return folder / f"{checkpoint.stem}.auto.html"
 
 
-def write_report(outcome: Outcome, folder: Path) -> None:
+def write_report(result: AutoResult, folder: Path) -> None:
     """Write the page into a folder, which is made where it is not there.
 
     Raises:
         NystraError: It cannot be written.
     """
-    name = outcome.loaded.checkpoint.path.stem
-    page = Page(f"{name}: the fastest plan that keeps {outcome.budget:g} dB")
-    add_choice(page, outcome)
+    name = result.loaded.checkpoint.path.stem
+    page = Page(f"{name}: the fastest plan that keeps {result.budget:g} dB")
+    add_choice(page, result)
     make_folder(folder)
-    page.write(page_path(folder, outcome.loaded.checkpoint.path))
+    page.write(page_path(folder, result.loaded.checkpoint.path))
 
 
-def add_choice(page: Page, outcome: Outcome) -> None:
+def add_choice(page: Page, result: AutoResult) -> None:
     """Add the sections of a choice to a page."""
-    page.paragraph(outcome.summary())
-    for text in outcome.warnings():
+    page.paragraph(result.summary())
+    for text in result.warnings():
         page.paragraph(text)
     page.heading("Time against PSNR")
     page.figure(
-        figure_uri(pareto_figure(outcome)),
+        figure_uri(pareto_figure(result)),
         "Times of attention measured one by one, beside the rest of the network in PyTorch. PSNR "
         "of whole plans, on the pictures seen or on those held out, whichever is worse. The line "
         "adds up what the sites change alone, as the first choice does.",
     )
-    plans = {"chosen": (outcome.choice, outcome.verified), **outcome.uniform}
+    plans = {"chosen": (result.choice, result.verified), **result.uniform}
     ranked = sorted(plans.items(), key=lambda entry: seconds(entry[1][0]))
-    rows = [_plan_row(outcome, text, *plan) for text, plan in ranked]
+    rows = [_plan_row(result, text, *plan) for text, plan in ranked]
     page.table(("plan", "attention, ms", "as fast as trained", "seen", "held out"), rows)
     page.heading("Sites")
     page.figure(
-        figure_uri(sites_figure(outcome)),
+        figure_uri(sites_figure(result)),
         "PSNR of the output where that site alone is replaced; what is chosen has a frame. Empty: "
         "no faster than as trained, or it does not serve the site.",
     )
     page.table(
         ("site", "chosen", "why"),
-        [(path, str(mechanism), mechanism.reason) for path, mechanism in outcome.plan.items()],
+        [(path, str(mechanism), mechanism.reason) for path, mechanism in result.plan.items()],
     )
     page.heading("Pictures")
-    _add_pictures(page, outcome)
+    _add_pictures(page, result)
 
 
 def _plan_row(
-    outcome: Outcome, text: str, choice: Choice, verified: Verified
+    result: AutoResult, text: str, choice: Choice, verified: Verified
 ) -> tuple[str, str, str, str, str]:
-    ratio = seconds(outcome.trained) / seconds(choice)
+    ratio = seconds(result.trained) / seconds(choice)
     psnr = [f"{decibels(squares):.1f} dB" for squares in (verified.seen, verified.held)]
     return (text, f"{1e3 * seconds(choice):.1f}", f"{ratio:.2f}x", psnr[0], psnr[1])
 
 
-def _add_pictures(page: Page, outcome: Outcome) -> None:
+def _add_pictures(page: Page, result: AutoResult) -> None:
     """Add the pictures that change most, one of those held out at the least."""
-    network, pictures = outcome.loaded.network, outcome.pictures
+    network, pictures = result.loaded.network, result.pictures
     exact = TorchBackend(swap(network, neutral(network), "operator"))
-    planned = TorchBackend(swap(network, outcome.plan, "operator"))
+    planned = TorchBackend(swap(network, result.plan, "operator"))
     pairs = {
         name: (exact(*feeds.values()), planned(*feeds.values()))
         for name, feeds in pictures.samples.items()
     }
-    low, high = outcome.loaded.facts.outputs[0].range or (0.0, 1.0)
+    low, high = result.loaded.facts.outputs[0].range or (0.0, 1.0)
     shown = {
         name: tuple(np.clip(_shown(output, low, high), 0.0, 1.0) for output in pair)
         for name, pair in pairs.items()

@@ -16,7 +16,7 @@ from .verification import Verified
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class AutoResult:
     """The plan that was chosen, and what it was chosen among.
 
     Attributes:

@@ -5,6 +5,7 @@ Counted in operations and never timed, so that the same network has the same pic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ from ...core.errors import NystraError
 from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
+from ...runtime.checking.measures import measure_for
 from ...runtime.images.images import read_picture
+from ..attention.full.parameters import Full
+from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..load.images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
 from ..report.inspection import network_flops
@@ -30,7 +34,9 @@ _HELD = 3
 """Every third picture is held out."""
 
 
-def choose_pictures(loaded: LoadedModel, folder: Path | None) -> Pictures:
+def choose_samples(
+    loaded: LoadedModel, folder: Path | None, keep_full: Sequence[str] = ()
+) -> Pictures:
     """Cut samples out of the pictures, and hold every third picture out.
 
     Of a single picture the last crop is held out.
@@ -38,10 +44,13 @@ def choose_pictures(loaded: LoadedModel, folder: Path | None) -> Pictures:
     Args:
         loaded: The network.
         folder: The user's pictures, or None for the shipped photographs.
+        keep_full: Sites that stay as trained.
 
     Raises:
-        NystraError: The folder is missing or holds no pictures, or one smaller than a window.
+        NystraError: The folder is missing or holds no pictures, or one smaller than a window; the
+            network has no attention, no such site, or an output that is no picture.
     """
+    _refuse_unsuitable(loaded, keep_full)
     facts, paths = loaded.facts, calibration_pictures(folder)
     side = sample_side(facts)
     crops, kept, coarse = _effort(loaded, side, len(paths))
@@ -61,6 +70,19 @@ def choose_pictures(loaded: LoadedModel, folder: Path | None) -> Pictures:
             "out of it: give more pictures, some of them are held out to verify the plan"
         )
     return Pictures(samples, tuple(held), tuple(path.name for path in out), coarse)
+
+
+def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
+    headline = measure_for(loaded.facts.outputs[0]).headline
+    if headline != "psnr":
+        raise NystraError(
+            "--attn auto is for pictures and frames: outputs of this network "
+            f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
+        )
+    sites = [site.path for site in find_sites(loaded.network)]
+    if not sites:
+        raise NystraError("the network has no attention that --attn auto could replace: omit it")
+    Plan(sites=dict.fromkeys(keep_full, Full())).refuse_unknown_sites(sites)
 
 
 def _effort(loaded: LoadedModel, side: int, pictures: int) -> tuple[int, int, bool]:

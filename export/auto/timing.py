@@ -44,14 +44,14 @@ class Calls:
 def record_calls(network: nn.Module, facts: Facts) -> Calls:
     """Run a photograph through the network as trained and note what its sites ask."""
     calls = Calls(size=attention_size(facts))
-    twin = swap(network, neutral(network), "operator")
-    for site, own in zip(find_sites(twin), find_sites(network), strict=True):
+    copied = swap(network, neutral(network), "operator")
+    for site, own in zip(find_sites(copied), find_sites(network), strict=True):
         calls.of[site.path] = []
         inner: Any = site.module.mechanism
         noting: Any = _noting(inner, site.path, own.module, calls)
         site.module.mechanism = noting
     with torch.inference_mode():
-        twin(*_inputs(facts, calls.size))
+        copied(*_inputs(facts, calls.size))
     return calls
 
 
@@ -125,9 +125,9 @@ def measure_rest(
 ) -> None:
     """Time the network as trained, and note in the table what is not its attention."""
     trained = neutral(network)
-    twin = swap(network, trained, "operator")
+    copied = swap(network, trained, "operator")
     inputs = _inputs(facts, calls.size)
-    whole = _least_seconds({"": partial(twin, *inputs)})[""]
+    whole = _least_seconds({"": partial(copied, *inputs)})[""]
     attention = sum(table.cost(asked, trained[path]) for path, asked in calls.of.items())
     table.rest[sha256] = max(whole - attention, 1e-9)
 

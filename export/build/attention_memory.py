@@ -32,17 +32,17 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
     full = [site.module for site in find_sites(network) if isinstance(resolved[site.path], Full)]
     if not any(isinstance(module, (PatchSite, MapSite)) for module in full):
         return 0.0
-    twin = copy.deepcopy(swap(network, neutral(network))).to("meta")
+    copied = copy.deepcopy(swap(network, neutral(network))).to("meta")
     size = facts.test_size()
     counts = [0.0]
-    for site in find_sites(twin):
+    for site in find_sites(copied):
         module = site.module
         if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
             inner: Any = module.mechanism
             counted: Any = _counting(inner, module, counts)
             module.mechanism = counted
     with torch.no_grad():
-        twin(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
+        copied(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
     return max(counts) / math.prod(size.values()) ** 2
 
 

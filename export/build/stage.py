@@ -19,47 +19,53 @@ from .preprocessing import prepend
 from .tidy import tidy
 from .trace import trace
 from .attention_memory import quadratic_bytes
-from .transforms import UNCHANGED, Given, Outcome
+from .transforms import UNCHANGED, TransformInputs, TransformResult
 from ..plan.stage import Planned
 from ..load.stage import Prepared
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltModel:
     """Graphs with their bodies.
 
     Attributes:
-        model: What is written; its metadata lack only what judging finds.
-        outcome: What the transform did, with the twin; None where there is none.
+        model: What is written; its metadata lack only what the validation finds.
+        transformed: What the transform did, with the rounded copy; None where there is none.
         full: The same as the network came, to be timed against; None where nothing is timed.
     """
 
     model: onnx.ModelProto
-    outcome: Outcome | None
+    transformed: TransformResult | None
     full: onnx.ModelProto | None
 
 
-def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None]) -> Built:
+def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None]) -> BuiltModel:
     """Trace, transform and complete the graph.
 
     Every graph gets its metadata here: a session runs a file as these say, and is to run the file
-    that is judged and timed as it will run the one that is written.
+    that is validated and timed as it will run the one that is written.
 
     Raises:
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform finds nothing to change.
     """
-    model, outcome = _graph(prepared, planned.resolved, progress)
+    model, transformed = _graph(prepared, planned.resolved, progress)
     label = prepared.transform.label
-    exact = () if outcome is None else outcome.exact
+    exact = () if transformed is None else transformed.exact
     _describe(model, prepared, planned, planned.resolved, label, exact)
-    if outcome is not None:
-        _describe(outcome.twin, prepared, planned, planned.resolved, UNCHANGED.label)
+    if transformed is not None:
+        _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED.label)
     full = None
     if is_timed(prepared, planned):
         full = _graph(prepared, planned.neutral, progress)[0]
         _describe(full, prepared, planned, planned.neutral, label)
-    return Built(model, outcome, full)
+    return BuiltModel(model, transformed, full)
+
+
+def build_steps(prepared: Prepared, planned: Planned) -> int:
+    """Return how many steps `build` announces."""
+    graphs = 1 + is_timed(prepared, planned)
+    return graphs * (1 if prepared.transform.apply is None else 2)
 
 
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
@@ -72,24 +78,24 @@ def _graph(
     prepared: Prepared,
     resolved: Mapping[str, Mechanism],
     progress: Callable[[str], None],
-) -> tuple[onnx.ModelProto, Outcome | None]:
+) -> tuple[onnx.ModelProto, TransformResult | None]:
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
     network = swap(prepared.traced.network, resolved, "operator")
     model = trace(network, facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)
-    outcome = None
+    transformed = None
     if transform.apply is not None:
         progress(transform.name)
-        given = Given(
+        inputs = TransformInputs(
             facts.architecture,
             prepared.traced_feeds,
             prepared.traced_pictures,
             facts.outputs[0],
             options.min_psnr,
         )
-        outcome = transform.apply(model, given)
-    for graph in [model] if outcome is None else [model, outcome.twin]:
+        transformed = transform.apply(model, inputs)
+    for graph in [model] if transformed is None else [model, transformed.rounded_copy]:
         if options.with_preprocessing and facts.preprocessing is not None:
             prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])
         if options.functions != "none":
@@ -97,7 +103,7 @@ def _graph(
             onnx.checker.check_model(graph)
     if options.functions == "inline":
         inline_bodies(model)
-    return model, outcome
+    return model, transformed
 
 
 def _describe(

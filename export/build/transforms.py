@@ -1,8 +1,8 @@
 """What changes the arithmetic of a graph: one row a transform.
 
-A transform rewrites the traced graph, hands a float32 twin to judge the arithmetic by, and says by
-which plain PyTorch network (the yardstick) its tolerance is measured. What it may then depart by
-stands in `runtime.checking.measures`, under its name.
+A transform rewrites the traced graph, returns a rounded float32 copy that is validated too, and
+names the fake-quantised PyTorch network that its tolerance is measured by. How far a file may
+depart stands in `runtime.checking.measures`, under its name.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from ..validate.fake_quantised import quantised_network, rounded_network
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a transform may go by.
+class TransformInputs:
+    """What a transform gets besides the graph.
 
     Attributes:
         architecture: Of the network.
         feeds: Its inputs at each validation size.
         pictures: Its inputs for each calibration picture.
-        output: What it gives.
-        least: What the user asks to be kept (``--min-psnr``), or None.
+        output: Its first output.
+        minimum: The least headline figure that the user accepts (``min_psnr``), or None.
     """
 
     architecture: str
     feeds: Sequence[Feeds]
     pictures: Sequence[Feeds]
     output: Port
-    least: float | None = None
+    minimum: float | None = None
 
 
-class Outcome(Protocol):
+class TransformResult(Protocol):
     """What became of a graph.
 
     Attributes:
-        twin: A float32 model that departs where the transformed one does; it is judged too.
-        exact: Modules that the transform, by what it measured, left as they are: the yardstick
-            does too.
+        rounded_copy: A float32 model that rounds where the transformed one does.
+        exact: Modules that the transform, by what it measured, left in float32: the fake-quantised
+            network does too.
     """
 
     @property
-    def twin(self) -> onnx.ModelProto:
+    def rounded_copy(self) -> onnx.ModelProto:
         """See the class."""
 
     @property
@@ -76,19 +76,19 @@ class Transform:
 
     Attributes:
         name: What ``--precision`` takes; the row of its tolerance.
-        apply: (model, what to go by) -> outcome; the model, traced and tidied and without bodies,
+        apply: (model, inputs) -> result; the model, traced and tidied and without bodies,
             is changed in place. None leaves the graph as it is.
-        yardstick: (the plain network, architecture, modules left as they are) -> a copy that
+        fake_quantised: (the plain network, architecture, modules left in float32) -> a copy that
             rounds as the transform does, by other code.
         allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
             is known not to be safe, before anything long is begun.
         target: The only program that takes the file, or None.
-        calibrated: It measures the user's own pictures, which have to be given.
+        calibrated: It measures the user's own pictures, which have to be inputs.
     """
 
     name: str
-    apply: Callable[[onnx.ModelProto, Given], Outcome] | None = None
-    yardstick: Callable[[nn.Module, str, Collection[str]], nn.Module] | None = None
+    apply: Callable[[onnx.ModelProto, TransformInputs], TransformResult] | None = None
+    fake_quantised: Callable[[nn.Module, str, Collection[str]], nn.Module] | None = None
     allow: Callable[[str], object] = lambda _: None
     target: str | None = None
     calibrated: bool = False
@@ -99,9 +99,9 @@ class Transform:
         return self.name if self.target is None else f"{self.name}-{self.target}"
 
 
-def _lower(precision: str, target: str | None, model: onnx.ModelProto, given: Given) -> Outcome:
-    policy = policy_for(given.architecture, precision)
-    return lower_model(model, precision, policy, given.feeds, tensorrt=target is not None)
+def _lower(precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs) -> TransformResult:
+    policy = policy_for(inputs.architecture, precision)
+    return lower_model(model, precision, policy, inputs.feeds, tensorrt=target is not None)
 
 
 def _rounded(
@@ -135,12 +135,12 @@ def _int8_policy(name: str) -> PrecisionPolicy:
     return policy
 
 
-def _quantise(model: onnx.ModelProto, given: Given) -> Outcome:
-    measure = measure_for(given.output)
+def _quantise(model: onnx.ModelProto, inputs: TransformInputs) -> TransformResult:
+    measure = measure_for(inputs.output)
     budget = measure.tolerances["int8"].budget
-    least = budget if given.least is None else given.least
-    policy = _int8_policy(given.architecture)
-    return quantise_model(model, policy, given.pictures, measure, least)
+    least = budget if inputs.minimum is None else inputs.minimum
+    policy = _int8_policy(inputs.architecture)
+    return quantise_model(model, policy, inputs.pictures, measure, least)
 
 
 def _quantised(network: nn.Module, name: str, exact: Collection[str]) -> nn.Module:
@@ -159,7 +159,7 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
     """Return the transform of a precision and a target.
 
     Raises:
-        NystraError: The precision is unknown, or the target says nothing to it.
+        NystraError: The precision is unknown, or the target does not apply to it.
     """
     names = list(dict.fromkeys(row.name for row in _ROWS))
     if precision not in names:

@@ -1,4 +1,4 @@
-"""The checkpoint that a model file was exported from, loaded with the plan in the file."""
+"""What a model file is made of: a network, and the mechanism of each of its sites."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import decode_plan
 from ..attention.site import neutral, resolve, swap
-from .stage import load_for
+from .network import load_for
 from .with_preprocessing import with_preprocessing
 
 

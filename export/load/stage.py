@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
-from ...core.errors import NystraError, UnsupportedModelError
-from ...core.ports.port import size_text
-from ...models.facts import Facts
-from ...models.loading import LoadedModel, load
+from ...core.errors import NystraError
+from ...models.loading import LoadedModel
 from ...runtime.checking.measures import measure_for
 from ..attention.plan import Plan
+from ..auto.options import AutoOptions
+from ..auto.samples import choose_samples
 from ..build.transforms import Transform, find_transform
 from ..options import OPSETS, ExportOptions
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
+from .network import fixed_facts, load_for, static_frames, trained_network
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 
@@ -81,12 +81,12 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     progress("load")
     asked = options.plan if isinstance(options.plan, Plan) else Plan()
     loaded = load_for(checkpoint, asked, options.hyper)
-    frames = _static_frames(loaded.facts, options.static)
+    frames = static_frames(loaded.facts, options.static)
     if frames is not None and "frames" not in options.hyper:
         loaded = load_for(checkpoint, asked, {**options.hyper, "frames": frames})
     facts = fixed_facts(loaded.facts, options.static)
     traced = loaded = replace(loaded, facts=facts)
-    trained = _trained(loaded, options.hyper)
+    trained = trained_network(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)
         if trained is not None and facts.preprocessing is not None:
@@ -99,10 +99,10 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
             f"--min-psnr is for pictures and frames: outputs of this network ({facts.task}) are "
             f"compared by {headline}; omit it"
         )
-    if isinstance(options.plan, Plan):
-        pictures = Pictures(calibration_feeds(facts, options.calibrate))
+    if isinstance(options.plan, AutoOptions):
+        pictures = choose_samples(loaded, options.calibrate, options.plan.keep_full)
     else:
-        pictures = options.plan.pictures(loaded, options.calibrate)
+        pictures = Pictures(calibration_feeds(facts, options.calibrate))
     return Prepared(
         options,
         loaded,
@@ -112,70 +112,3 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
         validation_feeds(facts),
         pictures,
     )
-
-
-def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:
-    """Load a checkpoint at the window that a plan is for.
-
-    Raises:
-        NystraError: The checkpoint is bad, or the plan is for another window than asked, or than
-            this checkpoint was trained at where it was made for another one.
-    """
-    asked = dict(hyper)
-    if plan.window is not None:
-        window = asked.setdefault("window_size", list(plan.window))
-        sides = [window, window] if isinstance(window, int) else list(window)
-        if sides != list(plan.window):
-            raise NystraError(
-                f"the plan is for window {plan.window}, but window {window} was given"
-            )
-    loaded = load(checkpoint, **asked)
-    foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
-    if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
-        text = "x".join(map(str, plan.window))
-        raise NystraError(
-            f"the plan was made for another checkpoint, at window {text}, which "
-            f"{checkpoint.name} was not trained at: give --window {plan.window[0]} to run it "
-            "there, or take 'window' out of the plan"
-        )
-    return loaded
-
-
-def _trained(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
-    if not loaded.retargeted:
-        return None
-    others = {key: value for key, value in hyper.items() if key != "window_size"}
-    return load(loaded.checkpoint.path, **others).network
-
-
-def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
-    """Return how many frames a fixed shape has, where the network takes films."""
-    axes = facts.inputs[0].axes
-    if static is None or "frames" not in axes or len(static) != len(axes):
-        return None
-    return static[axes.index("frames")]
-
-
-def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
-    """Return the facts of a network that is to take one shape only, or any where that is None.
-
-    Raises:
-        NystraError: The network does not take that shape, or takes one size and none was given.
-    """
-    first = facts.inputs[0]
-    if static is not None:
-        if len(static) != len(first.axes):
-            raise NystraError(
-                f"--static has {len(static)} numbers, expected {len(first.axes)}: "
-                f"{', '.join(first.axes)}"
-            )
-        if first.channels not in (None, channels := static[first.axes.index("channels")]):
-            raise NystraError(f"--static has {channels} channels, the network {first.channels}")
-        return facts.fixed(static)
-    if facts.sides is not None and "height" in facts.outputs[0].axes:
-        shape = first.shape({})
-        raise UnsupportedModelError(
-            f"the network takes {size_text(facts.sides)} only (its position embedding is "
-            f"absolute): give --static {'x'.join(map(str, shape))}"
-        )
-    return facts

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...core.errors import NystraError
 from ...core.files.writing import check_writable_folder
 from ..attention.advice import plan_warnings
 from ..attention.as_trained.parameters import AsTrained
@@ -14,9 +13,10 @@ from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
+from ..auto.planner import find_plan
 from ..load.stage import Prepared
-from ..options import Proposal
 from .naming import output_path
+from .proposal import Proposal
 from .replacing import export_form, refuse_to_replace
 
 
@@ -29,7 +29,7 @@ class Planned:
         neutral: What every site came with, which the plan is compared with.
         target: The model file.
         warnings: One sentence each.
-        proposal: What a planner said of its plan; a plan that was given says nothing.
+        proposal: The plan as it was chosen, before it met the network, and what a search found.
     """
 
     plan: Plan
@@ -50,12 +50,12 @@ class Planned:
 
 
 def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Planned:
-    """Resolve the plan that was asked for, or let the planner make one.
+    """Resolve the plan of the options, or search for one.
 
     Args:
         prepared: From `prepare`.
         output: A ``.onnx`` file or an existing folder.
-        progress: Is called with what a planner does.
+        progress: Is called with what a search does.
 
     Raises:
         NystraError: The plan does not fit the network, the output cannot be written, or it
@@ -63,13 +63,13 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     """
     loaded, options = prepared.loaded, prepared.options
     proposal = _proposed(prepared, output, progress)
-    asked = proposal.plan
-    refuse_untrained(asked, loaded.network)
-    resolved = resolve(asked, loaded.network)
+    plan = proposal.plan
+    refuse_untrained(plan, loaded.network)
+    resolved = resolve(plan, loaded.network)
     target = _target(prepared, output, resolved)
     written = replace(
-        asked,
-        default=_written_default(asked.default, resolved),
+        plan,
+        default=_written_default(plan.default, resolved),
         sites=resolved,
         window=loaded.facts.window,
         source_sha256=loaded.checkpoint.sha256,
@@ -77,35 +77,30 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     warnings = (
         *loaded.warnings,
         *proposal.warnings,
-        *plan_warnings(asked, loaded, resolved),
+        *plan_warnings(plan, loaded, resolved),
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
     return Planned(written, neutral(loaded.network), target, warnings, proposal)
 
 
-def _written_default(asked: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
+def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:
     """Return what a written plan has for its default: as trained is ``full`` where that is all."""
-    if isinstance(asked, AsTrained) and not any(
+    if isinstance(default, AsTrained) and not any(
         isinstance(site, AsTrained) for site in resolved.values()
     ):
         return Full()
-    return asked
+    return default
 
 
 def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None]) -> Proposal:
-    """Return the plan that was given, or what the planner proposes."""
-    loaded, asked = prepared.loaded, prepared.options.plan
-    if isinstance(asked, Plan):
-        return Proposal(asked)
-    folder = _target(prepared, output, neutral(loaded.network)).parent  # refused before it is made
-    proposal = asked(prepared, folder, progress)
-    if proposal.plan.window not in (None, loaded.facts.window):
-        raise NystraError(
-            f"the planner made a plan for window {proposal.plan.window}, the network is loaded at "
-            f"{loaded.facts.window}"
-        )
-    return proposal
+    """Return the plan of the options, or the fastest one within the budget."""
+    wanted = prepared.options.plan
+    if isinstance(wanted, Plan):
+        return Proposal(wanted)
+    # A bad output is refused before the search, which takes minutes.
+    folder = _target(prepared, output, neutral(prepared.loaded.network)).parent
+    return find_plan(prepared, wanted, folder, progress)
 
 
 def _target(prepared: Prepared, output: Path, resolved: Mapping[str, Mechanism]) -> Path:

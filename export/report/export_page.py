@@ -116,10 +116,10 @@ def _add_pictures(page: Page, session: Session, result: ExportResult) -> None:
 
 def _add_row(page: Page, row: Row, scale: int, factor: float) -> None:
     """Add a picture at 1:1, and the part of it that changes most."""
-    full = row.yardstick[1]
+    full = row.baseline_image[1]
     figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
     cells = [
-        (f"{row.scene.name}: {row.yardstick[0]}, PyTorch", full),
+        (f"{row.scene.name}: {row.baseline_image[0]}, PyTorch", full),
         (f"exported, {figure}", row.exported),
         (f"difference x {factor:g}", row.difference * factor),
     ]

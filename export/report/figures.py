@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...runtime.checking.measures import Measure
     from ..pipeline import ExportResult
-    from ..validate.model_file import Judgement
+    from ..validate.model_file import FileValidation
     from ..validate.speed import Speed
 
 
@@ -26,7 +26,7 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         ("precision", _precision(result)),
         (
             "against PyTorch",
-            _agreement(result.judgement),
+            _agreement(result.validation),
         ),
     ]
     fidelity = result.fidelity
@@ -48,15 +48,15 @@ def _precision(result: ExportResult) -> str:
     text = result.precision
     if text in find_backend("ort-cpu").precisions:
         return text
-    return f"{text}, which no CPU computes in: judged on a float32 twin that rounds where it does"
+    return f"{text}, which no CPU computes in: validated by a rounded float32 copy"
 
 
-def _agreement(judgement: Judgement) -> str:
-    sizes = [size for report in judgement.reports.values() for size in report["sizes"]]
+def _agreement(validation: FileValidation) -> str:
+    sizes = [size for report in validation.reports.values() for size in report["sizes"]]
     nearest = max(sizes, key=lambda size: size["max_abs"] / size["tolerance"])
     text = (
-        f"max difference {nearest['max_abs']:.1e} at {len(judgement.tolerances)} sizes "
-        f"(allowed {nearest['tolerance']:.1e}: {_reason(judgement, nearest)})"
+        f"max difference {nearest['max_abs']:.1e} at {len(validation.tolerances)} sizes "
+        f"(allowed {nearest['tolerance']:.1e}: {_reason(validation, nearest)})"
     )
     turned = [size for size in sizes if size["max_abs"] > size["tolerance"]]
     if turned:
@@ -65,12 +65,12 @@ def _agreement(judgement: Judgement) -> str:
             f", single pixels beyond: mean difference {worst['mean_abs']:.1e} "
             f"(allowed {worst['mean_tolerance']:.1e})"
         )
-    return f"{text} in {', '.join(judgement.reports)}"
+    return f"{text} in {', '.join(validation.reports)}"
 
 
-def _reason(judgement: Judgement, size: dict[str, Any]) -> str:
+def _reason(validation: FileValidation, size: dict[str, Any]) -> str:
     """Return what a size's tolerance is allowed for."""
-    return judgement.allowed_for[judgement.tolerances.index(size["tolerance"])]
+    return validation.allowed_for[validation.tolerances.index(size["tolerance"])]
 
 
 def speed_text(speed: Speed) -> str:

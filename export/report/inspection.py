@@ -138,15 +138,15 @@ def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]
 
 
 def _counted(network: nn.Module, facts: Facts, device: str) -> tuple[int, dict[str, int]]:
-    twin = copy.deepcopy(swap(network, neutral(network))).to(device)
+    copied = copy.deepcopy(swap(network, neutral(network))).to(device)
     size = facts.test_size()
     images = [torch.empty(port.shape(size), device=device) for port in facts.inputs]
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
-    for site in find_sites(twin):
+    for site in find_sites(copied):
         mechanism: Any = site.module.mechanism
         meter: Any = _Meter(mechanism, counter)
         site.module.mechanism = meters[site.path] = meter
     with counter, torch.no_grad():
-        twin(*images)
+        copied(*images)
     return int(counter.get_total_flops()), {path: meter.flops for path, meter in meters.items()}

@@ -37,7 +37,7 @@ class Row:
     plain: Pixels
 
     @property
-    def yardstick(self) -> tuple[str, Pixels]:
+    def baseline_image(self) -> tuple[str, Pixels]:
         """What the difference is to: name and picture."""
         if self.exact is not None:
             return "full attention", self.exact
@@ -49,14 +49,14 @@ class Row:
     @property
     def difference(self) -> Pixels:
         """Largest of red, green and blue of the exported picture's difference, (H, W, 1)."""
-        difference = magnified_difference(self.exported, self.yardstick[1], 1.0)
+        difference = magnified_difference(self.exported, self.baseline_image[1], 1.0)
         largest: Pixels = difference.max(axis=2, keepdims=True)
         return largest
 
     def cells(self, factor: float) -> list[tuple[str, Pixels]]:
         """Return captions and pictures from left to right."""
         height, width = self.scene.pixels.shape[:2]
-        name, _ = self.yardstick
+        name, _ = self.baseline_image
         cells = [(f"{self.scene.name}: input, {width}x{height}", self.given)]
         if "reference" in self.scene.others:
             cells.append(("reference", self.scene.others["reference"]))
@@ -110,7 +110,7 @@ def draw_sheet(path: Path, rows: list[Row], scale: int, model: str) -> None:
         NystraError: The sheet cannot be written.
     """
     factor = readable_factor([row.difference for row in rows])
-    name = rows[0].yardstick[0]
+    name = rows[0].baseline_image[0]
     enlarged = f"; input pixels are drawn {scale}x{scale}"
     heading = [
         f"{model}: a pixel of its output is a pixel here{enlarged * (scale > 1)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -14,31 +15,41 @@ from ...core.json_text import json_number, stable_json
 from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
 from ..build.metadata import write_metadata
-from ..build.stage import Built, serialized
+from ..build.stage import BuiltModel, serialized
 from ..load.stage import Prepared
 from ..plan.replacing import export_files, export_form
 from ..plan.stage import Planned
 from ..validate.model_file import tool_versions
-from ..validate.stage import Judged
+from ..validate.stage import Validated
+
+WRITING_STEPS = 1
+"""How many steps `write` announces."""
 
 
-def write(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> tuple[Path, ...]:
+def write(
+    prepared: Prepared,
+    planned: Planned,
+    built: BuiltModel,
+    validated: Validated,
+    progress: Callable[[str], None],
+) -> tuple[Path, ...]:
     """Write the model, manifest, references and plan; return the files.
 
     Raises:
         ValidationError: The file must not be written; ``<stem>.failed.json`` says why.
         NystraError: The files cannot be written.
     """
-    _record_judgement(built.model, judged)
-    manifest = _manifest(prepared, planned, built, judged)
-    if judged.failures:
-        _write_failure(prepared, planned, built, judged, manifest)
+    progress("write")
+    _record_psnr(built.model, validated)
+    manifest = _manifest(prepared, planned, built, validated)
+    if validated.failures:
+        _write_failure(prepared, planned, built, validated, manifest)
     target = planned.target
     *named, listing = export_files(target)
-    recorded = judged.references.meta | {RECORDED_METADATA: _metadata_of(built.model)}
+    recorded = validated.references.meta | {RECORDED_METADATA: _metadata_of(built.model)}
     written = (
         stable_json(planned.plan.as_dict()),
-        references_content(judged.references.cases, recorded),
+        references_content(validated.references.cases, recorded),
         serialized(built.model),
     )
     contents = dict(zip(named, written, strict=True))
@@ -60,24 +71,26 @@ def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
-def _record_judgement(model: onnx.ModelProto, judged: Judged) -> None:
-    """Add what judging pictures found to the metadata of the model, in place."""
-    psnr = json_number(judged.judgement.figures.get("psnr", math.nan))
+def _record_psnr(model: onnx.ModelProto, validated: Validated) -> None:
+    """Add the PSNR against PyTorch to the metadata of the model, in place."""
+    psnr = json_number(validated.file.figures.get("psnr", math.nan))
     if psnr is not None:  # NaN: the output holds some, or is no picture
         stated = {"nystra.psnr_vs_torch": f"{psnr:.1f}"}
         write_metadata(model, _metadata_of(model) | stated, __version__)
 
 
-def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged) -> Manifest:
+def _manifest(
+    prepared: Prepared, planned: Planned, built: BuiltModel, validated: Validated
+) -> Manifest:
     loaded, label = prepared.loaded, prepared.transform.label
     validation = {
-        "against_torch": judged.judgement.as_dict(),
-        "fidelity": judged.fidelity.as_dict(),
+        "against_torch": validated.file.as_dict(),
+        "fidelity": validated.fidelity.as_dict(),
     }
     if planned.proposal.figures:
         validation["planning"] = planned.proposal.figures
-    if built.outcome is not None:
-        validation["precision"] = {"name": label} | built.outcome.as_dict()
+    if built.transformed is not None:
+        validation["precision"] = {"name": label} | built.transformed.as_dict()
     return Manifest(
         model=planned.target.name,
         source={"name": loaded.checkpoint.path.name, "sha256": loaded.checkpoint.sha256},
@@ -91,10 +104,14 @@ def _manifest(prepared: Prepared, planned: Planned, built: Built, judged: Judged
 
 
 def _write_failure(
-    prepared: Prepared, planned: Planned, built: Built, judged: Judged, manifest: Manifest
+    prepared: Prepared,
+    planned: Planned,
+    built: BuiltModel,
+    validated: Validated,
+    manifest: Manifest,
 ) -> None:
     target = planned.target
-    manifest.validation["failures"] = list(judged.failures)
+    manifest.validation["failures"] = list(validated.failures)
     report = target.with_name(f"{target.stem}.failed.json")
     kept = target.with_name(f"{target.stem}.failed.onnx")
     where = f"the figures are in {report}"
@@ -107,5 +124,5 @@ def _write_failure(
         where += f"; {target} is left as it was, of an earlier export"
     raise ValidationError(
         f"the export failed its validation and no model was written; {where}. "
-        + "; ".join(judged.failures)
+        + "; ".join(validated.failures)
     )

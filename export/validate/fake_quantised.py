@@ -1,9 +1,9 @@
-"""How far a network may depart in a low precision: the plain network with rounded layers.
+"""How far a network may depart in a low precision: the fake-quantised network.
 
-The yardstick is the plain PyTorch network in which every layer with weights (convolution, linear)
+That is the plain PyTorch network in which every layer with weights (convolution, linear)
 gets its input, weight and output rounded to the digits of the type, and every window site its
 position bias; the rest is float32. In a bf16 file for every program only linear layers are: ONNX
-has no bfloat16 convolution below opset 22, onnxruntime no such attention. The yardstick knows
+has no bfloat16 convolution below opset 22, onnxruntime no such attention. It knows
 nothing of the file or of the pass that wrote it, so neither can widen its own tolerance. Rounding
 keeps float32's exponent: it never overflows and never loses small numbers, so overflow is never
 excused.
@@ -59,7 +59,7 @@ def rounded_network(
     digits = LOW_TYPES[precision.partition("-")[0]].digits
     layers = _FOR_EVERY_PROGRAM.get(precision, _LAYERS)
     site = WindowSite if layers is _LAYERS else ()
-    twin = copy.deepcopy(network)
+    copied = copy.deepcopy(network)
 
     def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(round_digits(argument, digits) for argument in arguments)
@@ -67,7 +67,7 @@ def rounded_network(
     def after(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
         return round_digits(output, digits)
 
-    for path, module in twin.named_modules():
+    for path, module in copied.named_modules():
         if policy.exact(path) is not None:
             continue
         if isinstance(module, layers):
@@ -77,7 +77,7 @@ def rounded_network(
         elif isinstance(module, site) and module.relative_position_bias_table is not None:
             table = module.relative_position_bias_table
             table.data = round_digits(table.data, digits)
-    return twin
+    return copied
 
 
 def quantised_network(
@@ -90,12 +90,12 @@ def quantised_network(
         policy: Of the architecture.
         exact: Modules that stay float32 besides.
     """
-    twin = copy.deepcopy(network)
+    copied = copy.deepcopy(network)
 
     def before(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(_in_steps(argument, argument.abs().max()) for argument in arguments)
 
-    for path, module in twin.named_modules():
+    for path, module in copied.named_modules():
         if not isinstance(module, (nn.Conv2d, nn.Linear)):
             continue
         if policy.exact(path) is None and path not in exact:
@@ -103,7 +103,7 @@ def quantised_network(
             others = tuple(range(1, weight.dim()))
             module.weight.data = _in_steps(weight, weight.abs().amax(others, keepdim=True))
             module.register_forward_pre_hook(before)
-    return twin
+    return copied
 
 
 def _in_steps(values: Tensor, largest: Tensor) -> Tensor:

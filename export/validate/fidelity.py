@@ -98,6 +98,19 @@ class Fidelity:
         }
 
 
+def fidelity_steps(
+    samples: Mapping[str, Feeds], trained: nn.Module | None, *, as_trained: bool
+) -> int:
+    """Return how many steps `measure_fidelity` announces: none where there is no difference.
+
+    Args:
+        samples: Inputs by name of the picture.
+        trained: The network at its trained window, where that is another one.
+        as_trained: The plan is what the network came with.
+    """
+    return 0 if as_trained and trained is None else len(samples)
+
+
 def measure_fidelity(
     network: nn.Module,
     resolved: Mapping[str, Mechanism],
@@ -191,13 +204,13 @@ class _Probed:
     def __init__(self, network: nn.Module, resolved: Mapping[str, Mechanism]) -> None:
         self.probes: dict[str, _Probe] = {}
         trained = neutral(network)
-        twin = swap(network, trained, "operator")
-        for site in find_sites(twin):
+        copied = swap(network, trained, "operator")
+        for site in find_sites(copied):
             if resolved[site.path] != trained[site.path]:
                 planned: Any = computing(resolved[site.path], site.module, "operator")
                 exact: Any = site.module.mechanism
                 site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
-        self._backend = TorchBackend(twin)
+        self._backend = TorchBackend(copied)
 
     def __call__(self, *arrays: Pixels) -> Pixels:
         """Return the output of full attention."""

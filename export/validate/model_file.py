@@ -20,16 +20,19 @@ from ...runtime.model.references import References
 from ...runtime.session import Session
 from .fidelity import Progress
 
+FILE, COPY = "ort-cpu", "twin"
+"""Labels of what is run, the file and its rounded float32 copy, as a manifest lists them."""
+
 
 @dataclass
-class Judgement:
+class FileValidation:
     """What was found.
 
     Attributes:
         tolerances: Largest difference allowed, a size.
         allowed_for: What each of them is allowed for.
-        reports: Backend label to the sizes' figures, in JSON form; ``twin`` is the float32 file
-            that rounds where a file of low precision does.
+        reports: Backend label to the sizes' figures, in JSON form; ``twin`` is the rounded float32
+            copy of a file of low precision.
         passed: Every size passed on every backend.
         figures: The worst of each figure against PyTorch, by name.
         faults: One sentence for each size that failed.
@@ -54,14 +57,29 @@ class Judgement:
         }
 
 
-def judge(
+def file_steps(precision: str, *, bodies: bool, copied: bool) -> int:
+    """Return how often `validate_file` runs a file: as many steps does it announce."""
+    return len(_runs(precision, bodies=bodies, copied=copied))
+
+
+def _runs(precision: str, *, bodies: bool, copied: bool) -> list[tuple[str, str | Path | None]]:
+    """Return what runs with which library.
+
+    A file that the CPU cannot compute is validated by its rounded float32 copy alone.
+    """
+    runs_here = precision in find_backend("ort-cpu").precisions
+    subjects = [FILE] * (runs_here or not copied) + [COPY] * copied
+    return [(subject, library) for subject in subjects for library in libraries(bodies=bodies)]
+
+
+def validate_file(
     path: Path,
     references: References,
     *,
     bodies: bool,
     progress: Progress,
-    twin: Path | None = None,
-) -> Judgement:
+    rounded_copy: Path | None = None,
+) -> FileValidation:
     """Compare a model file with recorded references.
 
     Args:
@@ -69,24 +87,20 @@ def judge(
         references: Of the plain network.
         bodies: The file runs without the operator library.
         progress: Is called with the name of each step.
-        twin: Of a file of low precision (see `graph.precision.twin`). It is judged too, and alone
-            for bfloat16, which onnxruntime's CPU cannot compute in.
+        rounded_copy: Of a file of low precision (see `build.precision.rounded_copy`): compared
+            too, and alone for bfloat16, which onnxruntime's CPU cannot compute in.
 
     Raises:
         BackendUnavailableError: The file needs the library and there is none.
         ExportError: It fails at one of the sizes.
     """
     meta = references.meta
-    judgement = Judgement(list(meta["tolerances"]), list(meta["allowed_for"]))
-    runs = [("ort-cpu", path, library) for library in libraries(bodies=bodies)]
-    if twin is not None:
-        if meta["precision"] not in find_backend("ort-cpu").precisions:
-            runs = []
-        runs += [("twin", twin, library) for library in libraries(bodies=bodies)]
-    for name, file, library in runs:
+    validation = FileValidation(list(meta["tolerances"]), list(meta["allowed_for"]))
+    files = {FILE: path} if rounded_copy is None else {FILE: path, COPY: rounded_copy}
+    for name, library in _runs(meta["precision"], bodies=bodies, copied=rounded_copy is not None):
         label = name if library is None else f"{name}+library"
-        progress(f"{file.name} in {label}")
-        session, begun = Session(file, library=library), time.perf_counter()
+        progress(f"{files[name].name} in {label}")
+        session, begun = Session(files[name], library=library), time.perf_counter()
         try:
             report = validate_against_references(session, references)
         except NystraError as error:
@@ -94,14 +108,14 @@ def judge(
                 f"the file fails at another size than it was traced at: {error} Give --static "
                 "with the one size that it is to take"
             ) from error
-        judgement.pace = (time.perf_counter() - begun) / _pixels(report)
-        judgement.reports[label] = report.as_dict()
-        judgement.passed &= report.passed
-        judgement.figures = worst_figures([judgement.figures, report.figures])
+        validation.pace = (time.perf_counter() - begun) / _pixels(report)
+        validation.reports[label] = report.as_dict()
+        validation.passed &= report.passed
+        validation.figures = worst_figures([validation.figures, report.figures])
         for size in report.sizes:
             shape = "x".join(map(str, next(iter(size.shapes.values()))))
-            judgement.faults += [f"{label} at {shape}: {text}" for text in size.findings]
-    return judgement
+            validation.faults += [f"{label} at {shape}: {text}" for text in size.findings]
+    return validation
 
 
 def _pixels(report: ValidationReport) -> int:
@@ -109,7 +123,7 @@ def _pixels(report: ValidationReport) -> int:
 
 
 def libraries(*, bodies: bool) -> list[str | Path | None]:
-    """Return the libraries that a file is judged with; None is without, by the bodies."""
+    """Return the libraries that a file is validated with; None is without, by the bodies."""
     try:
         built: list[str | Path | None] = [library_path()]
     except FileNotFoundError:
@@ -118,7 +132,7 @@ def libraries(*, bodies: bool) -> list[str | Path | None]:
 
 
 def tool_versions(more: Sequence[str] = ("torch", "onnx", "onnxscript")) -> dict[str, str]:
-    """Return the versions of what made and judged a file."""
+    """Return the versions of what wrote and validated a file."""
     from importlib.metadata import version
 
     own = {"nystra": __version__, "python": platform.python_version()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +12,16 @@ import torch
 from torch import nn
 
 from ...core.errors import UnsupportedModelError
-from ...core.ports.port import Port
 from ...runtime.checking.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
 from ...runtime.checking.sanity import max_abs
 from ...runtime.checking.validation import sides_text
 from ...runtime.model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
-from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from ..build.transforms import TRANSFORMS, UNCHANGED, Transform
 from ..load.images import Feeds
+from ..load.source import Source
 from ..pytorch.network_session import TorchBackend
-from .fidelity import PICTURE, Progress
+from .fidelity import Progress
 
 Array = npt.NDArray[Any]
 
@@ -38,49 +37,48 @@ _LAST_DIGITS = 1e-6
 
 
 def record_references(
-    network: nn.Module,
-    resolved: Mapping[str, Mechanism],
+    source: Source,
     feeds: Sequence[Feeds],
     transform: Transform = UNCHANGED,
     progress: Progress = lambda _: None,
-    output: Port = PICTURE,
-    architecture: str = "",
     exact: Collection[str] = (),
 ) -> References:
     """Run the planned network at the validation sizes and keep inputs, outputs and tolerances.
 
+    An export and ``nystra validate --checkpoint`` both validate a file by these.
+
     The tolerance of a size is the largest of what the transform always allows (`measures`), twice
     the difference between the float32 and the float64 run of the plain network, and, for a low
-    precision, twice the difference between its yardstick (see `yardstick`) and the float64 run.
+    precision, twice the difference between the fake-quantised network (see `fake_quantised`) and
+    the float64 run.
 
     Where a seeded search takes part, rounding may turn the order of two matches that score the
     same to the last digits; few pixels then change, and by much. There a size also has a tolerance
-    of the mean difference: a tenth of what another seed changes, or twice the yardstick's mean
-    difference, so that a file whose search finds other matches still fails; the yardstick's
-    largest difference then allows nothing.
+    of the mean difference: a tenth of what another seed changes, or twice the fake-quantised
+    network's mean difference, so that a file whose search finds other matches still fails; that
+    network's largest difference then allows nothing.
 
     A transform may allow single pixels more (`Tolerance.by_mean`): then too the mean counts. Where
     outputs are few numbers (`Measure.few`), every size is allowed what the largest one is.
 
     A file whose layers are float32 or int8, without a search, also gets tolerances for backends
-    that compute its float32 in a low precision: by the yardstick of that one, which in an int8
-    file holds 8 bits besides.
+    that compute its float32 in a low precision: by the fake-quantised network of that one, which
+    in an int8 file holds 8 bits besides.
 
     Args:
-        network: The loaded network.
-        resolved: Mechanism of every site.
+        source: The loaded network and the mechanism of every site.
         feeds: Inputs at each size.
-        transform: Of the file; its yardstick widens the tolerances.
+        transform: Of the file; its fake-quantised network widens the tolerances.
         progress: Is called with the name of each step.
-        output: What the network gives.
-        architecture: Of the network; a yardstick asks what of it stays exact.
-        exact: Modules that the transform left as they are besides.
+        exact: Modules that the transform left in float32, besides those that the architecture
+            keeps.
 
     Raises:
         UnsupportedModelError: Rounding to the precision alone does too much to the outputs.
     """
+    output = source.loaded.facts.outputs[0]
     measure = measure_for(output)
-    runs = _Runs.of(network, resolved, transform, architecture, exact)
+    runs = _Runs.of(source, transform, exact)
     cases, allowed = [], []
     for case in feeds:
         progress("PyTorch " + sides_text({name: array.shape for name, array in case.items()}))
@@ -136,9 +134,9 @@ class _Runs:
         transform: Of the file.
         single: In float32: what is expected of the file.
         double: In float64.
-        rounded: The transform's yardstick; None where it has none.
+        rounded: The transform's fake-quantised network; None where it has none.
         reseeded: In float32 with another seed of the search; None where nothing is searched.
-        lowered: Yardsticks of what a backend may compute the file in.
+        lowered: The same for what a backend may compute the file in.
         near_ties: Some site decides what is attended to.
     """
 
@@ -151,21 +149,16 @@ class _Runs:
     near_ties: bool
 
     @classmethod
-    def of(
-        cls,
-        network: nn.Module,
-        resolved: Mapping[str, Mechanism],
-        transform: Transform,
-        architecture: str,
-        exact: Collection[str],
-    ) -> _Runs:
+    def of(cls, source: Source, transform: Transform, exact: Collection[str]) -> _Runs:
         """Return the runs of a network; arguments as of `record_references`."""
-        plain = swap(network, resolved)
+        network, resolved = source.loaded.network, source.resolved
+        architecture = source.loaded.facts.architecture
+        plain = source.planned()
         others = {path: site.reseeded() for path, site in resolved.items()}
         searching = others != dict(resolved)
         rounded = None
-        if transform.yardstick is not None:
-            rounded = TorchBackend(transform.yardstick(plain, architecture, exact))
+        if transform.fake_quantised is not None:
+            rounded = TorchBackend(transform.fake_quantised(plain, architecture, exact))
         lowered = {}
         if transform.name in _COMPUTED_LOW and not searching:
             lowered = {
@@ -199,8 +192,8 @@ class _Runs:
             if self.reseeded is None:
                 _refuse_coarse(measure, measure.value(coarse, exact), transform)
                 limit = limit.widened(tolerance.factor * max_abs(coarse, exact), transform)
-        for yardstick in self.lowered.values():
-            yardstick.allow(measure, limit, exact, arrays)
+        for lowered in self.lowered.values():
+            lowered.allow(measure, limit, exact, arrays)
         mean = None
         if self.reseeded is not None:
             change = float(np.mean(np.abs(expected - self.reseeded(*arrays))))
@@ -217,7 +210,7 @@ class _Lowered:
     """What a file may depart by where its float32 is computed in a low precision.
 
     Attributes:
-        network: The yardstick; None where the architecture has none, or rounding does too much.
+        network: Fake-quantised; None where the architecture has none, or rounding does too much.
         allowed: For each size.
     """
 
@@ -233,14 +226,14 @@ class _Lowered:
         self.allowed: list[_Allowed] = []
         self.network: TorchBackend | None = None
         self._precision, self._own = transform.name, own.name
-        if transform.yardstick is None:
+        if transform.fake_quantised is None:
             return
         try:
-            rounded = transform.yardstick(plain, architecture, ())
+            rounded = transform.fake_quantised(plain, architecture, ())
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
-        if own.yardstick is not None:  # the steps of rounded weights and inputs
-            rounded = own.yardstick(rounded, architecture, exact)
+        if own.fake_quantised is not None:  # the steps of rounded weights and inputs
+            rounded = own.fake_quantised(rounded, architecture, exact)
         self.network = TorchBackend(rounded)
 
     def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:

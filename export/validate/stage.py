@@ -13,22 +13,23 @@ from torch import nn
 from ...runtime.model.references import References
 from ..attention.advice import improvements
 from ..build.attention_memory import quadratic_bytes
-from ..build.stage import Built, serialized
+from ..build.stage import BuiltModel, is_timed, serialized
+from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned
-from .fidelity import Fidelity, measure_fidelity
-from .model_file import Judgement, judge, libraries
+from .fidelity import Fidelity, fidelity_steps, measure_fidelity
+from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
 from .speed import Speed, compare_speed, timed_size
 
 
 @dataclass(frozen=True)
-class Judged:
+class Validated:
     """What was found.
 
     Attributes:
-        references: What a device without PyTorch checks the file by later.
-        judgement: The file against PyTorch.
+        references: What a device without PyTorch validates the file by later.
+        file: The file against PyTorch.
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         warnings: One sentence each.
@@ -36,62 +37,80 @@ class Judged:
     """
 
     references: References
-    judgement: Judgement
+    file: FileValidation
     fidelity: Fidelity
     speed: Speed | None
     warnings: tuple[str, ...]
     failures: tuple[str, ...]
 
 
-def judge_all(
-    prepared: Prepared, planned: Planned, built: Built, progress: Callable[[str], None]
-) -> Judged:
+def validation_steps(prepared: Prepared, planned: Planned) -> int:
+    """Return how many steps `validate` announces where the file passes."""
+    transform = prepared.transform
+    return (
+        len(prepared.feeds)
+        + file_steps(
+            transform.label, bodies=_has_bodies(prepared), copied=transform.apply is not None
+        )
+        + fidelity_steps(prepared.samples, prepared.trained, as_trained=planned.is_neutral)
+        + is_timed(prepared, planned)
+    )
+
+
+def validate(
+    prepared: Prepared, planned: Planned, built: BuiltModel, progress: Callable[[str], None]
+) -> Validated:
     """Record references, run the file against them, measure the plan, and time the file.
 
     Raises:
         UnsupportedModelError: Rounding to the precision alone does too much to the pictures.
         BackendUnavailableError: The file needs the operator library and there is none.
     """
-    network, transform, options = prepared.loaded.network, prepared.transform, prepared.options
-    facts = prepared.loaded.facts
-    output = facts.outputs[0]
+    network, options = prepared.loaded.network, prepared.options
+    facts, transformed = prepared.loaded.facts, built.transformed
     references = record_references(
-        network,
-        planned.resolved,
+        Source(prepared.loaded, planned.resolved),
         prepared.feeds,
-        transform,
+        prepared.transform,
         progress,
-        output,
-        facts.architecture,
-        () if built.outcome is None else built.outcome.exact,
+        () if transformed is None else transformed.exact,
     )
     with tempfile.TemporaryDirectory() as folder:
-        trial = _saved(Path(folder, "model.onnx"), built.model)
-        twin = None
-        if built.outcome is not None:
-            twin = _saved(Path(folder, "twin.onnx"), built.outcome.twin)
-        bodies = options.functions != "none"
-        judgement = judge(trial, references, bodies=bodies, progress=progress, twin=twin)
+        path = _saved(Path(folder, "model.onnx"), built.model)
+        copy = None
+        if transformed is not None:
+            copy = _saved(Path(folder, "rounded_copy.onnx"), transformed.rounded_copy)
+        file = validate_file(
+            path, references, bodies=_has_bodies(prepared), progress=progress, rounded_copy=copy
+        )
         fidelity = measure_fidelity(
-            network, planned.resolved, prepared.samples, prepared.trained, progress, output
+            network,
+            planned.resolved,
+            prepared.samples,
+            prepared.trained,
+            progress,
+            facts.outputs[0],
         )
         speed = None
-        if built.full is not None and judgement.passed:
+        if built.full is not None and file.passed:
             progress("speed")
             full = _saved(Path(folder, "full.onnx"), built.full)
             quadratic = quadratic_bytes(network, facts, planned.neutral)
-            size = timed_size(facts, quadratic, judgement.pace)
+            size = timed_size(facts, quadratic, file.pace)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
-            speed = compare_speed(trial, full, size, kernels, judgement.pace)
-    minimum = options.min_psnr
-    below = _below(fidelity, minimum, network, planned)
-    warnings = () if built.outcome is None else tuple(built.outcome.sentences())
-    failures = tuple(judgement.faults)
-    if minimum is None:
+            speed = compare_speed(path, full, size, kernels, file.pace)
+    below = _below(fidelity, options.min_psnr, network, planned)
+    warnings = () if transformed is None else tuple(transformed.sentences())
+    failures = tuple(file.faults)
+    if options.min_psnr is None:
         warnings += below
     else:
         failures += below
-    return Judged(references, judgement, fidelity, speed, warnings, failures)
+    return Validated(references, file, fidelity, speed, warnings, failures)
+
+
+def _has_bodies(prepared: Prepared) -> bool:
+    return prepared.options.functions != "none"
 
 
 def _saved(path: Path, model: onnx.ModelProto) -> Path:

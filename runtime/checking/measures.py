@@ -33,12 +33,14 @@ class Tolerance:
 
     Attributes:
         least: Largest difference that is always allowed, as a share of the peak.
-        factor: What else is allowed: so many times the error of the yardstick, which is the plain
-            network in float32 and with the transform's rounding, each against float64.
-        coarsest: The headline figure that the yardstick itself must reach; None: any will do.
+        factor: What else is allowed: so many times the error of the plain network in
+            float32, and of the fake-quantised network, each against float64.
+        coarsest: The headline figure that the fake-quantised network itself must reach;
+            None: any will do.
         budget: The headline against float32 that the transform leaves layers alone to keep.
-        by_mean: The mean difference counts where single pixels are further off: so many times the
-            yardstick's. Pictures unlike those that ranges were measured on are cut off there.
+        by_mean: The mean difference counts where single pixels are further off: so many times
+            the fake-quantised network's. Pictures unlike those that ranges were measured on are
+            cut off there.
     """
 
     least: float = ROUNDING

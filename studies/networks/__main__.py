@@ -147,7 +147,7 @@ def _exported(checkpoint: Path, facts: Any, told: dict[str, Any]) -> dict[str, A
         static = (1, facts.input_channels, side, side)
         result = export_model(checkpoint, target, replace(options, static=static), _say)
     outcome |= {"static": static, "nodes": result.nodes, "sites": len(result.source.resolved)}
-    reports = result.judgement.reports.values()
+    reports = result.validation.reports.values()
     outcome["difference"] = max(size["max_abs"] for report in reports for size in report["sizes"])
     outcome["compared"] = _compared(checkpoint, target, facts, static)
     if outcome["sites"]:

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-from nystra.export.auto.planner import AutoPlanner
+from nystra.export.auto.options import AutoOptions
 from nystra.models.swinir.network import SwinIR
 
 
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keeps what is written; default: nothing does")
     args = parser.parse_args()
     options = ExportOptions(
-        AutoPlanner() if args.attn == "auto" else Plan(mechanism(args.attn)),
+        AutoOptions() if args.attn == "auto" else Plan(mechanism(args.attn)),
         hyper={} if args.window is None else {"window_size": args.window},
         precision=args.precision,
         speed=not args.no_speed,
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"against full {fidelity.mean:.2f}, against trained {fidelity.trained_mean}")
     if result.proposal.summary:
         print(result.proposal.summary, result.proposal.figures)
-    print(f"against PyTorch {result.judgement.figures}, speed {speed}")
+    print(f"against PyTorch {result.validation.figures}, speed {speed}")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from nystra.export.build.precision.types import float_tensors
 from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.export.load.images import validation_feeds
-from nystra.export.load.stage import fixed_facts
+from nystra.export.load.network import fixed_facts
 from nystra.export.pytorch.network_session import TorchBackend
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.models import load, pretrained_path
@@ -172,7 +172,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
             label,
             mechanism,
             name,
-            f"{lowest(session_of(done.twin, folder), feeds, wanted):.1f}",
+            f"{lowest(session_of(done.rounded_copy, folder), feeds, wanted):.1f}",
             "search" if searching else f"{allowed:.1e}",
             half,
             f"{lowest(autocast(plain, kind), feeds, exact):.1f}",

@@ -22,8 +22,8 @@ from nystra.export import ExportOptions
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.export.auto.knapsack import Choice, seconds
-from nystra.export.auto.planner import AutoPlanner
-from nystra.export.auto.result import Outcome
+from nystra.export.auto.options import AutoOptions
+from nystra.export.auto.result import AutoResult
 from nystra.export.auto.verification import Verified
 from nystra.export.load.stage import prepare
 from nystra.export.plan.stage import make_plan
@@ -63,8 +63,8 @@ def table(name: str, folder: Path, sets: list[PictureSet], budgets: Sequence[flo
     line = f"| {' | '.join(heads)} |"
     print(f"{line}\n|{' --- |' * (line.count('|') - 1)}", flush=True)
     full = [_quality(model, neutral(model.network), test_set) for test_set in sets]
-    outcomes = {budget: choose(name, folder, budget) for budget in budgets}
-    first = outcomes[budgets[0]]
+    results = {budget: choose(name, folder, budget) for budget in budgets}
+    first = results[budgets[0]]
     exact = Verified(0.0, 0.0)
     row(model, "as trained", first, first.trained, exact, list(zip(sets, full, strict=True)), full)
     for text, (choice, verified) in first.uniform.items():
@@ -73,31 +73,31 @@ def table(name: str, folder: Path, sets: list[PictureSet], budgets: Sequence[flo
             (test_set, _quality(model, mechanisms(first, choice), test_set)) for test_set in wanted
         ]
         row(model, f"{text} everywhere", first, choice, verified, run, full)
-    for budget, outcome in outcomes.items():
-        run = [(test_set, _quality(model, outcome.plan, test_set)) for test_set in sets]
+    for budget, result in results.items():
+        run = [(test_set, _quality(model, result.plan, test_set)) for test_set in sets]
         text = f"**auto, {budget:g} dB**"
-        row(model, text, outcome, outcome.choice, outcome.verified, run, full)
+        row(model, text, result, result.choice, result.verified, run, full)
 
 
-def choose(name: str, folder: Path, budget: float) -> Outcome:
+def choose(name: str, folder: Path, budget: float) -> AutoResult:
     """Return what the planner finds."""
-    outcomes: list[Outcome] = []
+    results: list[AutoResult] = []
     costs = folder / f"{Path(name).stem}.costs.json"
-    planner = AutoPlanner(costs, report=outcomes.append)
+    planner = AutoOptions(costs, report=results.append)
     options = ExportOptions(planner, min_psnr=budget, overwrite=True)
     make_plan(prepare(checkpoint_path(name), options, lambda _: None), folder, lambda _: None)
-    return outcomes[0]
+    return results[0]
 
 
-def mechanisms(outcome: Outcome, choice: Choice) -> dict[str, Mechanism]:
+def mechanisms(result: AutoResult, choice: Choice) -> dict[str, Mechanism]:
     """Return a choice as what is computed at each site."""
-    return {path: outcome.mechanisms[option.name] for path, option in choice.items()}
+    return {path: result.mechanisms[option.name] for path, option in choice.items()}
 
 
 def row(
     model: LoadedModel,
     text: str,
-    outcome: Outcome,
+    result: AutoResult,
     choice: Choice,
     verified: Verified,
     run: list[tuple[PictureSet, Result]],
@@ -107,8 +107,8 @@ def row(
     counts: dict[str, int] = {}
     for option in choice.values():
         counts[option.name] = counts.get(option.name, 0) + 1
-    rest = outcome.rest or 0.0
-    network = (seconds(outcome.trained) + rest) / (seconds(choice) + rest)
+    rest = result.rest or 0.0
+    network = (seconds(result.trained) + rest) / (seconds(choice) + rest)
     cells = [
         text,
         ", ".join(f"{count} {name}" for name, count in counts.items()),

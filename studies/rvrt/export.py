@@ -60,7 +60,7 @@ def row(name: str, attention: str, frames: int, opset: int, keep: Path | None) -
         watch("end")
         size = result.model.stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    sizes = result.judgement.reports.values()
+    sizes = result.validation.reports.values()
     apart = max(size["max_abs"] for backend in sizes for size in backend["sizes"])
     return (
         f"| {name} | {attention} | {frames} | {result.nodes} | {size:.1f} | "

@@ -18,7 +18,7 @@ from nystra.export.attention.implementation import computing
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.psal.parameters import Psal
 from nystra.export.attention.site import find_sites, neutral, resolve, swap
-from nystra.export.load.stage import load_for
+from nystra.export.load.network import load_for
 from nystra.export.validate.fidelity import measure_fidelity
 from nystra.models.geometry import TokenGeometry, WindowGeometry
 from nystra.models.sites import MapSite, TokenSite, WindowSite

@@ -24,10 +24,10 @@ from nystra.export.auto import samples as pictures
 from nystra.export.auto import timing
 from nystra.export.auto.candidates import candidates
 from nystra.export.auto.costs import CostTable, read_costs
-from nystra.export.auto.planner import AutoPlanner
+from nystra.export.auto.options import AutoOptions
 from nystra.export.auto.replay import Replay
 from nystra.export.auto.report import write_report
-from nystra.export.auto.samples import choose_pictures
+from nystra.export.auto.samples import choose_samples
 from nystra.export.auto.timing import record_calls
 from nystra.export.load.stage import prepare
 from nystra.export.plan.replacing import export_form, refuse_to_replace
@@ -83,7 +83,7 @@ def auto(checkpoint: Path, output: Path, *more: str) -> int:
 
 
 def proposed(
-    checkpoint: Path, output: Path, folder: Path, planner: AutoPlanner, minimum: float = 52.0
+    checkpoint: Path, output: Path, folder: Path, planner: AutoOptions, minimum: float = 52.0
 ) -> Planned:
     """Return the plan of an export, which goes no further."""
     options = ExportOptions(planner, calibrate=folder, min_psnr=minimum)
@@ -131,7 +131,7 @@ def test_the_plan_keeps_the_budget_and_says_why(exported: Path) -> None:
 def test_the_same_costs_give_the_same_plan(
     checkpoint: Path, costs: Path, folder: Path, exported: Path, tmp_path: Path
 ) -> None:
-    planned = proposed(checkpoint, tmp_path / "m.onnx", folder, AutoPlanner(costs))
+    planned = proposed(checkpoint, tmp_path / "m.onnx", folder, AutoOptions(costs))
     written = exported.with_suffix(".plan.json").read_bytes()
     assert stable_json(planned.plan.as_dict()) == written
     refuse_to_replace(exported, planned.plan, export_form(ExportOptions()))
@@ -154,7 +154,7 @@ def test_what_was_measured_is_not_measured_again(
         return replaced(self, path, mechanism)
 
     monkeypatch.setattr(Replay, "replaced", counted)
-    output, planner = tmp_path / "m.onnx", AutoPlanner(costs)
+    output, planner = tmp_path / "m.onnx", AutoOptions(costs)
     with pytest.raises(KeyboardInterrupt):
         proposed(checkpoint, output, folder, planner)
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.auto.json"]
@@ -171,7 +171,7 @@ def test_what_was_measured_is_not_measured_again(
 def test_only_full_attention_keeps_the_budget(
     checkpoint: Path, costs: Path, folder: Path, measured: Path
 ) -> None:
-    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs), 250.0)
+    planned = proposed(checkpoint, measured, folder, AutoOptions(costs), 250.0)
     assert planned.is_neutral
     assert planned.proposal.summary == "nothing faster keeps 250 dB"
     (warning,) = planned.warnings
@@ -182,7 +182,7 @@ def test_only_full_attention_keeps_the_budget(
 def test_a_budget_that_everything_keeps(
     checkpoint: Path, costs: Path, folder: Path, measured: Path
 ) -> None:
-    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs, (SITES[1],)), 1.0)
+    planned = proposed(checkpoint, measured, folder, AutoOptions(costs, (SITES[1],)), 1.0)
     names = [str(site) for site in planned.resolved.values()]
     fastest = "nystromformer landmarks=2x4"
     assert names == [fastest, "full", fastest, fastest]
@@ -193,7 +193,7 @@ def test_nothing_is_faster(checkpoint: Path, costs: Path, folder: Path, tmp_path
     for row in table.seconds.values():
         row["full"] = 0.1
     table.write(tmp_path / "costs.json")
-    planned = proposed(checkpoint, tmp_path, folder, AutoPlanner(tmp_path / "costs.json"))
+    planned = proposed(checkpoint, tmp_path, folder, AutoOptions(tmp_path / "costs.json"))
     assert planned.is_neutral
     (warning,) = planned.warnings
     assert warning.endswith("no candidate is faster at any site on this machine")
@@ -204,14 +204,14 @@ def test_costs_are_measured_and_written(
 ) -> None:
     monkeypatch.setattr(timing, "SECONDS", 0.0)
     path, said = tmp_path / "costs.json", list[str]()
-    options = ExportOptions(AutoPlanner(path), calibrate=folder)
+    options = ExportOptions(AutoOptions(path), calibrate=folder)
     make_plan(prepare(checkpoint, options, lambda _: None), tmp_path, said.append)
     table = read_costs(path)
     assert len(table.seconds) == 2  # with shift and without
     assert all({"full", "nystra", "psal"} <= set(row) for row in table.seconds.values())
     assert table.rest[load(checkpoint).checkpoint.sha256] > 0
     assert said[:2] == ["1/100 time attention", "1/2 time attention: 14 candidates"]
-    given = proposed(checkpoint, tmp_path, folder, AutoPlanner(path))
+    given = proposed(checkpoint, tmp_path, folder, AutoOptions(path))
     assert given.proposal.figures["rest_seconds"] == next(iter(table.rest.values()))
 
 
@@ -223,11 +223,11 @@ def test_a_record_of_another_checkpoint(
     record.write_text(json.dumps(document))
     before = record.read_bytes()
     with pytest.raises(NystraError) as raised:
-        proposed(checkpoint, tmp_path, folder, AutoPlanner(costs))
+        proposed(checkpoint, tmp_path, folder, AutoOptions(costs))
     assert "tiny.auto.json is of another checkpoint ('000000000000" in str(raised.value)
     assert "give --overwrite to measure anew in its place" in str(raised.value)
     assert record.read_bytes() == before
-    options = ExportOptions(AutoPlanner(costs), calibrate=folder, overwrite=True)
+    options = ExportOptions(AutoOptions(costs), calibrate=folder, overwrite=True)
     make_plan(prepare(checkpoint, options, lambda _: None), tmp_path, lambda _: None)
     assert json.loads(record.read_text())["source_sha256"] == load(checkpoint).checkpoint.sha256
 
@@ -237,7 +237,7 @@ def test_the_report(
 ) -> None:
     pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
     report = partial(write_report, folder=tmp_path / "pages")
-    planned = proposed(checkpoint, measured, folder, AutoPlanner(costs, report=report))
+    planned = proposed(checkpoint, measured, folder, AutoOptions(costs, report=report))
     text = (tmp_path / "pages" / "tiny.auto.html").read_text()
     assert html.escape(planned.proposal.summary) in text
     assert text.count("data:image/png;base64,") == 2 + 3 * 3  # figures, three pictures in a row
@@ -245,7 +245,7 @@ def test_the_report(
     for path, site in planned.resolved.items():
         assert f"<td>{path}</td>" in text
         assert html.escape(site.reason) in text
-    nothing = AutoPlanner(costs, report=partial(write_report, folder=tmp_path / "nothing"))
+    nothing = AutoOptions(costs, report=partial(write_report, folder=tmp_path / "nothing"))
     proposed(checkpoint, measured, folder, nothing, 250.0)
     assert "kept by no plan that was tried" in (tmp_path / "nothing" / "tiny.auto.html").read_text()
 
@@ -258,7 +258,7 @@ def test_a_large_network_has_part_of_the_candidates(
     efforts = []
     for most in (*np.geomspace(1e6, 1e-3, 25), 0):
         monkeypatch.setattr(pictures, "MOST_OPERATIONS", most)
-        chosen = choose_pictures(loaded, None)
+        chosen = choose_samples(loaded, None)
         efforts.append((len(chosen.seen), len(chosen.held), chosen.coarse))
     fewer = [(8, 4, False), (2, 1, False), (2, 1, True), (1, 1, True)]
     assert list(dict.fromkeys(efforts)) == fewer
@@ -269,7 +269,7 @@ def test_a_large_network_has_part_of_the_candidates(
     }
     logits = replace(loaded.facts, outputs=(Port("output", "logits"),))
     with pytest.raises(NystraError, match=r"auto is for pictures and frames: .* relative_error"):
-        AutoPlanner().pictures(replace(loaded, facts=logits), None)
+        choose_samples(replace(loaded, facts=logits), None)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_costs_of_another_machine(
     table = read_costs(costs)
     table.machine["cpu"] = "an abacus"
     table.write(measured / "costs.json")
-    planned = proposed(checkpoint, measured, folder, AutoPlanner(measured / "costs.json"))
+    planned = proposed(checkpoint, measured, folder, AutoOptions(measured / "costs.json"))
     assert any("measured elsewhere (cpu an abacus, here " in text for text in planned.warnings)
 
 
@@ -358,14 +358,14 @@ def picture(path: Path, height: int, width: int) -> None:
 def test_pictures_are_held_out(checkpoint: Path, tmp_path: Path) -> None:
     loaded = load(checkpoint)
     picture(tmp_path / "a.png", 70, 64)
-    single = choose_pictures(loaded, tmp_path)
+    single = choose_samples(loaded, tmp_path)
     assert list(single.samples) == ["a.png 1/2", "a.png 2/2"]
     assert (single.held, single.held_out) == (("a.png 2/2",), ("a.png",))
     for name in "bcdef":
         picture(tmp_path / f"{name}.png", 16, 20)
-    several = choose_pictures(loaded, tmp_path)
+    several = choose_samples(loaded, tmp_path)
     assert several.held_out == ("c.png", "f.png")
     assert list(several.seen) == ["a.png 1/2", "a.png 2/2", "b.png 1/1", "d.png 1/1", "e.png 1/1"]
     picture(tmp_path / "g.png", 7, 64)
     with pytest.raises(NystraError, match=r"g\.png is 7x64, smaller than a window of the network"):
-        choose_pictures(loaded, tmp_path)
+        choose_samples(loaded, tmp_path)

@@ -15,6 +15,7 @@ import torch
 from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve, swap
+from nystra.export.load.source import Source
 from nystra.export.pytorch.network_session import TorchBackend
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.export.validate.references import record_references
@@ -65,7 +66,7 @@ def test_a_wrong_kernel_is_farther_off_in_the_mean_than_near_ties_allow(name: st
     picture = np.moveaxis(pixels, 2, 0)[None].astype(np.float32)
     model = load(pretrained_path(name))
     resolved = resolve(Plan(Cluster()), model.network)
-    references = record_references(model.network, resolved, [{"input": picture}])
+    references = record_references(Source(model, resolved), [{"input": picture}])
     (limit,) = references.meta["mean_tolerances"]
     expected, plain = references.cases[0].outputs["output"], swap(model.network, resolved)
     assert limit < 2e-5

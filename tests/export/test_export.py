@@ -174,7 +174,7 @@ def test_absolute_position_embedding_needs_a_static_shape(tmp_path: Path) -> Non
     with pytest.raises(UnsupportedModelError, match="--static 1x3x16x16"):
         export_model(path, tmp_path, ExportOptions(speed=False))
     static = ExportOptions(static=(1, 3, 16, 16), speed=False)
-    assert export_model(path, tmp_path, static).judgement.passed
+    assert export_model(path, tmp_path, static).validation.passed
 
 
 @pytest.mark.full

@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = exported(checkpoint, tmp_path_factory.mktemp("full"), "full")
-    assert result.judgement.passed
+    assert result.validation.passed
     return result.model
 
 
@@ -94,7 +94,7 @@ def test_mechanisms_windows_and_precisions(
 ) -> None:
     """Of one size: the time of an export is that of its free sides."""
     result = exported(checkpoint, tmp_path, attention, static=SIZE, **more)
-    assert result.judgement.passed
+    assert result.validation.passed
 
 
 @release

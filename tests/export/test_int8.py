@@ -16,7 +16,7 @@ from nystra.export.build.int8.calibration import Calibration, calibrate, least_e
 from nystra.export.build.int8.layers import find_layers
 from nystra.export.build.int8.quantiser import quantise
 from nystra.export.build.int8.quantising import quantise_model
-from nystra.export.build.int8.rounded_copy import rounded_twin
+from nystra.export.build.int8.rounded_copy import rounded_copy
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.checking.measures import MEASURES
@@ -115,7 +115,7 @@ def test_the_file_gives_what_the_twin_says(
     """The quantiser of onnxruntime against scales and weights computed another way."""
     written = quantised(model, calibration.ranges)
     onnx.checker.check_model(written, full_check=True)
-    twin = rounded_twin(model, find_layers(model.graph), calibration.ranges)
+    twin = rounded_copy(model, find_layers(model.graph), calibration.ranges)
     for shape in (SHAPE, (2, 4, 1, 1), (1, 4, 16, 5)):
         want, exact = run(twin, shape), run(model, shape)
         lost = np.abs(want - exact).max()

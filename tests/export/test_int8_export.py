@@ -65,7 +65,9 @@ def test_pictures_are_needed(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "tiny.safetensors"]
 
 
-def test_the_yardstick_rounds_layers_and_spares_those_that_went_back(tmp_path: Path) -> None:
+def test_the_fake_quantised_network_spares_layers_that_went_back(
+    tmp_path: Path,
+) -> None:
     network = load(checkpoint(tmp_path)).network
     before = {key: value.clone() for key, value in network.state_dict().items()}
     image = torch.rand(1, 3, 16, 16)
@@ -99,8 +101,8 @@ def test_name_metadata_and_manifest(int8: ExportResult) -> None:
     assert found["psnr_against_float32"] >= 50.0
     assert found["int8_layers"] > 0
     assert any("layers compute in int8" in text for text in int8.warnings)
-    assert int8.judgement.passed
-    assert set(int8.judgement.reports) >= {"ort-cpu", "twin"}
+    assert int8.validation.passed
+    assert set(int8.validation.reports) >= {"ort-cpu", "twin"}
     stated = json.loads(Session(int8.model).metadata.get("nystra.exact_layers", "[]"))
     assert stated == list(found["returned"])
     stored = onnx.load(str(int8.model)).graph.initializer

@@ -36,7 +36,7 @@ def exported(name: str, folder: Path, **more: Any) -> ExportResult:
 @pytest.fixture(scope="module")
 def inpainting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = exported("inpainting", tmp_path_factory.mktemp("inpainting"))
-    assert result.judgement.passed
+    assert result.validation.passed
     return result.model
 
 
@@ -93,7 +93,7 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
 )
 def test_csnln_takes_every_size(tmp_path: Path, scale: int) -> None:
     result = exported(f"csnln{scale}", tmp_path)
-    assert result.judgement.passed
+    assert result.validation.passed
     assert {site.name for site in result.source.resolved.values()} == {"full"}
     model = onnx.load(str(result.model))
     onnx.checker.check_model(model, full_check=True)
@@ -150,7 +150,7 @@ def test_inpainting_on_the_command_line(
 @pytest.mark.full
 def test_colorization_takes_a_reference_of_any_size(tmp_path: Path) -> None:
     result = exported("colorization", tmp_path)
-    assert result.judgement.passed
+    assert result.validation.passed
     model = onnx.load(str(result.model))
     sides = ["batch", 3, "reference_height", "reference_width"]
     assert dimensions(model.graph.input[1]) == sides
@@ -170,8 +170,8 @@ def test_golden_weights(tmp_path: Path, case: str) -> None:
     weights = {key: torch.from_numpy(value) for key, value in golden(case).weights().items()}
     save_file(weights, tmp_path / "golden.safetensors")
     result = export_model(tmp_path / "golden.safetensors", tmp_path, ExportOptions(speed=False))
-    assert result.judgement.passed
-    for report in result.judgement.reports.values():
+    assert result.validation.passed
+    for report in result.validation.reports.values():
         shapes = [size["shapes"]["input"][2:] for size in report["sizes"]]
         assert len(shapes) == 3
         assert any(height != width for height, width in shapes)
@@ -182,7 +182,7 @@ def test_static_inpainting(tmp_path: Path) -> None:
     result = exported("inpainting", tmp_path, static=(1, 3, 24, 32))
     session = Session(result.model)
     assert [tensor.shape for tensor in session.inputs] == [(1, 3, 24, 32), (1, 1, 24, 32)]
-    assert result.judgement.passed
+    assert result.validation.passed
 
 
 @pytest.mark.parametrize("attn", ["nystra", "nystromformer"])

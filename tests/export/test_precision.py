@@ -17,7 +17,7 @@ from nystra.export.build.precision.cast import lower
 from nystra.export.build.precision.choice import choose
 from nystra.export.build.precision.constants import lost
 from nystra.export.build.precision.lowering import lower_model
-from nystra.export.build.precision.rounded_copy import rounded_twin
+from nystra.export.build.precision.rounded_copy import rounded_copy
 from nystra.export.build.precision.table import LOW_TYPES
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
@@ -239,7 +239,7 @@ def test_the_twin_shows_an_overflow_that_onnxruntime_hides() -> None:
     model = model_of(nodes, given)
     low = onnx.ModelProto.FromString(model.SerializeToString())
     tensors = lower(low, choose(low, "fp16"))
-    twin = rounded_twin(low, "fp16", tensors)
+    twin = rounded_copy(low, "fp16", tensors)
     assert set(types(twin).values()) <= {TensorProto.FLOAT, TensorProto.FLOAT16}
     assert not np.isfinite(run(twin)).all()
     assert np.isfinite(run(low)).all()  # the check on the file itself would have passed
@@ -248,14 +248,14 @@ def test_the_twin_shows_an_overflow_that_onnxruntime_hides() -> None:
         model, "fp16", PrecisionPolicy(), feeds
     )  # the pass measures it and keeps it float
     assert set(done.kept) == {"large", "normal"} or set(done.kept) == {"large"}
-    assert np.isfinite(run(done.twin)).all()
+    assert np.isfinite(run(done.rounded_copy)).all()
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_the_twin_rounds_to_the_type(precision: str) -> None:
     low = small()
     tensors = lower(low, choose(low, precision, tensorrt=True))
-    twin = rounded_twin(low, precision, tensors)
+    twin = rounded_copy(low, precision, tensors)
     node = next(node for node in twin.graph.node if "wide" in node.output)
     assert node.op_type == "Cast"
     twin.graph.output.append(helper.make_tensor_value_info("wide", TensorProto.FLOAT, None))

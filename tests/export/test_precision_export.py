@@ -19,6 +19,7 @@ from nystra.export import ExportOptions, ExportResult, Plan, export_model, mecha
 from nystra.export.build.precision import lowering
 from nystra.export.build.transforms import TRANSFORMS
 from nystra.export.load.images import validation_feeds
+from nystra.export.load.source import Source
 from nystra.export.validate.fake_quantised import round_digits, rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load
@@ -71,11 +72,11 @@ def test_name_metadata_manifest_and_references(fp16: ExportResult) -> None:
 
 
 def test_what_is_judged(fp16: ExportResult, bf16: ExportResult) -> None:
-    assert set(fp16.judgement.reports) >= {"ort-cpu", "twin"}
-    assert "ort-cpu" not in bf16.judgement.reports
-    assert "twin" in bf16.judgement.reports
+    assert set(fp16.validation.reports) >= {"ort-cpu", "twin"}
+    assert "ort-cpu" not in bf16.validation.reports
+    assert "twin" in bf16.validation.reports
     for result in (fp16, bf16):
-        errors = [size["max_abs"] for size in result.judgement.reports["twin"]["sizes"]]
+        errors = [size["max_abs"] for size in result.validation.reports["twin"]["sizes"]]
         assert max(errors) > 1e-6, "the twin rounds nothing"
 
 
@@ -211,7 +212,7 @@ def test_a_search_is_judged_by_its_mean(tmp_path: Path) -> None:
     source = patch_checkpoint("inpainting", tmp_path)
     options = ExportOptions(Plan(mechanism("psal")), precision="fp16", speed=False)
     result = export_model(source, tmp_path, options)
-    assert result.judgement.passed
+    assert result.validation.passed
     meta = read_references(_beside(result)).meta
     assert max(meta["mean_tolerances"]) < 1e-2
     nodes = [n for n in onnx.load(str(result.model)).graph.node if n.domain == "nystra"]
@@ -226,12 +227,10 @@ def test_a_search_that_rounding_turns_is_refused(tmp_path: Path) -> None:
     }
     feeds = validation_feeds(loaded.facts)
     with pytest.raises(UnsupportedModelError, match="makes the search find other matches"):
-        record_references(
-            loaded.network, resolved, feeds, TRANSFORMS["fp16"], architecture="swinir"
-        )
+        record_references(Source(loaded, resolved), feeds, TRANSFORMS["fp16"])
 
 
-def test_the_yardstick_rounds_and_nothing_else(tmp_path: Path) -> None:
+def test_the_fake_quantised_network_rounds_and_nothing_else(tmp_path: Path) -> None:
     values = torch.tensor([1.0, 1.0 + 2**-11, 1.0 + 3 * 2**-11, -0.1, 1e30, 1e-30, 0.0])
     for digits, kind in ((11, torch.float16), (8, torch.bfloat16)):
         got = round_digits(values, digits)

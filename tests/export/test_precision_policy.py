@@ -1,4 +1,4 @@
-"""What an architecture says of low precision, and that the graph and its yardstick keep to it."""
+"""The precision policy of an architecture, and that graph and fake-quantised network keep to it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_layers_of_a_module_stay_exact_in_the_graph(known_by: str) -> None:
     assert types(model)["last"] == TensorProto.FLOAT16
 
 
-def test_the_layers_of_a_module_stay_exact_in_the_yardstick() -> None:
+def test_the_layers_of_a_module_stay_exact_when_fake_quantised() -> None:
     network = nn.ModuleDict({"flow": nn.Sequential(nn.Linear(4, 4)), "rest": nn.Linear(4, 4)})
     twin, x = rounded_network(network, "fp16", POLICY), torch.rand(5, 4)
     assert torch.equal(twin["flow"](x), network["flow"](x))

@@ -24,7 +24,8 @@ from nystra.export.build.bodies import attach_bodies, used_operators
 from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.export.load.images import validation_feeds
-from nystra.export.validate.model_file import judge
+from nystra.export.load.source import Source
+from nystra.export.validate.model_file import validate_file
 from nystra.export.validate.references import record_references
 from nystra.models.colorization.network import Colorization
 from nystra.models.facts import Facts
@@ -62,7 +63,7 @@ def colour(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = folder / "colour.onnx"
     model = built(loaded.network, loaded.facts, parameters, path)
     resolved = resolve(Plan(parameters), loaded.network)
-    references = record_references(loaded.network, resolved, validation_feeds(loaded.facts))
+    references = record_references(Source(loaded, resolved), validation_feeds(loaded.facts))
     return loaded, parameters, path, model, references
 
 
@@ -85,10 +86,10 @@ def test_the_graph_is_one_node_and_standard_operators(colour: Any) -> None:
 
 def test_the_file_agrees_with_pytorch(colour: Any) -> None:
     path, references = colour[2], colour[4]
-    judgement = judge(path, references, bodies=True, progress=lambda _: None)
-    assert judgement.passed, judgement.faults
+    validation = validate_file(path, references, bodies=True, progress=lambda _: None)
+    assert validation.passed, validation.faults
     assert len(references.meta["mean_tolerances"]) == 3
-    for report in judgement.reports.values():
+    for report in validation.reports.values():
         for size in report["sizes"]:
             assert size["mean_abs"] <= size["mean_tolerance"]
 
@@ -97,10 +98,10 @@ def test_the_judge_refuses_another_seed(colour: Any) -> None:
     loaded, parameters, path, _, references = colour
     other = dataclasses.replace(parameters, seed=7)
     resolved = resolve(Plan(other), loaded.network)
-    wrong = record_references(loaded.network, resolved, validation_feeds(loaded.facts))
-    judgement = judge(path, wrong, bodies=True, progress=lambda _: None)
-    assert not judgement.passed
-    assert "and the mean is" in judgement.faults[0]
+    wrong = record_references(Source(loaded, resolved), validation_feeds(loaded.facts))
+    validation = validate_file(path, wrong, bodies=True, progress=lambda _: None)
+    assert not validation.passed
+    assert "and the mean is" in validation.faults[0]
     assert references.meta["mean_tolerances"] != wrong.meta["mean_tolerances"]
 
 
@@ -132,7 +133,7 @@ def test_few_pixels_that_differ_by_much_pass_and_many_do_not() -> None:
 def test_exact_plans_have_no_second_tolerance(colour: Any) -> None:
     loaded = colour[0]
     resolved = resolve(Plan(mechanism("full")), loaded.network)
-    references = record_references(loaded.network, resolved, validation_feeds(loaded.facts))
+    references = record_references(Source(loaded, resolved), validation_feeds(loaded.facts))
     assert "mean_tolerances" not in references.meta
 
 

@@ -46,7 +46,7 @@ def test_a_film_of_two_clips(tmp_path: Path) -> None:
     plan = Plan(Full(), {linear: mechanism("nystra", landmarks=(2, 2))})
     options = ExportOptions(plan, {"frames": 4}, opset=18, speed=False)
     result = export_model(path, tmp_path / "film.onnx", options)
-    assert len(result.judgement.tolerances) == 3
+    assert len(result.validation.tolerances) == 3
     assert {site.name for site in result.source.resolved.values()} == {"full", "nystra"}
     session = Session(result.model, threads=1)
     (port,) = session.facts.inputs

@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = exported(checkpoint, tmp_path_factory.mktemp("full"), "full")
-    assert result.judgement.passed
+    assert result.validation.passed
     return result.model
 
 
@@ -112,7 +112,7 @@ def test_mechanisms_windows_and_precisions(
 ) -> None:
     """Of one size: the time of an export is that of its free sides."""
     result = exported(checkpoint, tmp_path, attention, static=SIZE, **more)
-    assert result.judgement.passed
+    assert result.validation.passed
     side = more.get("hyper", HYPER)["window_size"]
     assert json.loads(result.model.with_suffix(".plan.json").read_text())["window"] == [side] * 2
 

@@ -152,7 +152,7 @@ def test_equal_categories_keep_their_order() -> None:
 def test_low_precision_is_measured(tmp_path: Path) -> None:
     path = save_small("ESRGAN", tmp_path / "a.pth")
     result = export_model(path, tmp_path, ExportOptions(speed=False, precision="fp16"))
-    assert result.judgement.passed
+    assert result.validation.passed
     with pytest.raises(UnsupportedModelError, match="nothing of this network can be bf16"):
         export_model(path, tmp_path, ExportOptions(speed=False, precision="bf16"))
 
@@ -207,6 +207,6 @@ def test_mechanisms_serve_adapted_windows(tmp_path: Path, name: str, attention: 
     path = save_small(name, tmp_path / "a.pth")
     plan = Plan(default=mechanism(attention))
     result = export_model(path, tmp_path, ExportOptions(plan, speed=False))
-    assert result.judgement.passed
+    assert result.validation.passed
     used = {site.name for site in result.source.resolved.values()}
     assert attention in used

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystra.core.errors import ExportError, UnsupportedModelError
-from nystra.export.validate.model_file import judge
+from nystra.export.validate.model_file import validate_file
 from nystra.models.spandrel.network import ForeignNetwork
 from nystra.models.spandrel.sides import BORDERS, Sides, own_sides
 from nystra.models.spandrel.trial import tried
@@ -159,4 +159,4 @@ def test_a_file_that_keeps_the_traced_size_is_refused_with_the_other_one(tmp_pat
     cases = tuple(ReferenceCase({"input": image}, {"output": image}) for image in images)
     references = References(cases, {"tolerances": [1e-4] * 2, "allowed_for": [""] * 2})
     with pytest.raises(ExportError, match=r"another size .* \(1, 3, 19, 11\).* --static"):
-        judge(tmp_path / "m.onnx", references, bodies=True, progress=lambda _: None)
+        validate_file(tmp_path / "m.onnx", references, bodies=True, progress=lambda _: None)

@@ -113,7 +113,7 @@ def test_srformer_exports_with_its_windows_as_sites(tmp_path: Path, attention: s
     plan = Plan(default=mechanism(attention))
     result = export_model(tmp_path / "a.pth", tmp_path, ExportOptions(plan, speed=False))
     assert any("spandrel_extra_arches" in text for text in result.warnings)
-    assert result.judgement.passed
+    assert result.validation.passed
     if attention == "full":
         image = np.random.default_rng(0).random((1, 3, 45, 30), np.float32)
         with torch.no_grad():

@@ -15,14 +15,14 @@ import onnx
 from onnx import numpy_helper
 
 if TYPE_CHECKING:
-    from ...transforms import Given
+    from ..transforms import TransformInputs
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """How many weights were changed, and the model, which is its own twin: it is float32."""
+    """How many weights were changed, and the model: float32, its own rounded copy."""
 
-    twin: onnx.ModelProto
+    rounded_copy: onnx.ModelProto
     weights: int
     exact: tuple[str, ...] = ()
 
@@ -37,7 +37,7 @@ class Stepped:
 
 def stepped(
     model: onnx.ModelProto,
-    given: Given,
+    inputs: TransformInputs,
     *,
     rounds: Callable[[Any], Any] = np.round,
 ) -> Stepped:
@@ -52,22 +52,23 @@ def stepped(
     return Stepped(onnx.ModelProto.FromString(model.SerializeToString()), count)
 '''
 
-YARDSTICK = '''
+FAKE_QUANTISED = '''
 
 def stepped_network(network: nn.Module, architecture: str, exact: Collection[str]) -> nn.Module:
     """Return a copy of a network with its weights in steps of 1/64."""
-    twin = copy.deepcopy(network)
-    for weight in twin.parameters():
+    copied = copy.deepcopy(network)
+    for weight in copied.parameters():
         if weight.dim() > 1:
             weight.data = torch.floor(weight.data * 64.0 + 0.5) / 64.0
-    return twin
+    return copied
 '''
 
-LAST = "            table.data = round_digits(table.data, digits)\n    return twin\n"
+LAST = "            table.data = round_digits(table.data, digits)\n    return copied\n"
 
+_IMPORT = "from ..validate.fake_quantised import quantised_network, rounded_network\n"
 _STEPPED = """\
-from .graph.toy.stepping import stepped
-from .yardstick import quantised_network, rounded_network, stepped_network
+from ..validate.fake_quantised import quantised_network, rounded_network, stepped_network
+from .toy.stepping import stepped
 """
 _FP16 = "Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits\n"
 _FP16_LOGITS = "Tolerance(coarsest=0.02),\n"
@@ -77,9 +78,9 @@ TOY = Toy(
     "toy",
     {"export/build/<name>/stepping.py": APPLY},
     {
-        "export/validate/fake_quantised.py": ((LAST, LAST + YARDSTICK),),
+        "export/validate/fake_quantised.py": ((LAST, LAST + FAKE_QUANTISED),),
         "export/build/transforms.py": (
-            ("from .yardstick import quantised_network, rounded_network\n", _STEPPED),
+            (_IMPORT, _STEPPED),
             ("_ROWS = (", '_ROWS = (Transform("toy", stepped, stepped_network), '),
         ),
         "runtime/checking/measures.py": tuple(

@@ -15,12 +15,12 @@ from ....runtime.session import Session
 from .calibration import Calibration
 from .layers import Layer
 from .probing import session_of
-from .rounded_copy import SWITCHES, rounded_twin
+from .rounded_copy import SWITCHES, rounded_copy
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
 
-JUDGED = 4
+MOST_COMPARED = 4
 """Pictures at most that the budget is kept on, evenly spaced among all."""
 
 
@@ -75,10 +75,10 @@ def keep_budget(
         measure: By which the output is compared.
         least: The headline to keep. No layer may be left that does.
     """
-    judged = list(feeds[:: -(-len(feeds) // JUDGED)])
-    twin = rounded_twin(model, layers, calibration.ranges, switches=True)
-    with session_of(twin) as session:
-        trial = _Trial(session, judged, measure, len(layers))
+    compared = list(feeds[:: -(-len(feeds) // MOST_COMPARED)])
+    copied = rounded_copy(model, layers, calibration.ranges, switches=True)
+    with session_of(copied) as session:
+        trial = _Trial(session, compared, measure, len(layers))
         exact = np.zeros(len(layers), bool)
         figure = trial.figure(exact)
         returned: list[Returned] = []

@@ -22,7 +22,7 @@ from .budget import Kept, keep_budget
 from .calibration import calibrate
 from .layers import find_layers
 from .quantiser import quantise
-from .rounded_copy import rounded_twin
+from .rounded_copy import rounded_copy
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Quantised:
     """What became of a model.
 
     Attributes:
-        twin: A float32 model that rounds where this one does.
+        rounded_copy: A float32 model that rounds where this one does.
         kept: What computes in int8, and what went back to float32.
         refused: Module of a layer that was never to be int8 -> why.
         share: Of the multiplications of all layers, those in int8.
@@ -38,7 +38,7 @@ class Quantised:
         pictures: How many the ranges were measured on.
     """
 
-    twin: onnx.ModelProto
+    rounded_copy: onnx.ModelProto
     kept: Kept
     refused: Mapping[str, str]
     share: float
@@ -118,8 +118,8 @@ def quantise_model(
             f"to go back, {worst.path}, leaves {measure.text(worst.alone)} alone. Lower --min-psnr "
             "or use --precision fp32"
         )
-    twin = rounded_twin(model, kept.layers, calibration.ranges)
+    copied = rounded_copy(model, kept.layers, calibration.ranges)
     quantise(model, kept.layers, calibration.ranges)
     total = sum(calibration.products(layer) for layer in layers)
     share = sum(calibration.products(layer) for layer in kept.layers) / total
-    return Quantised(twin, kept, refused, share, measure, len(feeds))
+    return Quantised(copied, kept, refused, share, measure, len(feeds))

@@ -19,7 +19,7 @@ SWITCHES = "nystra.exact"
 """An input of a model with switches: a truth value a layer, true where it stays float32."""
 
 
-def rounded_twin(
+def rounded_copy(
     model: onnx.ModelProto,
     layers: Sequence[Layer],
     ranges: Mapping[str, float],
@@ -34,8 +34,8 @@ def rounded_twin(
         ranges: Map before a layer -> the largest absolute value of it that is held.
         switches: The copy takes the input `SWITCHES`.
     """
-    twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
-    graph, places = twin.graph, {layer.node: place for place, layer in enumerate(layers)}
+    copied: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
+    graph, places = copied.graph, {layer.node: place for place, layer in enumerate(layers)}
     stored = {tensor.name: tensor for tensor in graph.initializer}
     graph.initializer.append(numpy_helper.from_array(np.array(-127, np.float32), "nystra.least"))
     graph.initializer.append(numpy_helper.from_array(np.array(127, np.float32), "nystra.most"))
@@ -74,4 +74,4 @@ def rounded_twin(
             node.input[0] = source
         written.append(node)
     replace_nodes(graph, written)
-    return twin
+    return copied

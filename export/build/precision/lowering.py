@@ -22,7 +22,7 @@ from .choice import choose
 from .policy import kept_layers
 from .ranges import largest_values, overflowing
 from .table import LOW_TYPES
-from .rounded_copy import rounded_twin
+from .rounded_copy import rounded_copy
 
 TENSORRT = "tensorrt"
 
@@ -35,17 +35,17 @@ class Lowered:
         low: Nodes that take or give the low type.
         kept: Name of a node that could be low -> why it stays float32.
         largest: The largest absolute value measured in a tensor of the low type, 0 for bf16.
-        twin: A float32 model that rounds where this one does.
+        rounded_copy: A float32 model that rounds where this one does.
     """
 
     low: int
     kept: dict[str, str]
     largest: float
-    twin: onnx.ModelProto
+    rounded_copy: onnx.ModelProto
 
     @property
     def exact(self) -> tuple[str, ...]:
-        """Nothing: the yardstick rounds every layer that the policy does not name."""
+        """Nothing: the fake-quantised network rounds every layer that the policy does not name."""
         return ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -100,5 +100,5 @@ def lower_model(
     names = {node.output[0]: node.name or node.output[0] for node in model.graph.node}
     low = len(chosen.nodes)
     tensors = lower(model, chosen)
-    twin = rounded_twin(model, precision, tensors)
-    return Lowered(low, {names[first]: why for first, why in kept.items()}, largest, twin)
+    copied = rounded_copy(model, precision, tensors)
+    return Lowered(low, {names[first]: why for first, why in kept.items()}, largest, copied)

@@ -2,7 +2,7 @@
 
 onnxruntime's CPU has no bfloat16 arithmetic. For float16 it computes many operators in float32 and
 drops the casts between them, so that a value that overflows on a GPU may pass there unseen. The
-twin does neither: every tensor of the low type is rounded to it, beyond its largest number to
+copy does neither: every tensor of the low type is rounded to it, beyond its largest number to
 infinity, and the arithmetic between is float32.
 """
 
@@ -17,8 +17,8 @@ from .constants import from_raw
 from .table import LOW_TYPES, moves
 
 
-def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> onnx.ModelProto:
-    """Return the twin of a model.
+def rounded_copy(model: onnx.ModelProto, precision: str, tensors: set[str]) -> onnx.ModelProto:
+    """Return the rounded float32 copy of a model.
 
     Args:
         model: From `cast.lower`, without bodies; left as it is.
@@ -26,8 +26,8 @@ def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
         tensors: Those of the low type, as `cast.lower` returned them.
     """
     low = LOW_TYPES[precision]
-    twin: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
-    graph, written = twin.graph, []
+    copied: onnx.ModelProto = onnx.ModelProto.FromString(model.SerializeToString())
+    graph, written = copied.graph, []
     for tensor in graph.initializer:
         if tensor.data_type == low.element:
             values = from_raw(tensor, low).astype(np.float32)
@@ -47,4 +47,4 @@ def rounded_twin(model: onnx.ModelProto, precision: str, tensors: set[str]) -> o
             written.append(helper.make_node("Cast", [f"{name}.exact"], [narrow], to=low.element))
             written.append(helper.make_node("Cast", [narrow], [name], to=TensorProto.FLOAT))
     replace_nodes(graph, written)
-    return twin
+    return copied

@@ -1,0 +1,83 @@
+"""The network of an export: at the window of the plan, some axes of its inputs fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...core.errors import NystraError, UnsupportedModelError
+from ...core.ports.port import size_text
+from ...models.facts import Facts
+from ...models.loading import LoadedModel, load
+from ..attention.plan import Plan
+
+
+def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:
+    """Load a checkpoint at the window that a plan is for.
+
+    Raises:
+        NystraError: The checkpoint is bad, or the plan is for another window than asked, or than
+            this checkpoint was trained at where it was made for another one.
+    """
+    asked = dict(hyper)
+    if plan.window is not None:
+        window = asked.setdefault("window_size", list(plan.window))
+        sides = [window, window] if isinstance(window, int) else list(window)
+        if sides != list(plan.window):
+            raise NystraError(
+                f"the plan is for window {plan.window}, but window {window} was given"
+            )
+    loaded = load(checkpoint, **asked)
+    foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
+    if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
+        text = "x".join(map(str, plan.window))
+        raise NystraError(
+            f"the plan was made for another checkpoint, at window {text}, which "
+            f"{checkpoint.name} was not trained at: give --window {plan.window[0]} to run it "
+            "there, or take 'window' out of the plan"
+        )
+    return loaded
+
+
+def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
+    """Return the network at its trained window, or None where it is loaded at that one."""
+    if not loaded.retargeted:
+        return None
+    others = {key: value for key, value in hyper.items() if key != "window_size"}
+    return load(loaded.checkpoint.path, **others).network
+
+
+def static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
+    """Return how many frames a fixed shape has, where the network takes films."""
+    axes = facts.inputs[0].axes
+    if static is None or "frames" not in axes or len(static) != len(axes):
+        return None
+    return static[axes.index("frames")]
+
+
+def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
+    """Return the facts of a network that is to take one shape only, or any where that is None.
+
+    Raises:
+        NystraError: The network does not take that shape, or takes one size and none was given.
+    """
+    first = facts.inputs[0]
+    if static is not None:
+        if len(static) != len(first.axes):
+            raise NystraError(
+                f"--static has {len(static)} numbers, expected {len(first.axes)}: "
+                f"{', '.join(first.axes)}"
+            )
+        if first.channels not in (None, channels := static[first.axes.index("channels")]):
+            raise NystraError(f"--static has {channels} channels, the network {first.channels}")
+        return facts.fixed(static)
+    if facts.sides is not None and "height" in facts.outputs[0].axes:
+        shape = first.shape({})
+        raise UnsupportedModelError(
+            f"the network takes {size_text(facts.sides)} only (its position embedding is "
+            f"absolute): give --static {'x'.join(map(str, shape))}"
+        )
+    return facts
