@@ -24,12 +24,12 @@ from ..common import (
     warn,
 )
 from ..console import say
-from ..flags.ray_flags import add_cluster_arguments, cluster_options, spread_runner
+from ..flags.ray_flags import add_cluster_arguments, cluster_options, distributed_runner
 from ..flags.video_flags import add_video_arguments, video_options
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
-    from ...runtime.tasks.registry import Task, Telling
+    from ...runtime.tasks.task import Summary, Task
 
 SUMMARY = "Restore or classify a picture, a folder of pictures or a video with a model file."
 
@@ -148,24 +148,26 @@ def run(args: argparse.Namespace) -> int:
         _say_how_it_runs(session, verbose=args.verbose)
     task = find_task(session)
     options = _options(args, task, session.facts.task)
-    telling = task.tell()
-    run_task = task.load() if cluster is None else spread_runner(task, cluster)
-    results = run_task(
+    summary = task.summary()
+    runner = (
+        task.run() if cluster is None else distributed_runner(task, session.facts.task, cluster)
+    )
+    results = runner(
         session,
         args.input,
         args.output,
         options,
         video=video_options(args),
-        report=_reporter(telling, quiet=args.quiet, verbose=args.verbose),
+        report=_reporter(summary, quiet=args.quiet, verbose=args.verbose),
     )
     if args.json:
         print_json({"library_reason": session.library_reason, "pictures": results})
     elif not args.quiet and not prints:
-        rows = telling.rows(results)
+        rows = summary.rows(results)
         if len(rows) > 1 and (not args.verbose or not task.needs_output):
             print_table(rows)
         if args.input.is_dir() and not any("frames" in result for result in results):
-            say(_summary(results, time.perf_counter() - begin))
+            say(_counts(results, time.perf_counter() - begin))
     for result in results:
         for text in result["warnings"]:
             warn(f"{result['input']}: {text}")
@@ -216,7 +218,7 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
 
 
 def _reporter(
-    telling: Telling, *, quiet: bool, verbose: bool
+    summary: Summary, *, quiet: bool, verbose: bool
 ) -> Callable[[dict[str, Any], int, int], None] | None:
     """Return what says on stderr how far it is: a line a picture, or one every so many."""
     from ...runtime.progress import wants_bar
@@ -230,7 +232,7 @@ def _reporter(
         nonlocal last
         counts[result["status"]] += 1
         if verbose:
-            say(f"{done} of {total}: {telling.line(result)}", file=sys.stderr, flush=True)
+            say(f"{done} of {total}: {summary.line(result)}", file=sys.stderr, flush=True)
             return
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
@@ -250,7 +252,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _summary(results: list[dict[str, Any]], seconds: float) -> str:
+def _counts(results: list[dict[str, Any]], seconds: float) -> str:
     """Return one line: how many pictures were done, failed and skipped, and why skipped."""
     counts = Counter(result["status"] for result in results)
     strange = [result["input"] for result in results if result["reason"] == "no picture"]

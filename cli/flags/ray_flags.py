@@ -10,7 +10,7 @@ from ...core.errors import NystraError
 
 if TYPE_CHECKING:
     from ...runtime.distributed.options import ClusterOptions
-    from ...runtime.tasks.registry import Runner, Task
+    from ...runtime.tasks.task import Runner, Task
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,14 +49,17 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
     return ClusterOptions(args.ray, args.workers, threads, args.library)
 
 
-def spread_runner(task: Task, cluster: ClusterOptions) -> Runner:
+def distributed_runner(task: Task, name: str, cluster: ClusterOptions) -> Runner:
     """Return what runs a file of a task on a cluster.
 
-    Raises:
-        NystraError: The task gives no pictures.
-    """
-    from ...runtime.distributed.run import run_spread
+    Args:
+        task: Its row.
+        name: The file's own name of it.
+        cluster: Which cluster, and how much of it.
 
-    if task.gives == "logits":
-        raise NystraError("--ray does not apply to a model that classifies: leave it out")
-    return partial(run_spread, cluster=cluster)
+    Raises:
+        NystraError: The task is not distributed.
+    """
+    if task.run_distributed is None:
+        raise NystraError(f"--ray does not apply to a model of the task {name!r}: leave it out")
+    return partial(task.run_distributed(), cluster=cluster)

@@ -8,6 +8,7 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.ports.port import SIDES, Port
 from ...runtime.model.model_facts import ModelFacts
+from ...runtime.tasks.answer import AnswerTensor
 from .options import TritonOptions
 from .text_format import Symbol
 
@@ -59,27 +60,29 @@ def tensor_config(
     return config
 
 
-def picture_config(
-    name: str, facts: ModelFacts, options: TritonOptions, *, labels: bool
+def file_config(
+    name: str,
+    facts: ModelFacts,
+    tensors: Sequence[AnswerTensor],
+    options: TritonOptions,
+    *,
+    labels: bool,
 ) -> dict[str, Any]:
-    """Return the configuration of the python backend: picture files in, a picture file out.
+    """Return the configuration of the python backend: files in, the arrays of an answer out.
 
-    A request is one picture, which nystra cuts into tiles and runs by itself; of a model that
-    classifies come numbers. Nothing would be gained by batches of whole pictures.
+    A request is one picture, which nystra cuts into tiles and runs by itself. Nothing would be
+    gained by batches of whole pictures.
 
     Args:
         name: Of the model on the server.
         facts: Of the model file.
+        tensors: Of its answers.
         options: What is asked for.
         labels: There is a file of labels.
     """
     config = _head(name, options, 0)
     config["input"] = [_file(port) for port in facts.inputs]
-    if facts.outputs[0].role == "logits":
-        logits = _tensor(facts.outputs[0], most=1, labels=labels)
-        config["output"] = [logits, {**logits, "name": PROBABILITIES}]
-    else:
-        config["output"] = [_file(facts.outputs[0])]
+    config["output"] = [_answer_tensor(tensor, labels=labels) for tensor in tensors]
     config |= _instances(options)
     image = facts.inputs[0].name
     value = {"data_type": Symbol("TYPE_STRING"), "dims": [1], "input_data_file": image}
@@ -87,10 +90,6 @@ def picture_config(
         warm_up = {"name": "grey picture", "inputs": [{"key": image, "value": value}]}
         config["model_warmup"] = [warm_up]
     return config
-
-
-PROBABILITIES = "probabilities"
-"""Name of the output of the python backend that is the softmax of the logits."""
 
 
 def takes_batches(facts: ModelFacts) -> bool:
@@ -140,7 +139,7 @@ def _tensor(port: Port, most: int, *, labels: bool = False) -> dict[str, Any]:
     axes = _axes(port, most)
     dims = [port.lengths.get(axis, -1) for axis in axes]
     tensor: dict[str, Any] = {"name": port.name, "data_type": kind, "dims": dims}
-    if labels and port.role == "logits":
+    if labels and "classes" in port.axes:
         tensor["label_filename"] = LABELS
     return tensor
 
@@ -165,6 +164,18 @@ def _data_type(port: Port) -> Symbol:
             f"{port.name!r} is of {port.dtype}, which Triton has no type for: expected {known}"
         )
     return Symbol(f"TYPE_{_TYPES[port.dtype]}")
+
+
+def _answer_tensor(tensor: AnswerTensor, *, labels: bool) -> dict[str, Any]:
+    kind = "STRING" if tensor.dtype == "bytes" else _TYPES[tensor.dtype]
+    config: dict[str, Any] = {
+        "name": tensor.name,
+        "data_type": Symbol(f"TYPE_{kind}"),
+        "dims": list(tensor.shape),
+    }
+    if labels and tensor.labelled:
+        config["label_filename"] = LABELS
+    return config
 
 
 def _file(port: Port) -> dict[str, Any]:

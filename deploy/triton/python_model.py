@@ -1,20 +1,20 @@
-"""What runs inside Triton's python backend: picture files in, a picture file or classes out."""
+"""What runs inside Triton's python backend: files in, a file or arrays out."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from ...core.errors import NystraError
 from ...runtime.session import Session
-from ..answering import Answering, Wishes
-from .config import PROBABILITIES
+from ...runtime.tasks.answer import read_parameters
+from ...runtime.tasks.errors import in_one_line
+from ...runtime.tasks.registry import find_answerer
 
 Array = npt.NDArray[Any]
 
@@ -34,17 +34,19 @@ class TritonPythonModel:
         """
         stated = json.loads(args["model_config"])["parameters"]
         given = {key: value["string_value"] for key, value in stated.items()}
-        threads, overlap = given.get("threads"), given.get("overlap")
+        threads = given.get("threads")
         session = Session(
             Path(args["model_repository"], args["model_version"], "model.onnx"),
             given["session_backend"],
             None if threads is None else int(threads),
             given["library"],
         )
-        wishes = Wishes(int(given["tile"]), None if overlap is None else int(overlap))
-        self._answering = Answering(session, wishes)
+        self._answer = find_answerer(session).open(session, session.path.stem)
+        defaults = self._answer.parameters()
+        known = {field.name for field in fields(defaults)}
+        own = {name: text for name, text in given.items() if name in known}
+        self._defaults = read_parameters(defaults, own)
         self._inputs = {port.role: port.name for port in session.facts.inputs}
-        self._output = session.facts.outputs[0].name
         # Only a process of the server has this module.
         self._triton: Any = import_module("triton_python_backend_utils")
 
@@ -56,13 +58,12 @@ class TritonPythonModel:
         triton = self._triton
         try:
             files = {role: self._file(request, name) for role, name in self._inputs.items()}
-            answer = self._answering(files, json.loads(request.parameters() or "{}"))
-            tensors = [triton.Tensor(name, array) for name, array in self._named(answer).items()]
+            asked = json.loads(request.parameters() or "{}")
+            answer = self._answer(files, read_parameters(self._defaults, asked))
+            tensors = [triton.Tensor(name, array) for name, array in answer.tensors.items()]
             return triton.InferenceResponse(output_tensors=tensors)
         except Exception as error:  # whatever it is, the server goes on
-            text = str(error) or type(error).__name__
-            if not isinstance(error, NystraError):
-                return triton.InferenceResponse(error=triton.TritonError(text))
+            text = str(in_one_line(error, Path("the picture")))
             fault = triton.TritonError(text, triton.TritonError.INVALID_ARG)
             return triton.InferenceResponse(error=fault)
 
@@ -70,12 +71,3 @@ class TritonPythonModel:
         array: Array = self._triton.get_input_tensor_by_name(request, name).as_numpy()
         data: bytes = array.reshape(-1)[0]
         return data
-
-    def _named(self, answer: bytes | Array) -> dict[str, Array]:
-        if isinstance(answer, bytes):
-            return {self._output: np.array([answer], np.object_)}
-        shares = np.exp(answer - answer.max())
-        return {
-            self._output: answer.astype(np.float32),
-            PROBABILITIES: (shares / shares.sum()).astype(np.float32),
-        }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from ...runtime.engines.record import EngineRecord
 from ...runtime.model.model_facts import ModelFacts
+from ...runtime.tasks.answer import Answerer
 from .options import TritonOptions
 
 _NOT_RUN = {
@@ -23,6 +25,7 @@ def readme(
     name: str,
     options: TritonOptions,
     facts: ModelFacts,
+    answerer: Answerer | None,
     library: Path | None,
     record: EngineRecord | None,
 ) -> str:
@@ -32,13 +35,14 @@ def readme(
         name: Of the model on the server.
         options: What was asked for.
         facts: Of the model file.
+        answerer: What answers requests, for the python backend.
         library: The operator library that lies in the folder, or None.
         record: Of the engine, for TensorRT.
     """
     parts = [
         f"# {name}\n\nFor Triton's backend `{options.backend}`, by `nystra deploy triton`.",
         f"## Start\n\n{_start(name, options, library, record)}",
-        f"## Ask\n\n{_ask(name, options, facts)}",
+        f"## Ask\n\n{_ask(name, options, facts, answerer)}",
         f"## What has run\n\n{_NOT_RUN[options.backend]}",
     ]
     return "\n\n".join(parts) + "\n"
@@ -87,9 +91,9 @@ def _start(
     return "\n\n".join(notes)
 
 
-def _ask(name: str, options: TritonOptions, facts: ModelFacts) -> str:
+def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answerer | None) -> str:
     ports = facts.inputs
-    if options.backend != "python":
+    if answerer is None:
         inputs = ", ".join(f"`{port.name}` ({port.role}, {port.layout})" for port in ports)
         return (
             f"Tensors: {inputs}, RGB, values {_range(facts)}; tiles, colour and alpha are the "
@@ -99,25 +103,29 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts) -> str:
     more = "".join(
         f"\n# and the same for the input {port.name!r}, the {port.role}" for port in ports[1:]
     )
-    output = facts.outputs[0].name
-    if facts.outputs[0].role == "logits":
+    labelled = [tensor.name for tensor in answerer.tensors if tensor.labelled]
+    known = [field.name for field in fields(answerer.parameters)]
+    if labelled:
+        output = labelled[-1]
         end = (
             f'answer = client.infer("{name}", [a], outputs=[\n'
-            '    InferRequestedOutput("probabilities", class_count=5)])\n'
-            'print(answer.as_numpy("probabilities"))'
+            f'    InferRequestedOutput("{output}", class_count=5)])\n'
+            f'print(answer.as_numpy("{output}"))'
         )
         names, note = "InferInput, InferRequestedOutput", "Probability, number and label of five."
     else:
+        output = answerer.tensors[0].name
+        given = ', parameters={"format": "png"}' if "format" in known else ""
         end = (
-            f'answer = client.infer("{name}", [a], parameters={{"format": "png"}})\n'
+            f'answer = client.infer("{name}", [a]{given})\n'
             f'open("out.png", "wb").write(answer.as_numpy("{output}")[0])'
         )
         names = "InferInput"
-        note = (
-            "Parameters, all optional: `tile` and `overlap` in pixels, `format` (png, jpg, tif, "
-            "webp; otherwise that of the input) and `quality`. 16 bits, alpha and colour profile "
-            "stay, as in `nystra run`, whose files come out equal to the byte."
+        listed = "; ".join(
+            f"`{field.name}`: {field.metadata['help']}" for field in fields(answerer.parameters)
         )
+        note = f"Parameters, all optional: {listed}." if known else "There are no parameters."
+        note += " The file is equal to the byte to what `nystra run` writes."
     return (
         "```python\nimport numpy as np\n"
         f"from tritonclient.http import InferenceServerClient, {names}\n\n"

@@ -20,13 +20,14 @@ from ...runtime.images.picture import Picture
 from ...runtime.model.external_data import external_files
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.session import Session
+from ...runtime.tasks.answer import Answerer
 from ...runtime.tasks.classification.labels import check_labels, read_labels
-from ..answering import Answering
+from ...runtime.tasks.registry import find_answerer
 from .config import (
     LABELS,
+    file_config,
     kept_metadata,
     parameters,
-    picture_config,
     takes_batches,
     tensor_config,
     warm_up_side,
@@ -88,12 +89,13 @@ class _Model:
         own = self.facts.preprocessing.labels if self.facts.preprocessing else ()
         self.labels = given or own
         classes = self.facts.outputs[0].channels
-        if options.labels is not None and self.facts.outputs[0].role != "logits":
+        if options.labels is not None and "classes" not in self.facts.outputs[0].axes:
             raise NystraError(f"--labels is for a model that classifies, and {path} does not")
         if self.labels and classes is not None:
             check_labels(self.labels, classes, str(options.labels or path))
         self.record = self._record()
         self.library = library_for(options, self.header, self.record)
+        self.answerer: Answerer | None = None
         self._check_backend()
 
     def write(self, folder: Path) -> None:
@@ -116,15 +118,16 @@ class _Model:
             (version / "model.py").write_text(MODEL_PY, encoding="utf-8")
             self._write_warm_up(folder, config)
         (folder / "config.pbtxt").write_text(text_format(config), encoding="utf-8")
-        text = readme(self.name, self.how, self.facts, self.library, self.record)
+        text = readme(self.name, self.how, self.facts, self.answerer, self.library, self.record)
         (folder / "README.md").write_text(text, encoding="utf-8")
 
     def _config(self) -> dict[str, Any]:
         how, labels = self.how, bool(self.labels)
         about = kept_metadata(self.header.metadata)
         about["nystra.model.sha256"] = file_sha256(self.path)
-        if how.backend == "python":
-            config = picture_config(self.name, self.facts, how, labels=labels)
+        if self.answerer is not None:
+            tensors = self.answerer.tensors
+            config = file_config(self.name, self.facts, tensors, how, labels=labels)
             about |= {
                 "session_backend": "ort-cuda" if how.gpu else "auto",
                 "library": "none" if how.library == "none" else "auto",
@@ -166,7 +169,7 @@ class _Model:
     def _check_backend(self) -> None:
         """Refuse a model that the backend would refuse on the server."""
         if self.how.backend == "python":
-            Answering(self.session)
+            self.answerer = find_answerer(self.session).open(self.session, self.name)
         elif self.how.backend == "openvino" and "nystra" in self.header.opsets:
             raise NystraError(
                 f"{self.path} has operators of nystra, which Triton's openvino backend cannot be "

@@ -8,6 +8,7 @@ from ...deploy.triton.options import TritonOptions
 from ...deploy.triton.text_format import text_format
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.session import Session
+from ...runtime.tasks.registry import task_named
 
 _LIBRARY = "libnystra_onnxruntime.so"
 _EXAMPLE = {"batch": 1, "channels": 3, "height": 64, "width": 64, "frames": 5}
@@ -34,18 +35,13 @@ def loading_texts(session: Session) -> list[tuple[str, str]]:
 
 
 def _nystra(session: Session) -> str:
-    name = session.path.name
-    if session.facts.task == "classification":
-        return f"""
-from nystra.runtime import Session, classify_pictures
-
-for result in classify_pictures(Session("{name}"), "photo.png"):
-    print(result["classes"])
-"""
+    task = task_named(session.facts.task)
+    if task is not None:
+        return task.summary().example(session.path.name)
     return f"""
-from nystra.runtime import run_pictures
+from nystra.runtime import Session
 
-run_pictures("{name}", "in/", "out/")
+outputs = Session("{session.path.name}").run({{name: array}})
 """
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.json_text import stable_json
+from ...core.ports.port import SIDES
 from ...core.strict_json import parse_json
 from ..backends import find_backend
 from ..model.manifest import Manifest
@@ -87,7 +88,7 @@ def bodies_of(session: Session) -> Session | None:
 
 def _scale_changes(session: Session, references: References) -> list[str]:
     scale, image, picture = session.facts.scale, session.facts.image, session.facts.picture
-    if scale is None or image is None or picture is None or picture.role == "logits":
+    if scale is None or image is None or picture is None or not set(SIDES) <= {*picture.axes}:
         return []
     changes = []
     for case in references.cases:

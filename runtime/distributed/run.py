@@ -29,7 +29,7 @@ from .worker import Setup
 from .worker_pool import Crew
 
 
-def run_spread(
+def run_distributed(
     session: Session,
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],

@@ -58,9 +58,10 @@ class _Frames:
             frame, doubts = under_way.pop(outcome.place)
             if isinstance(outcome.value, Failed):
                 raise NystraError(outcome.value.error)
-            picture, tiles, odd = outcome.value
+            restored = outcome.value
             now = time.perf_counter()
-            yield Made(frame, picture, now - before, tiles, doubts + odd)
+            warnings = doubts + restored.warnings
+            yield Made(frame, restored.picture, now - before, restored.tiles, warnings)
             before = now
 
     def _tasks(

@@ -16,9 +16,10 @@ from ...core.files.reading import file_sha256
 from ..images.picture import Picture
 from ..machine.process_memory import resident_memory
 from ..session_spec import SessionSpec
-from ..tasks.restoration.answer import restored
+from ..tasks.errors import in_one_line
+from ..tasks.restoration.answer import RestoredPicture, restore
 from ..tasks.restoration.options import RunOptions
-from ..tasks.restoration.picture_job import PictureJob, in_one_line
+from ..tasks.restoration.picture_job import PictureJob
 from ..tasks.restoration.restorer import Restorer
 from ..tasks.restoration.sequential import Turns
 from ..tasks.restoration.session_restorer import restorer_for
@@ -79,11 +80,11 @@ class Worker:
 
     def picture(
         self, before: Picture, name: str, how: Mapping[str, Any]
-    ) -> tuple[Picture, int, list[str]] | Failed:
-        """Restore a picture; see `restored`."""
+    ) -> RestoredPicture | Failed:
+        """Restore a picture; see `restore`."""
         try:
             with self._turns.model:
-                return restored(self._restorer, before, name, **how)
+                return restore(self._restorer, before, name, **how)
         except Exception as error:
             return Failed(str(in_one_line(error, Path(name))))
 

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from ...core.errors import NystraError
 from ..session import Session
 from ..session_spec import SessionSpec
-from ..tasks.registry import TASKS, find_task
+from ..tasks.registry import find_answerer, find_task
 from .batcher import Ran
 from .errors import UnknownModelError
 from .limits import Limits
+from .sequential_model import sequential_service
 from .service import Served, Service
 
 
@@ -105,11 +106,5 @@ def service_of(session: Session) -> Service:
     Raises:
         NystraError: The task is unknown, or offers nothing to those who send pictures.
     """
-    task = find_task(session)
-    if task.serve is None:
-        known = ", ".join(name for row in TASKS if row.serve is not None for name in row.names)
-        raise NystraError(
-            f"{session.path} is made for the task {session.facts.task!r}, which is not served: "
-            f"expected {known}. nystra run takes it"
-        )
-    return task.serve()
+    task, answerer = find_task(session), find_answerer(session)
+    return sequential_service(task, answerer) if task.service is None else task.service()

@@ -1,121 +1,21 @@
 """The table of tasks: how a model file of each ``nystra.task`` is used on real things.
 
-A row says which roles a file of the task has, and what runs it. A new task is a new row.
+A row names the roles that a file of the task has and the parts of the task's folder. A new task is
+a folder and a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
 from ...core.ports.port import Port
-from ..session import Session
+from .task import Lazy, Task
 
 if TYPE_CHECKING:
-    from ..serving.service import Service
-
-Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
-"""Takes an open session, an input and an output path and the options of the row; by name ``video``,
-the `VideoOptions`, and ``report``, a `Report`.
-
-Returns for each thing it ran ``input``, ``output``, ``status`` (done, failed or skipped),
-``reason``, ``error`` and ``warnings``, and what else the task tells.
-"""
-
-
-class Telling(Protocol):
-    """What is said to people of the results of a task."""
-
-    def rows(self, results: Sequence[dict[str, Any]], /) -> list[tuple[str, ...]]:
-        """Return a table, its head first."""
-
-    def line(self, result: dict[str, Any], /) -> str:
-        """Return what became of one thing."""
-
-
-def _run_options() -> type[Any]:
-    from .restoration.options import RunOptions
-
-    return RunOptions
-
-
-def _restored() -> Telling:
-    from .restoration import summary as telling
-
-    return telling
-
-
-@dataclass(frozen=True)
-class Task:
-    """One row.
-
-    Attributes:
-        names: Values of ``nystra.task`` that it serves.
-        takes: Roles that a file has to have among its inputs.
-        may_take: Roles that it may have besides.
-        gives: Role of the first output.
-        load: Imports what runs a file, when it is wanted.
-        tell: Imports what tells of the results.
-        options: Imports the dataclass that the runner takes: a field for each flag of
-            ``nystra run`` that goes with the task; others are refused.
-        needs_output: Without ``-o`` nothing would come of a run; otherwise results are told.
-        serve: Imports what ``nystra serve`` offers for it; None where it offers nothing.
-    """
-
-    names: tuple[str, ...]
-    takes: tuple[str, ...]
-    may_take: tuple[str, ...]
-    gives: str
-    load: Callable[[], Runner]
-    tell: Callable[[], Telling] = _restored
-    options: Callable[[], type[Any]] = _run_options
-    needs_output: bool = True
-    serve: Callable[[], Service] | None = None
-
-
-def _restoration() -> Runner:
-    from .video.dispatch import run_restoration
-
-    return run_restoration
-
-
-def _video() -> Runner:
-    from .video.run import run_video
-
-    return run_video
-
-
-def _classification() -> Runner:
-    from .classification.run import classify_pictures
-
-    return classify_pictures
-
-
-def _restoring() -> Service:
-    from ..serving.restoring import SERVICE
-
-    return SERVICE
-
-
-def _classifying() -> Service:
-    from ..serving.classifying import SERVICE
-
-    return SERVICE
-
-
-def _class_options() -> type[Any]:
-    from .classification.options import ClassOptions
-
-    return ClassOptions
-
-
-def _classified() -> Telling:
-    from .classification import summary as telling
-
-    return telling
-
+    from ..session import Session
+    from .answer import Answerer
 
 TASKS = [
     Task(
@@ -123,22 +23,41 @@ TASKS = [
         takes=("image",),
         may_take=("mask", "reference"),
         gives="picture",
-        load=_restoration,
-        serve=_restoring,
+        run=Lazy("video.dispatch", "run_restoration"),
+        summary=Lazy("restoration.summary"),
+        options=Lazy("restoration.options", "RunOptions"),
+        answer=Lazy("restoration.answer", "RestorationAnswerer"),
+        service=Lazy("restoration.service", "SERVICE"),
+        run_distributed=Lazy(".distributed.run", "run_distributed"),
     ),
-    Task(names=("video",), takes=("frames",), may_take=(), gives="frames", load=_video),
+    Task(
+        names=("video",),
+        takes=("frames",),
+        may_take=(),
+        gives="frames",
+        run=Lazy("video.run", "run_video"),
+        summary=Lazy("video.summary"),
+        options=Lazy("restoration.options", "RunOptions"),
+        run_distributed=Lazy(".distributed.run", "run_distributed"),
+    ),
     Task(
         names=("classification",),
         takes=("image",),
         may_take=(),
         gives="logits",
-        load=_classification,
-        tell=_classified,
-        options=_class_options,
+        run=Lazy("classification.run", "classify_pictures"),
+        summary=Lazy("classification.summary"),
+        options=Lazy("classification.options", "ClassOptions"),
         needs_output=False,
-        serve=_classifying,
+        answer=Lazy("classification.answer", "ClassificationAnswerer"),
+        service=Lazy("classification.service", "SERVICE"),
     ),
 ]
+
+
+def task_named(name: str) -> Task | None:
+    """Return the row of a value of ``nystra.task``, or None."""
+    return next((row for row in TASKS if name in row.names), None)
 
 
 def find_task(session: Session) -> Task:
@@ -148,7 +67,7 @@ def find_task(session: Session) -> Task:
         NystraError: No row serves its task, or the file's inputs and outputs are not the row's.
     """
     facts = session.facts
-    task = next((row for row in TASKS if facts.task in row.names), None)
+    task = task_named(facts.task)
     if task is None:
         known = ", ".join(name for row in TASKS for name in row.names)
         raise NystraError(
@@ -156,9 +75,12 @@ def find_task(session: Session) -> Task:
             f"it knows {known}. Run it from Python with nystra.runtime.Session"
         )
     roles = [port.role for port in facts.inputs]
-    allowed = {*task.takes, *task.may_take}
-    fits = set(task.takes) <= set(roles) <= allowed and len(set(roles)) == len(roles)
-    if not fits or not facts.outputs or facts.outputs[0].role != task.gives:
+    required = [role for role in roles if role not in task.may_take]
+    if (
+        sorted(required) != sorted(task.takes)
+        or not facts.outputs
+        or facts.outputs[0].role != task.gives
+    ):
         wanted = " and ".join(task.takes)
         also = f" (and {' or '.join(task.may_take)})" if task.may_take else ""
         raise NystraError(
@@ -167,6 +89,22 @@ def find_task(session: Session) -> Task:
             f"{_described(facts.outputs)}. Run it from Python with nystra.runtime.Session"
         )
     return task
+
+
+def find_answerer(session: Session) -> type[Answerer]:
+    """Return the class that answers requests to a model file.
+
+    Raises:
+        NystraError: As `find_task`; also where the task answers none.
+    """
+    task = find_task(session)
+    if task.answer is None:
+        known = ", ".join(name for row in TASKS if row.answer is not None for name in row.names)
+        raise NystraError(
+            f"{session.path} is made for the task {session.facts.task!r}, which is not served: "
+            f"expected {known}. nystra run takes it"
+        )
+    return task.answer()
 
 
 def _described(ports: Sequence[Port]) -> str:

@@ -17,7 +17,6 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.files.folder import atomic_folder
 from nystra.core.files.reading import file_sha256
-from nystra.deploy.answering import Answering, Wishes
 from nystra.deploy.triton.options import TritonOptions
 from nystra.deploy.triton.repository import write_repository
 from nystra.deploy.triton.text_format import Symbol, text_format
@@ -26,6 +25,8 @@ from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.images.images import decode_picture, encode_picture
 from nystra.runtime.images.picture import Picture
 from nystra.runtime.session import Session
+from nystra.runtime.tasks.answer import read_parameters
+from nystra.runtime.tasks.restoration.answer import RestorationAnswerer, RestoreParameters
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 
 
@@ -258,22 +259,24 @@ def test_the_next_writer_removes_the_folder_of_a_killed_one(tmp_path: Path) -> N
 def test_answers_to_requests(model: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 65536, (9, 8, 3)).astype(np.float32) / 65535
     sent = encode_picture(Picture(pixels, bits=16), "TIFF")
-    answering = Answering(Session(model, threads=1), Wishes(tile=4, overlap=0))
-    answer = answering({"image": sent})
-    assert isinstance(answer, bytes)
-    expected = Picture(pixels.repeat(2, 0).repeat(2, 1), bits=16)
-    assert answer == encode_picture(expected, "TIFF")
-    answer = answering({"image": sent}, {"format": "jpg", "quality": "80", "tile": 0})
-    assert isinstance(answer, bytes)
-    assert answer[:2] == b"\xff\xd8"
-    for given, asked, message in (
-        ({"image": b"no"}, {}, "the picture is not a picture that is read here"),
+    answer = RestorationAnswerer.open(Session(model, threads=1), "double")
+    own = RestoreParameters(tile=4, overlap=0)
+    got = answer({"image": sent}, own)
+    expected = encode_picture(Picture(pixels.repeat(2, 0).repeat(2, 1), bits=16), "TIFF")
+    assert (got.content, got.media_type) == (expected, "image/tiff")
+    assert list(got.tensors["output"]) == [expected]
+    asked = read_parameters(own, {"format": "jpg", "quality": "80", "tile": 0})
+    assert asked == RestoreParameters("jpg", 80, 0, 0)
+    assert answer({"image": sent}, asked).content[:2] == b"\xff\xd8"
+    for given, values, message in (
+        ({"image": b"no"}, {}, "the image is not a picture that is read here"),
         ({"image": png_header(50_000, 40_000)}, {}, "50000x40000, more than 500000000 pixels"),
         ({}, {}, r"got \[\], expected \['image'\]"),
-        ({"image": sent}, {"colour": 1}, "unknown parameters colour"),
-        ({"image": sent}, {"tile": "x"}, "the parameter tile is 'x'"),
-        ({"image": sent}, {"format": "exe"}, "the format is 'exe'"),
+        ({"image": sent, "mask": sent}, {}, r"got \['image', 'mask'\], expected \['image'\]"),
+        ({"image": sent}, {"colour": 1}, "unknown parameters colour: expected some of format"),
+        ({"image": sent}, {"tile": "x"}, "the parameter tile is 'x', expected a whole number"),
+        ({"image": sent}, {"format": "exe"}, "the format is 'exe', expected png or jpg"),
         ({"image": sent}, {"quality": 101}, "the quality is 101"),
     ):
         with pytest.raises(NystraError, match=message):
-            answering(given, asked)
+            answer(given, read_parameters(own, values))

@@ -61,7 +61,7 @@ def test_contributing_names_files_that_exist() -> None:
         "network": [row.name for row in ARCHITECTURES],
         "mechanism": [name for name in MECHANISMS if name != "as_trained"],  # nothing to compute
         "backend": [name.replace("-", "_") for name in backend_names()],
-        "task": [row.load().__module__.split(".")[2] for row in TASKS],
+        "task": [row.summary().__name__.split(".")[3] for row in TASKS],
         "transform": ["precision"],  # one folder for all
     }
     assert re.findall(r"^## Add an? (\w+)$", CONTRIBUTING, re.M) == list(names)

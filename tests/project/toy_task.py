@@ -6,8 +6,8 @@ JOB = '''"""Runs a file on noise and writes the mean of what it gives."""
 
 from pathlib import Path
 
-from ...plugins.ports.examples import example_arrays
-from ...plugins.ports.port import picture_size
+from ....core.ports.examples import example_arrays
+from ....core.ports.port import picture_size
 
 
 def write_mean(session, source, target, options, **more):
@@ -19,19 +19,21 @@ def write_mean(session, source, target, options, **more):
 '''
 
 ROW = """
-def _means() -> Runner:
-    from .toy.job import write_mean
-
-    return write_mean
-
-
 TASKS = [
-    Task(names=("toy",), takes=("image",), may_take=(), gives="picture", load=_means),
+    Task(
+        names=("toy",),
+        takes=("image",),
+        may_take=(),
+        gives="picture",
+        run=Lazy("toy.run", "write_mean"),
+        summary=Lazy("restoration.summary"),
+        options=Lazy("restoration.options", "RunOptions"),
+    ),
 """
 
 TOY = Toy(
     "task",
     "toy",
-    {"runtime/<name>/job.py": JOB},
-    {"runtime/tasks/__init__.py": (("\nTASKS = [\n", ROW),)},
+    {"runtime/tasks/<name>/run.py": JOB},
+    {"runtime/tasks/registry.py": (("\nTASKS = [\n", ROW),)},
 )

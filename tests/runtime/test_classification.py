@@ -145,7 +145,9 @@ def test_flags_and_outputs_of_other_tasks(
     assert "empty holds no pictures" in capsys.readouterr().err
     with pytest.raises(NystraError, match="is no classifier, which takes an image"):
         classifier_for(Session(large))
-    with pytest.raises(NystraError, match="gives logits, no picture: nystra run says the classes"):
+    with pytest.raises(
+        NystraError, match="gives logits, no picture: it is a model of the task 'classification'"
+    ):
         restorer_for(Session(model))
     labels = tuple(f"a label of class {number}" for number in range(50))
     save_classifier(model, Preprocessing(labels=labels))

@@ -247,7 +247,7 @@ def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
     assert isinstance(worker.tiles([np.zeros((1, 9, 4, 4), np.float32)]), Failed)
     result = worker.picture(picture(), "a", {"tile": 0})
     assert not isinstance(result, Failed)
-    assert result[0].size == (16, 18)
+    assert result.picture.size == (16, 18)
 
 
 @pytest.mark.parametrize("batch", ["batch", 2])

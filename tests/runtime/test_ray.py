@@ -23,7 +23,7 @@ import pytest
 from nystra.cli.main import main
 from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
 from nystra.runtime.distributed.options import ClusterOptions
-from nystra.runtime.distributed.run import run_spread
+from nystra.runtime.distributed.run import run_distributed
 from nystra.runtime.tasks.restoration.options import Report
 from nystra.runtime.tasks.video.options import VideoOptions
 from nystra.runtime.tasks.video.run import run_video
@@ -96,7 +96,7 @@ def spread(
     **how: Any,
 ) -> list[dict[str, Any]]:
     options = RunOptions(quiet=True, **how)
-    return run_spread(
+    return run_distributed(
         session,
         folder,
         out,
@@ -167,7 +167,7 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
     def look(_: dict[str, Any], done: int, __: int) -> None:
         there.append((done, len(list((tmp_path / "b").iterdir()))))
 
-    (result,) = run_spread(
+    (result,) = run_distributed(
         session,
         frames,
         tmp_path / "b",

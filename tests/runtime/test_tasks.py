@@ -1,5 +1,6 @@
 """The table of tasks, and that a new kind of network is ports and a row."""
 
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from nystra.runtime import Picture, write_picture
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
 from nystra.runtime.session import Session
 from nystra.runtime.tasks import registry as table
-from nystra.runtime.tasks.registry import TASKS, Task
+from nystra.runtime.tasks.registry import TASKS
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -86,7 +87,9 @@ def test_a_new_task_is_a_new_row(
     error = capsys.readouterr().err
     assert "the task 'toy'" in error
     assert "it knows restoration, inpainting, colorization" in error
-    row = Task(("toy",), ("frames",), (), "logits", lambda: run_judge)
+    row = replace(
+        TASKS[0], names=("toy",), takes=("frames",), gives="logits", run=lambda: run_judge
+    )
     monkeypatch.setattr(table, "TASKS", [*TASKS, row])
     assert main(arguments) == 0
     assert (tmp_path / "class.txt").read_text() in {"0", "1", "2"}
@@ -136,7 +139,17 @@ def test_sizes_are_refused_where_an_input_has_none(
 def test_every_row_loads_what_runs_it() -> None:
     names = [name for row in TASKS for name in row.names]
     assert len(set(names)) == len(names)
-    assert all(callable(row.load()) for row in TASKS)
+    for row in TASKS:
+        assert callable(row.run())
+        assert is_dataclass(row.options())
+        assert all(callable(getattr(row.summary(), name)) for name in ("rows", "line", "example"))
+        assert row.run_distributed is None or callable(row.run_distributed())
+        if row.answer is not None:
+            assert row.answer().media_types
+            assert all(field.metadata["help"] for field in fields(row.answer().parameters))
+        if row.service is not None:
+            assert row.answer is not None
+            assert row.service().parameters is row.answer().parameters
 
 
 def test_an_input_that_is_no_picture_has_ports_too() -> None:

@@ -8,8 +8,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ....core.errors import NystraError
 from ....core.option import spelled
+from ...tasks.answer import Answer
 from ..errors import ServiceError
-from ..service import Answer
 
 _PIECE = 1 << 18
 """Bytes that are handed to a client at once: what a slow one holds."""

@@ -14,11 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
 from ....core.errors import NystraError
+from ...tasks.answer import Answer
 from ..errors import GoneError, ModelFailedError, ServiceError, StoppingError
 from ..limits import Limits
 from ..opening import Models
 from ..request_queue import Engine
-from ..service import Answer, Service
+from ..service import Service, answer_request
 from ..work import Work, out_of_time
 from .answers import answered, refused
 from .guard import Guard
@@ -123,11 +124,11 @@ def _add(
         given: Mapping[str, Any] = dict(asked)
         model = models.find(service.route, given["model"])
         request.state.model = model.name
-        how = service.question(**{name: given[name] for name in given if name != "model"})
+        how = service.parameters(**{name: given[name] for name in given if name != "model"})
         parts = await read_parts(request, service.parts, limits.max_bytes)
         begin = time.perf_counter()
         cost = await run_in_threadpool(model.cost, parts, how)
-        work = Work[Answer](lambda work: model.answer(parts, how, work), cost)
+        work = Work[Answer](lambda work: answer_request(model, parts, how, work), cost)
         engine.submit(work)
         answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin
@@ -203,15 +204,15 @@ class _Refused(BaseModel):
 
 def _query(service: Service) -> type[BaseModel]:
     """Return the parameters of a service as FastAPI reads and describes them."""
-    hints = get_type_hints(service.question)
+    hints = get_type_hints(service.parameters)
     named: dict[str, Any] = {
         "model": (str | None, Field(None, description="name of the model (default: the first)"))
     }
-    for each in fields(service.question):
+    for each in fields(service.parameters):
         help = each.metadata["help"]
         named[each.name] = (hints[each.name], Field(each.default, description=help))
     config = ConfigDict(extra="forbid")
-    made: type[BaseModel] = create_model(service.question.__name__, __config__=config, **named)
+    made: type[BaseModel] = create_model(service.parameters.__name__, __config__=config, **named)
     return made
 
 

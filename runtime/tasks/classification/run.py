@@ -5,28 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ....core.files.writing import atomic_write_bytes
 from ...progress import progress_bar
 from ...results import result
 from ...session import Session
+from ..errors import in_one_line
 from ..restoration.options import Report
-from ..restoration.picture_job import in_one_line, read_input
+from ..restoration.picture_job import read_input
 from ..restoration.worklist import STREAM, list_pictures
 from ..video.options import VideoOptions
+from .answer import ranked
 from .classifier import classifier_for
 from .labels import read_labels
 from .listing import check_listing, listing
 from .options import ClassOptions
-
-Array = npt.NDArray[Any]
 
 
 def classify_pictures(
@@ -97,27 +93,6 @@ def classify_pictures(
     if target is not None and kind is not None:
         _write(target, listing(results, kind))
     return results
-
-
-def ranked(logits: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
-    """Return the classes of the largest logits, best first; of equal ones the smaller number.
-
-    Args:
-        logits: (classes).
-        labels: What they are called; empty where nobody says.
-        top: How many are wanted.
-    """
-    shifted = np.exp(logits - logits.max())
-    shares = shifted / shifted.sum()
-    return [
-        {
-            "class": int(place),
-            "label": labels[place] if labels else None,
-            "probability": float(shares[place]),
-            "logit": float(logits[place]),
-        }
-        for place in np.argsort(-logits, kind="stable")[:top]
-    ]
 
 
 def _write(target: Path, content: bytes) -> None:

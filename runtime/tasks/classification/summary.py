@@ -1,4 +1,4 @@
-"""What is said of classified pictures to people."""
+"""What is on pictures, in words."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def line(result: dict[str, Any]) -> str:
     best = result["classes"][0]
     label = best["label"] or f"class {best['class']}"
     return f"{result['input']}: {label}, {_share(best)}, {result['seconds']:.2f} s"
+
+
+def example(model: str) -> str:
+    """Return a program in Python that runs a model file of this name."""
+    return f"""
+from nystra.runtime import Session, classify_pictures
+
+for result in classify_pictures(Session("{model}"), "photo.png"):
+    print(result["classes"])
+"""
 
 
 def _share(entry: dict[str, Any]) -> str:

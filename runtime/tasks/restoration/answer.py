@@ -1,20 +1,57 @@
-"""What a model makes of one picture, with what the picture carries besides its pixels."""
+"""One picture to its restored picture: by `nystra run` on every scheduler, and in a request."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from ....core.errors import NystraError
 from ...checking.sanity import find_problems
+from ...images.images import SUFFIXES, encode_picture, format_named, picture_head
 from ...images.picture import Array, Picture, resize_plane
+from ...session import Session
+from ..answer import (
+    Answer,
+    AnswerTensor,
+    Files,
+    UnusableOutputError,
+    decode_image,
+    file_tensor,
+    parameter,
+)
+from .auxiliary_inputs import ROLES, companion_arrays
 from .restorer import Restorer
+from .session_restorer import restorer_for
+
+MEDIA_TYPES = {
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "TIFF": "image/tiff",
+    "WebP": "image/webp",
+}
+"""Format of a picture file -> its media type."""
+
+_WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 
 
-def restored(
-    restorer: Restorer, before: Picture, name: str, **how: Any
-) -> tuple[Picture, int, list[str]]:
-    """Restore a picture.
+@dataclass(frozen=True)
+class RestoredPicture:
+    """What a model made of a picture.
+
+    Attributes:
+        picture: The result.
+        tiles: That were run.
+        warnings: What is odd about the result.
+    """
+
+    picture: Picture
+    tiles: int
+    warnings: list[str]
+
+
+def restore(restorer: Restorer, before: Picture, name: str, **how: Any) -> RestoredPicture:
+    """Restore a picture, with what it carries besides its pixels.
 
     Args:
         restorer: The model.
@@ -22,15 +59,13 @@ def restored(
         name: What to call it in the messages.
         **how: As `Restorer` takes it by name.
 
-    Returns:
-        The picture, the number of tiles that were run, and what is odd about the output.
-
     Raises:
-        NystraError: The model fails, or its output is not finite.
+        UnusableOutputError: The output is not finite.
+        NystraError: The model fails.
     """
     pixels, tiles = restorer(before.pixels, **how)
-    doubts = check_output(pixels, before.pixels, name)
-    return with_pixels(before, pixels), tiles, doubts
+    warnings = check_output(pixels, before.pixels, name)
+    return RestoredPicture(with_pixels(before, pixels), tiles, warnings)
 
 
 def check_output(pixels: Array, given: Array, name: str) -> list[str]:
@@ -42,11 +77,12 @@ def check_output(pixels: Array, given: Array, name: str) -> list[str]:
         name: What to call the picture in the messages.
 
     Raises:
-        NystraError: It is not finite.
+        UnusableOutputError: It is not finite.
     """
     findings = find_problems(pixels, "the model's output", given)
     if any(finding.kind != "flat" for finding in findings):
-        raise NystraError("; ".join(finding.message for finding in findings) + f" for {name}")
+        text = "; ".join(finding.message for finding in findings)
+        raise UnusableOutputError(f"{text} for {name}")
     return [finding.message for finding in findings]
 
 
@@ -56,3 +92,76 @@ def with_pixels(before: Picture, pixels: Array) -> Picture:
     alpha = None if before.alpha is None else resize_plane(before.alpha, size)
     icc = before.icc if before.grey == (pixels.shape[2] == 1) else None
     return replace(before, pixels=pixels, alpha=alpha, icc=icc)
+
+
+@dataclass(frozen=True)
+class RestoreParameters:
+    """What a request may ask for besides the picture."""
+
+    format: Literal["png", "jpg", "tif", "webp"] | None = parameter(
+        None, "of the answer (default: the picture's, else png)"
+    )
+    quality: int | None = parameter(None, "of JPEG (95) and of WebP (lossless), 1 to 100")
+    tile: int = parameter(0, "side of the tiles in pixels of the picture, 0 = the service's own")
+    overlap: int | None = parameter(None, "of the tiles, in pixels of the picture")
+
+
+@dataclass(frozen=True)
+class RestorationAnswerer:
+    """A model that makes pictures of pictures; see `Answerer`.
+
+    Attributes:
+        restorer: The model.
+        roles: Of its inputs.
+        output: Name of its output.
+    """
+
+    parameters: ClassVar[type[Any]] = RestoreParameters
+    media_types: ClassVar[tuple[str, ...]] = tuple(MEDIA_TYPES.values())
+    restorer: Restorer
+    roles: tuple[str, ...]
+    output: str
+
+    @classmethod
+    def open(cls, session: Session, name: str) -> RestorationAnswerer:
+        """Return what answers requests with an open session; see `restorer_for`."""
+        roles = tuple(port.role for port in session.facts.inputs)
+        return cls(restorer_for(session), roles, session.facts.outputs[0].name)
+
+    @property
+    def tensors(self) -> tuple[AnswerTensor, ...]:
+        """The restored picture as a file."""
+        return (AnswerTensor(self.output),)
+
+    def __call__(
+        self, files: Files, parameters: RestoreParameters, check: Callable[[], None] = lambda: None
+    ) -> Answer:
+        """Return the restored picture as a file; ``check`` is called after each tile."""
+        if "image" not in files or not set(files) <= set(self.roles):
+            raise NystraError(f"got {sorted(files)}, expected {sorted(self.roles)}")
+        before = decode_image(files)
+        auxiliary = {role: decode_image(files, role) for role in ROLES if role in files}
+        arrays, doubts = companion_arrays(auxiliary, before.size)
+        restored = restore(
+            self.restorer,
+            before,
+            "the image",
+            tile=parameters.tile,
+            overlap=parameters.overlap,
+            progress=lambda done, total: check(),
+            **arrays,
+        )
+        check()
+        _, own_format = picture_head(files["image"])
+        kind = _WRITTEN.get(own_format, "PNG")
+        if parameters.format is not None:
+            kind = format_named(parameters.format)
+        content = encode_picture(restored.picture, kind, quality=parameters.quality)
+        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(doubts + restored.warnings)}
+        return Answer(
+            content,
+            MEDIA_TYPES[kind],
+            before.size[0] * before.size[1],
+            {name: text for name, text in notes.items() if text},
+            {self.output: file_tensor(content)},
+        )

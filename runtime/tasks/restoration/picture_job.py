@@ -20,7 +20,8 @@ from ...images.images import (
 )
 from ...images.picture import Picture
 from ...results import picture_result
-from .answer import restored
+from ..errors import in_one_line
+from .answer import restore
 from .auxiliary_inputs import Companions
 from .options import RunOptions
 from .restorer import Restorer
@@ -92,8 +93,8 @@ class PictureJob:
         """Run the model on a picture."""
         begin = time.perf_counter()
         how = {**self.options.tiling, **read.others}
-        made = restored(self.restorer, read.picture, str(read.here), progress=move, **how)
-        return Made(read, *made, time.perf_counter() - begin)
+        made = restore(self.restorer, read.picture, str(read.here), progress=move, **how)
+        return Made(read, made.picture, made.tiles, made.warnings, time.perf_counter() - begin)
 
     def write(self, made: Made) -> dict[str, Any]:
         """Write a result, and return what is said of the picture."""
@@ -152,25 +153,3 @@ def read_input(path: Path) -> Picture:
     if len(data) > _MOST_BYTES:
         raise NystraError(f"the standard input holds more than {_MOST_BYTES >> 30} GiB")
     return decode_picture(data, "the standard input")
-
-
-def in_one_line(
-    error: Exception,
-    here: Path,
-    done: str = "restored",
-    advice: str = "use smaller tiles (-t 128)",
-) -> NystraError:
-    """Return whatever was raised over a picture or a video as an error of one line.
-
-    Args:
-        error: What was raised.
-        here: The picture or video.
-        done: What could not be done to it.
-        advice: What to do where the memory does not suffice.
-    """
-    if isinstance(error, NystraError):
-        return error
-    if isinstance(error, MemoryError):
-        return NystraError(f"the memory does not suffice for {here}: {advice}")
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
-    return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")

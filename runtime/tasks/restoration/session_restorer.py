@@ -7,6 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ....core.errors import NystraError
+from ....core.ports.port import UNKNOWN
 from ...session import Session
 from ...tiling.fixed_batch import fill_batch
 from ...tiling.memory_meter import MemoryMeter
@@ -31,10 +32,10 @@ def restorer_for(session: Session) -> Restorer:
     image, picture = facts.image, facts.picture
     mask, reference = facts.input("mask"), facts.input("reference")
     taken = [port for port in (image, mask, reference) if port is not None]
-    if picture is not None and picture.role == "logits":
+    if picture is not None and picture.role not in ("picture", UNKNOWN):
         raise NystraError(
-            f"{session.path} gives logits, no picture: nystra run says the classes, nystra "
-            "validate --labelled how often they are right"
+            f"{session.path} gives {picture.role}, no picture: it is a model of the task "
+            f"{facts.task!r}, which nystra run and nystra validate take"
         )
     if image is None or picture is None or len(taken) != len(facts.inputs):
         described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]

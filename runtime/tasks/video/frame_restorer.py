@@ -14,7 +14,7 @@ from ....core.errors import NystraError
 from ...images.picture import Picture
 from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, Source
-from ..restoration.answer import check_output, restored, with_pixels
+from ..restoration.answer import check_output, restore, with_pixels
 from ..restoration.auxiliary_inputs import Companions
 from ..restoration.options import RunOptions
 from ..restoration.restorer import Restorer
@@ -84,8 +84,10 @@ class OneByOne:
             name = source.name(frame.index)
             others, doubts = self.companions.read(name, before.size)
             begin = time.perf_counter()
-            after, tiles, odd = restored(self.restorer, before, str(name), **self.tiling, **others)
-            yield Made(frame, after, time.perf_counter() - begin, tiles, doubts + odd)
+            restored = restore(self.restorer, before, str(name), **self.tiling, **others)
+            seconds = time.perf_counter() - begin
+            warnings = doubts + restored.warnings
+            yield Made(frame, restored.picture, seconds, restored.tiles, warnings)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from ...video.file_sink import VideoSink
 from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
+from ..errors import in_one_line
 from ..restoration.auxiliary_inputs import Companions
 from ..restoration.options import Report, RunOptions
-from ..restoration.picture_job import in_one_line
 from ..restoration.session_restorer import restorer_for
 from ..restoration.worklist import STREAM, Naming
 from .clip_restorer import clip_restorer_for

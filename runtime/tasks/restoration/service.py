@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ...core.errors import NystraError
-from ..images.images import SUFFIXES, encode_picture, format_named
-from ..images.picture import Picture
-from ..session import Session
-from ..tasks.restoration.answer import check_output, with_pixels
-from ..tasks.restoration.auxiliary_inputs import ROLES, companion_arrays
-from ..tasks.restoration.restorer import Restorer
-from ..tasks.restoration.session_restorer import restorer_for
-from .batch_limit import images_a_run
-from .batcher import Batcher, Ran
-from .errors import ModelFailedError
-from .limits import Limits
-from .service import Answer, Parts, Service, decoded, measured, told
-from .work import Work
+from ....core.errors import NystraError
+from ...images.picture import Picture
+from ...serving.batch_limit import images_a_run
+from ...serving.batcher import Batcher, Ran
+from ...serving.limits import Limits
+from ...serving.service import Service, measured
+from ...serving.work import Work
+from ...session import Session
+from ..answer import Answer, Files
+from .answer import RestorationAnswerer, RestoreParameters, restore
+from .restorer import Restorer
 
-_MEDIA = {"PNG": "image/png", "JPEG": "image/jpeg", "TIFF": "image/tiff", "WebP": "image/webp"}
-_WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 _TRIAL_SIDES = (32, 128)
 
 
-@dataclass(frozen=True)
-class RestoreQuestion:
-    """What is asked for besides the picture."""
-
-    format: Literal["png", "jpg", "tif", "webp"] | None = told(
-        None, "of the answer (default: the picture's, else png)"
-    )
-    quality: int | None = told(None, "of JPEG (95) and of WebP (lossless), 1 to 100")
-    tile: int = told(0, "side of the tiles in pixels of the picture, 0 = the service's own")
-    overlap: int | None = told(None, "of the tiles, in pixels of the picture")
-
-
-class RestoringModel:
+class RestorationModel:
     """A model that makes pictures of pictures; see `Served`."""
 
     def __init__(self, session: Session, name: str, limits: Limits, ran: Ran) -> None:
         """Choose the tiles and try the model on a small grey picture."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
-        restorer = restorer_for(session)
+        self._answer = RestorationAnswerer.open(session, name)
+        restorer = self._answer.restorer
         self._companions = bool(restorer.mask_input or restorer.reference_input)
         self.whole = restorer.tiling == "internal" or self._companions
         self.tile = None if self.whole else _largest_tile(restorer, limits)
@@ -73,54 +57,38 @@ class RestoringModel:
             "max_pixels": self._most,
         }
 
-    def cost(self, parts: Parts, asked: RestoreQuestion) -> int:
+    def cost(self, files: Files, parameters: RestoreParameters) -> int:
         """Return the bytes of a picture and its result in float32, and of their files."""
-        self._restorer.check_companions("mask" in parts, "reference" in parts)
-        if self.tile is not None and asked.tile > self.tile:
+        self._restorer.check_companions("mask" in files, "reference" in files)
+        if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
-                f"the tile is {asked.tile}, expected at most the service's own of {self.tile}"
+                f"the tile is {parameters.tile}, expected at most the service's own of {self.tile}"
             )
-        sizes = [size for size, _ in measured(parts, self._most).values()]
+        sizes = [size for size, _ in measured(files, self._most).values()]
         height, width = sizes[0]
         numbers = sum(3 * size[0] * size[1] for size in sizes)
         numbers += 2 * 3 * height * width * self._restorer.scale**2
-        return 4 * numbers + sum(map(len, parts.values()))
+        return 4 * numbers + sum(map(len, files.values()))
 
-    def answer(self, parts: Parts, asked: RestoreQuestion, work: Work[Answer]) -> Answer:
-        """Return the restored picture as a file."""
-        (_, format), *_ = measured(parts, self._most).values()
-        kind = format_named(asked.format) if asked.format else _WRITTEN.get(format, "PNG")
-        before = decoded(parts["image"], "image")
-        beside = {role: decoded(parts[role], role) for role in ROLES if role in parts}
-        arrays, doubts = companion_arrays(beside, before.size)
-        after, tiles, findings = self._restored(before, asked, work, arrays)
-        work.check()
-        content = encode_picture(after, kind, quality=asked.quality)
-        notes = {"tiles": str(tiles), "warnings": "; ".join(doubts + findings)}
-        given = {name: text for name, text in notes.items() if text}
-        return Answer(content, _MEDIA[kind], before.size[0] * before.size[1], given)
+    def answer(self, files: Files, parameters: RestoreParameters, work: Work[Answer]) -> Answer:
+        """Return the restored picture as a file; tiles of several requests share a run."""
+        tile = self._tile(parameters.tile)
+        answer = replace(self._answer, restorer=self._batched(tile, work))
+        return answer(files, replace(parameters, tile=tile), work.check)
 
     def close(self) -> None:
         """End the thread that runs the model."""
         self._batcher.close()
 
-    def _restored(
-        self, before: Picture, asked: RestoreQuestion, work: Work[Any], arrays: dict[str, Any]
-    ) -> tuple[Picture, int, list[str]]:
-        tile = asked.tile or (self.tile if self._restorer.fixed_size is None else None) or 0
+    def _tile(self, wanted: int) -> int:
+        return wanted or (self.tile if self._restorer.fixed_size is None else None) or 0
+
+    def _batched(self, tile: int, work: Work[Any]) -> Restorer:
+        """Return the model as one request runs it: its tiles go to the batcher."""
         batch = self._images
         if self._pixels is not None and tile:
             batch = max(min(batch, self._pixels // tile**2), 1)
-        function = partial(self._batcher, work)
-        restorer = replace(self._restorer, function=function, batch=batch)
-        pixels, tiles = restorer(
-            before.pixels, tile, asked.overlap, lambda done, total: work.check(), **arrays
-        )
-        try:
-            findings = check_output(pixels, before.pixels, "this picture")
-        except NystraError as error:
-            raise ModelFailedError(str(error)) from error
-        return with_pixels(before, pixels), tiles, findings
+        return replace(self._restorer, function=partial(self._batcher, work), batch=batch)
 
     def _try(self) -> None:
         """Run a small grey picture, so that what cannot run is found before it is waited for."""
@@ -135,9 +103,10 @@ class RestoringModel:
                 others["mask"][height // 4 : height // 2, width // 4 : width // 2] = 1
             if self._restorer.reference_input:
                 others["reference"] = np.full((height, width, 3), 0.5, np.float32)
-            work: Work[Any] = Work(lambda _: None)
+            tile = self._tile(0)
+            batched = self._batched(tile, Work(lambda _: None))
             try:
-                self._restored(grey, RestoreQuestion(), work, others)
+                restore(batched, grey, "a grey picture", tile=tile, **others)
             except Exception as error:
                 failure = failure or error
             else:
@@ -159,8 +128,8 @@ def _largest_tile(restorer: Restorer, limits: Limits) -> int:
 SERVICE = Service(
     route="restore",
     summary="Restore a picture",
-    question=RestoreQuestion,
+    parameters=RestoreParameters,
     parts=("image", "mask", "reference"),
-    gives=tuple(_MEDIA.values()),
-    open=RestoringModel,
+    gives=RestorationAnswerer.media_types,
+    open=RestorationModel,
 )

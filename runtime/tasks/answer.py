@@ -1,0 +1,176 @@
+"""Answering a request: the content of files in, the content of one file out.
+
+What ``nystra serve``, Triton and Ray Serve hand to a model; the task of the model says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from ..images.images import decode_picture
+from ..images.picture import Picture
+from ..session import Session
+
+Array = npt.NDArray[Any]
+
+Files: TypeAlias = Mapping[str, bytes]
+"""Content of a file by the role of the input it is for, or by that input's name."""
+
+Parameters = TypeVar("Parameters")
+
+
+class UnreadableFileError(NystraError):
+    """A file of a request is none that is read here."""
+
+
+class UnusableOutputError(NystraError):
+    """The model gave something that cannot be right, whatever it was given."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a request gets.
+
+    Attributes:
+        content: Of a file.
+        media_type: What that is.
+        pixels: Of the picture that was sent.
+        notes: What else is said, by names such as ``tiles``.
+        tensors: The same as arrays by the name of an `AnswerTensor`, for clients of tensors; a file
+            is an array of one ``bytes``.
+    """
+
+    content: bytes
+    media_type: str
+    pixels: int = 0
+    notes: Mapping[str, str] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AnswerTensor:
+    """One of the arrays of an `Answer`.
+
+    Attributes:
+        name: Of the array.
+        dtype: Its numpy name, or ``bytes`` for the content of a file.
+        shape: Lengths of its axes; -1 is any.
+        labelled: Its last axis are the classes.
+    """
+
+    name: str
+    dtype: str = "bytes"
+    shape: tuple[int, ...] = (1,)
+    labelled: bool = False
+
+
+class Answerer(Protocol):
+    """An open model that answers requests.
+
+    Attributes:
+        parameters: A dataclass of what a request may ask for, each field a `parameter`.
+        media_types: Of the answers.
+    """
+
+    parameters: ClassVar[type[Any]]
+    media_types: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def open(cls, session: Session, name: str) -> Answerer:
+        """Take an open session and the name that clients know the model by.
+
+        Raises:
+            NystraError: The file takes or gives something else.
+        """
+
+    @property
+    def tensors(self) -> tuple[AnswerTensor, ...]:
+        """What clients of tensors get."""
+
+    def __call__(
+        self, files: Files, parameters: Any, check: Callable[[], None] = lambda: None
+    ) -> Answer:
+        """Return the answer to a request.
+
+        Args:
+            files: One for each input.
+            parameters: Of the type ``parameters``.
+            check: Called between the steps; raises where nobody waits for the answer any more.
+
+        Raises:
+            UnreadableFileError: A file cannot be read.
+            UnusableOutputError: The model gave nonsense.
+            NystraError: Anything else that is wrong with the request, or the model fails.
+        """
+
+
+def parameter(default: Any, help: str) -> Any:
+    """Return a field of a dataclass of parameters, with a default and a line of help."""
+    return field(default=default, metadata={"help": help})
+
+
+def file_tensor(content: bytes) -> Array:
+    """Return the content of a file as an array of one ``bytes``."""
+    return np.array([content], np.object_)
+
+
+def decode_image(files: Files, role: str = "image") -> Picture:
+    """Return the picture of one role.
+
+    Raises:
+        UnreadableFileError: It is none, or damaged.
+        NystraError: There is none of the role.
+    """
+    if role not in files:
+        raise NystraError(f"got {sorted(files)}, expected the {role} too")
+    try:
+        return decode_picture(files[role], f"the {role}")
+    except Exception as error:  # whatever a decoder raises, the file is to blame
+        raise UnreadableFileError(str(error)) from error
+
+
+def read_parameters(defaults: Parameters, values: Mapping[str, Any]) -> Parameters:
+    """Return parameters with values of a request, texts or numbers, in place of the defaults.
+
+    Raises:
+        NystraError: One is unknown, or not of its type.
+    """
+    kind: Any = type(defaults)
+    known = [each.name for each in fields(kind)]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise NystraError(
+            f"unknown parameters {', '.join(unknown)}: expected some of {', '.join(known)}"
+        )
+    hints = get_type_hints(kind)
+    checked: dict[str, Any] = {
+        name: _checked(name, value, hints[name]) for name, value in values.items()
+    }
+    made: Parameters = replace(defaults, **checked)  # type: ignore[type-var]
+    return made
+
+
+def _checked(name: str, value: Any, hint: Any) -> str | int:
+    choices = [
+        choice
+        for each in (hint, *get_args(hint))
+        if getattr(each, "__origin__", None) is Literal
+        for choice in get_args(each)
+    ]
+    if choices:
+        if value not in choices:
+            raise NystraError(f"the {name} is {value!r}, expected {' or '.join(choices)}")
+        return str(value)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise NystraError(f"the parameter {name} is {value!r}, expected a whole number")
+    return number

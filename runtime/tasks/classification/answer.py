@@ -1,0 +1,106 @@
+"""One picture to its classes: by `nystra run`, and in a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ....core.json_text import stable_json
+from ...session import Session
+from ..answer import Answer, AnswerTensor, Files, decode_image, parameter
+from .classifier import Classifier, classifier_for
+from .options import USUAL_TOP
+
+Array = npt.NDArray[Any]
+
+PROBABILITIES = "probabilities"
+"""Name of the array that is the softmax of the logits."""
+
+
+@dataclass(frozen=True)
+class ClassParameters:
+    """What a request may ask for besides the picture."""
+
+    top: int = parameter(USUAL_TOP, "how many classes, best first")
+
+
+@dataclass(frozen=True)
+class ClassificationAnswerer:
+    """A model that says what is on a picture; see `Answerer`.
+
+    Attributes:
+        classifier: The model.
+        name: What clients call it.
+        output: Name of its output.
+    """
+
+    parameters: ClassVar[type[Any]] = ClassParameters
+    media_types: ClassVar[tuple[str, ...]] = ("application/json",)
+    classifier: Classifier
+    name: str
+    output: str
+
+    @classmethod
+    def open(cls, session: Session, name: str) -> ClassificationAnswerer:
+        """Return what answers requests with an open session; see `classifier_for`."""
+        return cls(classifier_for(session), name, session.facts.outputs[0].name)
+
+    @property
+    def tensors(self) -> tuple[AnswerTensor, ...]:
+        """Logits and probabilities."""
+        shape = (self.classifier.classes or -1,)
+        return tuple(
+            AnswerTensor(name, "float32", shape, labelled=True)
+            for name in (self.output, PROBABILITIES)
+        )
+
+    def __call__(
+        self, files: Files, parameters: ClassParameters, check: Callable[[], None] = lambda: None
+    ) -> Answer:
+        """Return the classes as JSON, as `nystra run` lists them."""
+        if set(files) != {"image"}:
+            raise NystraError(f"got {sorted(files)}, expected an image alone")
+        picture = decode_image(files)
+        check()
+        logits = self.classifier(picture.pixels)
+        classes = ranked(logits, self.classifier.preprocessing.labels, parameters.top)
+        document = {"schema_version": 1, "model": self.name, "classes": classes}
+        arrays = {self.output: logits, PROBABILITIES: softmax(logits)}
+        return Answer(
+            stable_json(document),
+            "application/json",
+            picture.size[0] * picture.size[1],
+            tensors={name: array.astype(np.float32) for name, array in arrays.items()},
+        )
+
+
+def softmax(logits: Array) -> Array:
+    """Return the probabilities (classes) of logits (classes)."""
+    powers: Array = np.exp(logits - logits.max())
+    shares: Array = powers / powers.sum()
+    return shares
+
+
+def ranked(logits: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+    """Return the classes of the largest logits, best first; of equal ones the smaller number.
+
+    Args:
+        logits: (classes).
+        labels: What they are called; empty where nobody says.
+        top: How many are wanted.
+    """
+    shares = softmax(logits)
+    return [
+        {
+            "class": int(place),
+            "label": labels[place] if labels else None,
+            "probability": float(shares[place]),
+            "logit": float(logits[place]),
+        }
+        for place in np.argsort(-logits, kind="stable")[:top]
+    ]

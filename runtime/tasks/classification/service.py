@@ -1,0 +1,69 @@
+"""``/v1/classify``: a picture in, its most likely classes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ....core.errors import NystraError
+from ...serving.batch_limit import images_a_run
+from ...serving.batcher import Batcher, Ran
+from ...serving.limits import Limits
+from ...serving.service import Service, measured
+from ...serving.work import Work
+from ...session import Session
+from ..answer import Answer, Files
+from .answer import ClassificationAnswerer, ClassParameters
+
+
+class ClassificationModel:
+    """A model that says what is on a picture; see `Served`."""
+
+    def __init__(self, session: Session, name: str, limits: Limits, ran: Ran) -> None:
+        """Look at what the model takes."""
+        self.name, self.session = name, session
+        self._most = limits.max_pixels
+        self._answer = ClassificationAnswerer.open(session, name)
+        self._images = images_a_run(session, limits.batch)
+        function = self._answer.classifier.function
+        self._batcher = Batcher(function, images=self._images, ran=ran)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a client has to know of it."""
+        classifier = self._answer.classifier
+        return {
+            "classes": classifier.classes,
+            "labels": list(classifier.preprocessing.labels),
+            "parts": ["image"],
+            "batch": self._images,
+            "max_pixels": self._most,
+        }
+
+    def cost(self, files: Files, parameters: ClassParameters) -> int:
+        """Return the bytes of a picture in float32, twice, and of its file."""
+        if parameters.top < 1:
+            raise NystraError(f"top is {parameters.top}, expected 1 or more classes")
+        if set(files) != {"image"}:
+            raise NystraError(f"got the pictures {', '.join(files)}, expected an image alone")
+        (size, _), *_ = measured(files, self._most).values()
+        return 4 * 2 * 3 * size[0] * size[1] + len(files["image"])
+
+    def answer(self, files: Files, parameters: ClassParameters, work: Work[Answer]) -> Answer:
+        """Return the classes as JSON; images of several requests share a run."""
+        classifier = replace(self._answer.classifier, function=partial(self._batcher, work))
+        return replace(self._answer, classifier=classifier)(files, parameters, work.check)
+
+    def close(self) -> None:
+        """End the thread that runs the model."""
+        self._batcher.close()
+
+
+SERVICE = Service(
+    route="classify",
+    summary="Say what is on a picture",
+    parameters=ClassParameters,
+    parts=("image",),
+    gives=ClassificationAnswerer.media_types,
+    open=ClassificationModel,
+)

@@ -1,0 +1,29 @@
+"""What is said where a picture or a video cannot be worked on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...core.errors import NystraError
+
+
+def in_one_line(
+    error: Exception,
+    here: Path,
+    done: str = "restored",
+    advice: str = "use smaller tiles (-t 128)",
+) -> NystraError:
+    """Return whatever was raised over a picture or a video as an error of one line.
+
+    Args:
+        error: What was raised.
+        here: The picture or video.
+        done: What could not be done to it.
+        advice: What to do where the memory does not suffice.
+    """
+    if isinstance(error, NystraError):
+        return error
+    if isinstance(error, MemoryError):
+        return NystraError(f"the memory does not suffice for {here}: {advice}")
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
+    return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")

@@ -1,0 +1,88 @@
+"""What a row of the table of tasks holds, and what the parts of a task's folder have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from ..serving.service import Service
+    from .answer import Answerer
+
+T = TypeVar("T")
+
+Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
+"""Takes an open session, an input and an output path and the options of the row; by name ``video``,
+the `VideoOptions`, and ``report``, a `Report`.
+
+Returns for each thing it ran ``input``, ``output``, ``status`` (done, failed or skipped),
+``reason``, ``error`` and ``warnings``, and what else the task says of it.
+"""
+
+
+class Summary(Protocol):
+    """A module that puts the results of a task into words."""
+
+    def rows(self, results: Sequence[dict[str, Any]], /) -> list[tuple[str, ...]]:
+        """Return a table, its head first."""
+
+    def line(self, result: dict[str, Any], /) -> str:
+        """Return what became of one input."""
+
+    def example(self, model: str, /) -> str:
+        """Return a program in Python that runs a model file of this name."""
+
+
+@dataclass(frozen=True)
+class Lazy(Generic[T]):
+    """Something in the folder of a task, imported when it is called for.
+
+    Attributes:
+        module: Below this package; with a leading dot, beside it.
+        name: In the module; None is the module itself.
+    """
+
+    module: str
+    name: str | None = None
+
+    def __call__(self) -> T:
+        """Import it."""
+        module: Any = import_module(f".{self.module}", __package__)
+        value: T = module if self.name is None else getattr(module, self.name)
+        return value
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row.
+
+    Attributes:
+        names: Values of ``nystra.task`` that it serves.
+        takes: Roles that a file has to have among its inputs.
+        may_take: Roles that it may have besides, each of any number of inputs.
+        gives: Role of the first output.
+        run: What runs a file on paths.
+        summary: What puts the results into words.
+        options: The dataclass that ``run`` takes: a field for each flag of ``nystra run`` that
+            goes with the task; others are refused.
+        needs_output: Without ``-o`` nothing would come of a run; otherwise results are printed.
+        answer: The class that answers requests which carry files: ``nystra serve``, Triton and Ray
+            Serve go by it; None: the task answers none.
+        service: What ``nystra serve`` offers beyond one answer after the other, such as runs that
+            several requests share; None where ``answer`` says it all.
+        run_distributed: As ``run``, with the workers of a cluster; None: it is not distributed.
+    """
+
+    names: tuple[str, ...]
+    takes: tuple[str, ...]
+    may_take: tuple[str, ...]
+    gives: str
+    run: Callable[[], Runner]
+    summary: Callable[[], Summary]
+    options: Callable[[], type[Any]]
+    needs_output: bool = True
+    answer: Callable[[], type[Answerer]] | None = None
+    service: Callable[[], Service] | None = None
+    run_distributed: Callable[[], Runner] | None = None

@@ -1,0 +1,38 @@
+"""What became of a video, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def rows(results: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a table of what was done, its head first."""
+    table: list[tuple[str, ...]] = [("input", "output", "size", "seconds", "frames")]
+    for result in results:
+        if result["status"] == "done":
+            width, height = result["output_size"]
+            frames = f"{result['frames']}, {result['kept']} kept"
+            size, seconds = f"{width}x{height}", f"{result['seconds']:.2f}"
+            table.append((result["input"], result["output"], size, seconds, frames))
+    return table
+
+
+def line(result: dict[str, Any]) -> str:
+    """Return what became of one frame, or of a picture."""
+    if result["status"] == "failed":
+        return f"{result['input']} failed: {result['error']}"
+    width, height = result["output_size"]
+    return (
+        f"{result['input']} -> {result['output']}, {width}x{height}, {result['tiles']} tiles, "
+        f"{result['seconds']:.2f} s (model {result['model_seconds']:.2f} s)"
+    )
+
+
+def example(model: str) -> str:
+    """Return a program in Python that runs a model file of this name."""
+    return f"""
+from nystra.runtime import Session, run_video
+
+run_video(Session("{model}"), "clip.mp4", "restored.mp4")
+"""
