@@ -42,9 +42,3 @@ if(NYSTRA_WERROR)
   target_compile_options(nystra_cuda PRIVATE "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
 endif()
 target_link_libraries(nystra_cuda PUBLIC CUDA::cudart_static)
-
-# The operators on a CUDA device, for every binding.
-list(TRANSFORM operators REPLACE "(.+)" "csrc/operators/cuda/\\1.cc" OUTPUT_VARIABLE sources)
-add_library(nystra_cuda_operators OBJECT ${sources})
-target_link_libraries(nystra_cuda_operators PUBLIC nystra_operators)
-set_target_properties(nystra_cuda_operators PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)

@@ -7,4 +7,4 @@ if(NOT TARGET nystra_cuda)
 endif()
 nystra_library(nystra_onnxruntime_cuda exports.map csrc/onnxruntime/cuda/register.cc csrc/onnxruntime/cuda/binding.cc)
 target_link_libraries(nystra_onnxruntime_cuda
-  PRIVATE nystra_onnxruntime_binding nystra_cuda_operators nystra_cuda CUDA::cudart_static)
+  PRIVATE nystra_onnxruntime_binding nystra_cuda CUDA::cudart_static)

@@ -32,7 +32,7 @@ set(tensorrt_exports ${CMAKE_CURRENT_SOURCE_DIR}/cmake/tensorrt_exports.map)
 # Adds a library of plugins: exports two functions, needs nothing of TensorRT or CUDA.
 function(nystra_tensorrt_library name)
   add_library(${name} SHARED ${ARGN})
-  target_link_libraries(${name} PRIVATE nystra_tensorrt nystra_operators nystra_cuda_operators nystra_cuda CUDA::cudart_static)
+  target_link_libraries(${name} PRIVATE nystra_tensorrt nystra_operators nystra_cuda CUDA::cudart_static)
   target_link_options(${name} PRIVATE -Wl,--version-script=${tensorrt_exports})
   if(NOT NYSTRA_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,--no-undefined)

@@ -47,6 +47,7 @@ constexpr int64_t kMaxBiasBlocks = {MAX_BIAS_BLOCKS};    // of a window
 constexpr int64_t kMaxPixels = {LARGEST_MAP};    // of a map that is searched: fewer
 constexpr int64_t kMaxPatch = {MAX_PATCH_SIZE};           // side of a patch
 constexpr int64_t kMaxNeighbors = {MAX_NEIGHBORS};       // of a pixel
+constexpr int64_t kMaxPinvSize = 128;       // rows of a matrix
 constexpr int64_t kL2 = {L2}, kDot = {DOT}, kCosine = {COSINE};  // metric
 
 }}  // namespace nystra
@@ -74,11 +75,34 @@ namespace nystra {{
 
 def classes() -> str:
     """Return ``operators/operators.h``, which includes the class of every operator."""
-    includes = "\n".join(f'#include "{folder}.h"' for folder in OPERATORS.values())
     return f"""\
 {_HEADER.format(what="The classes of all operators.")}
-{includes}
+{_includes()}
 """
+
+
+def kernels() -> str:
+    """Return ``kernels/operators.h``: the kernels of every operator."""
+    listed = " ".join(f"NYSTRA_{folder.upper()}_CPU(X)" for folder in OPERATORS.values())
+    return f"""\
+{_HEADER.format(what="The kernels of all operators.")}
+{_includes()}
+
+// X(result, name, parameters) of every function of an instruction set.
+#define NYSTRA_CPU_KERNELS(X) {listed}
+"""
+
+
+def build_list() -> str:
+    """Return ``cmake/operators.cmake``: each operator has sources of this name."""
+    return f"""\
+# Made by csrc/write_tables.py of operators/__init__.py.
+set(operators {" ".join(OPERATORS.values())})
+"""
+
+
+def _includes() -> str:
+    return "\n".join(f'#include "{folder}.h"' for folder in OPERATORS.values())
 
 
 def _schema(owner: str, schema: OperatorSchema) -> str:
@@ -112,6 +136,8 @@ def files() -> dict[Path, str]:
         FOLDER / "kernels" / "limits.h": limits(),
         FOLDER / "operators" / "table.h": table(),
         FOLDER / "operators" / "operators.h": classes(),
+        FOLDER / "kernels" / "operators.h": kernels(),
+        FOLDER.parent / "cmake" / "operators.cmake": build_list(),
     }
 
 

@@ -29,7 +29,6 @@ from conformance_models import node_model, run_poisoned, session
 
 ROOT = emulator_build.ROOT
 BINDING = ROOT / "plugins" / "csrc" / "onnxruntime"
-OPERATORS = ROOT / "plugins" / "csrc" / "operators"
 HOST = ROOT / "tests" / "plugins" / "emulator_onnxruntime" / "register.cc"
 LIBRARY = "libnystra_onnxruntime.so"
 """Under this name the tests of the CPU library take it for theirs."""
@@ -39,9 +38,8 @@ LARGEST = 40_000
 
 
 def sources() -> list[Path]:
-    """What is compiled: the binding and the operators, without the CPU kernels and the runtime."""
-    files = [BINDING / "registration.cc", BINDING / "binding.cc", BINDING / "cuda" / "binding.cc"]
-    return [*files, *sorted(OPERATORS.glob("*.cc")), *sorted((OPERATORS / "cuda").glob("*.cc"))]
+    """What is compiled: the binding. The operators are in the library of the emulator."""
+    return [BINDING / "registration.cc", BINDING / "binding.cc", BINDING / "cuda" / "binding.cc"]
 
 
 def build() -> Path:
@@ -52,7 +50,7 @@ def build() -> Path:
     """
     kernels = emulator_build.build("plain")
     digest = hashlib.sha256(kernels.name.encode())
-    for file in [*sorted(BINDING.rglob("*.*")), *sorted(OPERATORS.rglob("*.*")), HOST]:
+    for file in [*sorted(BINDING.rglob("*.*")), HOST]:
         digest.update(file.read_bytes())
     folder = emulator_build.CACHE / f"onnxruntime-{digest.hexdigest()[:16]}"
     with open(emulator_build.CACHE / "onnxruntime.lock", "w") as lock:
@@ -71,7 +69,7 @@ def _compile(kernels: Path, library: Path) -> None:
     unfinished, together = library.with_suffix(".tmp"), library.with_name("sources.cc")
     together.write_text("".join(f'#include "{source}"\n' for source in sources()))
     command = [
-        *("g++", *emulator_build.FLAGS, '-DNYSTRA_VERSION="0.0.0"', "-shared"),
+        *("g++", *emulator_build.FLAGS, "-shared"),
         *(str(together), str(HOST)),
         *(str(kernels), f"-Wl,-rpath,{kernels.parent},-z,defs", "-o", str(unfinished)),
     ]

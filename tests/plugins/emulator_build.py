@@ -16,8 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = sorted((ROOT / "plugins" / "csrc" / "kernels" / "cuda").glob("*.cu"))
-HARNESS = sorted((ROOT / "tests" / "plugins" / "emulator").glob("*.cc"))
+CSRC = ROOT / "plugins" / "csrc"
+EMULATOR = ROOT / "tests" / "plugins" / "emulator"
+KERNELS = sorted((CSRC / "kernels" / "cuda").glob("*.cu"))
+HARNESS = [*sorted((CSRC / "operators").glob("*.cc")), *sorted(EMULATOR.glob("*.cc"))]
 CACHE = ROOT / "build" / "emulator"
 
 FLAGS = [
@@ -31,6 +33,7 @@ FLAGS = [
     "-Wno-unused-function",
     "-fno-strict-aliasing",
     "-DNYSTRA_BLOCK_EMULATOR",
+    '-DNYSTRA_VERSION="0.0.0"',
     "-Itests/plugins/emulator",
     "-Iplugins/csrc",
 ]
@@ -60,7 +63,7 @@ def _key(kind: str) -> str:
     digest = hashlib.sha256(kind.encode())
     version = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     digest.update(version + repr((FLAGS, KERNEL_FLAGS, HARNESS_FLAGS, LINK_FLAGS)).encode())
-    folders = [ROOT / "plugins" / "csrc" / "kernels", ROOT / "tests" / "plugins" / "emulator"]
+    folders = [CSRC / "kernels", CSRC / "operators", EMULATOR]
     for file in sorted(path for folder in folders for path in folder.rglob("*") if path.is_file()):
         digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()[:16]

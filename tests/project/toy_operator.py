@@ -57,57 +57,31 @@ def body(opset):
     return nodes.finish(nodes.op("Mul", x, nodes.attribute("factor")))
 '''
 
-HEADER = """// NystraToyScale: X -> Y of its shape.
+KERNELS = """// The kernels of NystraToyScale: y = factor x.
 #pragma once
 
-#include "attributes.h"
-#include "kernels/params.h"
-#include "shape.h"
-#include "table.h"
+#include "cuda_launch.h"
 
 namespace nystra {
 
-class ToyScale {
- public:
-  static constexpr const Schema& kSchema = kToyScaleSchema;
-
-  explicit ToyScale(const Attributes& a) : factor_(a.number("factor")) {}
-
-  void check(const Shape* in) const;
-  Shape output(int, const Shape* in) const { return in[0]; }
-  ToyScaleParams params(const Shape* in) const;
-
- private:
-  float factor_;
-};
-
-}  // namespace nystra
-"""
-
-SOURCE = """#include "toy_scale.h"
-
-namespace nystra {
-
-void ToyScale::check(const Shape* in) const {
-  if (in[0].rank > 4) throw Refusal("input X is " + text(in[0]) + "; expected rank 4 at most");
-}
-
-ToyScaleParams ToyScale::params(const Shape* in) const {
-  ToyScaleParams result{1, factor_};
-  for (int axis = 0; axis < in[0].rank; ++axis) result.elements *= in[0][axis];
-  return result;
-}
-
-}  // namespace nystra
-"""
-
-PARAMS = """struct ToyScaleParams {
+struct ToyScaleParams {
   int64_t elements;
   float factor;
 
   int64_t tasks() const { return (elements + 1023) / 1024; }
 };
 
+#define NYSTRA_TOY_SCALE_CPU(X) \\
+  X(Status, toy_scale,         \\
+    (const ToyScaleParams&, Type, const void* x, void* y, int64_t first, int64_t last))
+
+namespace cuda {
+
+Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, Stream stream,
+                 const LaunchLimits& limits = {});
+
+}  // namespace cuda
+}  // namespace nystra
 """
 
 CPU_KERNEL = """// NystraToyScale: a task is 1024 elements.
@@ -137,23 +111,10 @@ Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y
 }  // namespace nystra::NYSTRA_ISA
 """
 
-CPU_OPERATOR = """#include "compute.h"
-
-namespace nystra::cpu {
-
-void compute(const ToyScale& op, const Tensors& t, const Threads& threads) {
-  const ToyScaleParams params = op.params(t.shapes);
-  threads.parallel(params.tasks(), 0, [&](int64_t first, int64_t last, float*) {
-    return kernels()->toy_scale(params, t.type, t.inputs[0], t.outputs[0], first, last);
-  });
-}
-
-}  // namespace nystra::cpu
-"""
-
 CUDA_KERNEL = """// NystraToyScale: a thread takes every so many elements.
+#include "kernels/toy_scale.h"
+
 #include "elements.h"
-#include "kernels_cuda.h"
 
 namespace nystra::cuda {
 namespace {
@@ -168,7 +129,7 @@ __global__ void toy_scale_kernel(int64_t count, float factor, const T* x, T* y) 
 }  // namespace
 
 Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, Stream stream,
-                 const Limits& limits) {
+                 const LaunchLimits& limits) {
   if (params.elements == 0) return Status::kOk;
   return with_type(type, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
@@ -184,27 +145,68 @@ Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y
 }  // namespace nystra::cuda
 """
 
-CUDA_DECLARED = """\
-Status toy_scale(const ToyScaleParams& params, Type type, const void* x, void* y, Stream stream,
-                 const Limits& limits = {});
+HEADER = """// NystraToyScale: X -> Y of its shape.
+#pragma once
 
-}  // namespace nystra::cuda
+#include "attributes.h"
+#include "kernels/toy_scale.h"
+#include "shape.h"
+#include "table.h"
+#include "tensors.h"
+#include "threads.h"
+
+namespace nystra {
+
+class ToyScale {
+ public:
+  static constexpr const Schema& kSchema = kToyScaleSchema;
+
+  explicit ToyScale(const Attributes& a) : factor_(a.number("factor")) {}
+
+  void check(const Shape* in) const;
+  Shape output(int, const Shape* in) const { return in[0]; }
+  ToyScaleParams params(const Shape* in) const;
+
+  void compute(const Tensors&, const Threads&, const Kernels&) const;
+
+  size_t workspace(const Shape* in, const cuda::LaunchLimits& = {}) const {
+    check(in);
+    return 0;
+  }
+  Status launch(const Tensors& t, void*, cuda::Stream stream,
+                const cuda::LaunchLimits& limits = {}) const {
+    return cuda::toy_scale(params(t.shapes), t.type, t.inputs[0], t.outputs[0], stream, limits);
+  }
+
+ private:
+  float factor_;
+};
+
+}  // namespace nystra
 """
 
-CUDA_OPERATOR = """#include "launch.h"
+SOURCE = """#include "toy_scale.h"
 
-namespace nystra::cuda {
+namespace nystra {
 
-size_t workspace(const ToyScale& op, const Shape* in) {
-  op.check(in);
-  return 0;
+void ToyScale::check(const Shape* in) const {
+  if (in[0].rank > 4) throw Refusal("input X is " + text(in[0]) + "; expected rank 4 at most");
 }
 
-Status launch(const ToyScale& op, const Tensors& t, void*, Stream stream) {
-  return toy_scale(op.params(t.shapes), t.type, t.inputs[0], t.outputs[0], stream);
+ToyScaleParams ToyScale::params(const Shape* in) const {
+  ToyScaleParams result{1, factor_};
+  for (int axis = 0; axis < in[0].rank; ++axis) result.elements *= in[0][axis];
+  return result;
 }
 
-}  // namespace nystra::cuda
+void ToyScale::compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
+  const ToyScaleParams p = params(t.shapes);
+  threads.parallel(p.tasks(), 0, [&](int64_t first, int64_t last, float*) {
+    return kernels.toy_scale(p, t.type, t.inputs[0], t.outputs[0], first, last);
+  });
+}
+
+}  // namespace nystra
 """
 
 EXAMPLE = """      {"NystraToyScale",
@@ -221,8 +223,6 @@ def _before(line: str, text: str) -> Replacements:
     return ((line, text + line),)
 
 
-_MACRO = "#define NYSTRA_CPU_KERNELS(X)" + 68 * " " + "\\\n"
-
 TOY = Toy(
     "operator",
     "toy_scale",
@@ -231,28 +231,15 @@ TOY = Toy(
         "plugins/operators/<name>/reference.py": REFERENCE,
         "plugins/operators/<name>/torch_op.py": TORCH_OP,
         "plugins/operators/<name>/body.py": BODY,
+        "plugins/csrc/kernels/<name>.h": KERNELS,
         "plugins/csrc/operators/<name>.h": HEADER,
         "plugins/csrc/operators/<name>.cc": SOURCE,
-        "plugins/csrc/operators/cpu/<name>.cc": CPU_OPERATOR,
-        "plugins/csrc/operators/cuda/<name>.cc": CUDA_OPERATOR,
         "plugins/csrc/kernels/cpu/<name>.cc": CPU_KERNEL,
         "plugins/csrc/kernels/cuda/<name>.cu": CUDA_KERNEL,
     },
     {
         "plugins/operators/__init__.py": _before(
             '    "NystraPinv": "pinv",\n', '    "NystraToyScale": "toy_scale",\n'
-        ),
-        "plugins/CMakeLists.txt": (("set(operators pinv", "set(operators toy_scale pinv"),),
-        "plugins/csrc/kernels/params.h": _before("struct LandmarkParams {\n", PARAMS),
-        "plugins/csrc/kernels/cpu/kernels.h": (
-            (
-                _MACRO,
-                _MACRO + "  X(Status, toy_scale, (const ToyScaleParams&, Type, const void* x, "
-                "void* y, int64_t first, int64_t last)) \\\n",
-            ),
-        ),
-        "plugins/csrc/kernels/cuda/kernels_cuda.h": (
-            ("}  // namespace nystra::cuda\n", CUDA_DECLARED),
         ),
         "plugins/csrc/tensorrt/host/examples.cc": (
             *_before(

@@ -14,6 +14,7 @@ constexpr int64_t kMaxBiasBlocks = 1024;    // of a window
 constexpr int64_t kMaxPixels = 16777216;    // of a map that is searched: fewer
 constexpr int64_t kMaxPatch = 23;           // side of a patch
 constexpr int64_t kMaxNeighbors = 32;       // of a pixel
+constexpr int64_t kMaxPinvSize = 128;       // rows of a matrix
 constexpr int64_t kL2 = 0, kDot = 1, kCosine = 2;  // metric
 
 }  // namespace nystra

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "operators/cpu/compute.h"
+#include "operators/operators.h"
 #include "ort_abi.h"
 
 namespace nystra::ort {
@@ -39,11 +39,11 @@ class CpuDevice {
 
   template <class Operator>
   void compute(const Operator& op, const Tensors& tensors, KernelContext* context) const {
-    cpu::compute(op, tensors, SessionThreads(api_, context));
+    op.compute(tensors, SessionThreads(api_, context), *kernels());
   }
 
  private:
-  class SessionThreads final : public cpu::Threads {
+  class SessionThreads final : public Threads {
    public:
     SessionThreads(const Api& api, KernelContext* context) : api_(api), context_(context) {}
 

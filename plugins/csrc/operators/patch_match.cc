@@ -1,7 +1,11 @@
 #include "patch_match.h"
 
+#include <sys/mman.h>
+
 namespace nystra {
 namespace {
+
+constexpr int64_t kSmallWorkspace = 1 << 20;  // floats: so small that images are searched at once
 
 // Checks that a map has rank 4 and fewer pixels than the kernels can name.
 void check_map(const char* name, const Shape& map, const char* axes) {
@@ -10,6 +14,36 @@ void check_map(const char* name, const Shape& map, const char* axes) {
   if (map[2] > 0 && map[3] > 0 && map[2] > (kMaxPixels - 1) / map[3])
     throw Refusal(std::string("input ") + name + " is " + text(map) + "; expected fewer than " +
                   std::to_string(kMaxPixels) + " pixels a map");
+}
+
+const void* advance(const void* data, int64_t elements, Type type) {
+  return static_cast<const char*>(data) + elements * element_bytes(type);
+}
+
+// The maps of one image of a batch.
+PatchMatchMaps image_of(const PatchMatchMaps& batch, const PatchMatchParams& p, Type type,
+                        int64_t image) {
+  const int64_t entries = p.neighbors * p.height * p.width;
+  PatchMatchMaps m = batch;
+  m.batch = 1;
+  m.query = advance(m.query, image * p.channels * p.height * p.width, type);
+  m.key = advance(m.key, image * p.channels * p.key_height * p.key_width, type);
+  m.query_mask = advance(m.query_mask, image * m.query_mask_steps[0], type);
+  m.key_mask = advance(m.key_mask, image * m.key_mask_steps[0], type);
+  m.start += image * m.start_steps[0];
+  m.index += image * entries;
+  m.score = const_cast<void*>(advance(m.score, image * entries, type));
+  return m;
+}
+
+// Requests large pages: the keys of a pixel lie far apart, and each row of a patch in a page of its
+// own. Nothing is lost where the system has none.
+void request_large_pages(float* data, int64_t floats) {
+  constexpr uintptr_t kPage = 1 << 21;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+  const uintptr_t last = (begin + uintptr_t(floats) * sizeof(float)) / kPage * kPage;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 }
 
 }  // namespace
@@ -53,6 +87,57 @@ PatchMatchParams PatchMatch::params(const Shape* in) const {
   result.key_width = key[3];
   result.masked = key_mask[2] != 1 || key_mask[3] != 1;
   return result;
+}
+
+PatchMatchMaps PatchMatch::maps_of(const Tensors& t) {
+  PatchMatchMaps maps{};
+  maps.batch = t.shapes[0][0];
+  maps.query = t.inputs[0];
+  maps.key = t.inputs[1];
+  maps.query_mask = t.inputs[2];
+  maps.key_mask = t.inputs[3];
+  maps.start = static_cast<const int32_t*>(t.inputs[4]);
+  constexpr int kMaskAxes[3] = {0, 2, 3};
+  for (int i = 0; i < 3; ++i) maps.query_mask_steps[i] = step(t.shapes[2], kMaskAxes[i]);
+  for (int i = 0; i < 3; ++i) maps.key_mask_steps[i] = step(t.shapes[3], kMaskAxes[i]);
+  for (int i = 0; i < 4; ++i) maps.start_steps[i] = step(t.shapes[4], i);
+  maps.index = static_cast<int32_t*>(t.outputs[0]);
+  maps.score = t.outputs[1];
+  return maps;
+}
+
+void PatchMatch::compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
+  PatchMatchParams p = params(t.shapes);
+  p.same_map = t.inputs[0] == t.inputs[1] && t.shapes[0] == t.shapes[1];
+  const PatchMatchMaps maps = maps_of(t);
+  const int64_t floats = kernels.patch_match_workspace(p), steps = kernels.patch_match_steps(p);
+  if (maps.batch > 1 && floats <= kSmallWorkspace) {
+    threads.parallel(maps.batch, floats, [&](int64_t first, int64_t last, float* workspace) {
+      Status status = Status::kOk;
+      for (int64_t image = first; image < last; ++image)
+        for (int64_t step = 0; step < steps && status == Status::kOk; ++step)
+          status = kernels.patch_match(p, t.type, image_of(maps, p, t.type, image), step, 0,
+                                       kernels.patch_match_tasks(p, step), workspace);
+      return status;
+    });
+    return;
+  }
+  const AlignedFloats workspace{size_t(floats)};
+  request_large_pages(workspace.get(), floats);
+  for (int64_t image = 0; image < maps.batch; ++image) {
+    const PatchMatchMaps of_image = image_of(maps, p, t.type, image);
+    for (int64_t step = 0; step < steps; ++step)
+      threads.parallel(
+          kernels.patch_match_tasks(p, step), 0, [&](int64_t first, int64_t last, float*) {
+            return kernels.patch_match(p, t.type, of_image, step, first, last, workspace.get());
+          });
+  }
+}
+
+void PatchMatch::refuse_sizes(const Shape* in) {
+  throw Refusal("input query is " + text(in[0]) + ", key " + text(in[1]) +
+                "; expected fewer than " + std::to_string(kMaxPixels) +
+                " pixels a map, 2^31 in all, and at least one key");
 }
 
 }  // namespace nystra

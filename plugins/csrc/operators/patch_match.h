@@ -3,9 +3,11 @@
 #pragma once
 
 #include "attributes.h"
-#include "kernels/params.h"
+#include "kernels/patch_match.h"
 #include "shape.h"
 #include "table.h"
+#include "tensors.h"
+#include "threads.h"
 
 namespace nystra {
 
@@ -20,7 +22,22 @@ class PatchMatch {
   Shape output(int index, const Shape* in) const;
   PatchMatchParams params(const Shape* in) const;
 
+  void compute(const Tensors&, const Threads&, const Kernels&) const;
+
+  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+    const size_t bytes = cuda::patch_match_workspace(params(in), in[0][0], limits);
+    if (bytes == 0 && !in[0].empty()) refuse_sizes(in);
+    return bytes;
+  }
+  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
+                const cuda::LaunchLimits& limits = {}) const {
+    return cuda::patch_match(params(t.shapes), t.type, maps_of(t), workspace, stream, limits);
+  }
+
  private:
+  static PatchMatchMaps maps_of(const Tensors&);
+  [[noreturn]] static void refuse_sizes(const Shape* in);
+
   PatchMatchParams params_{};
 };
 

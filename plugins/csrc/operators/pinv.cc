@@ -19,4 +19,19 @@ PinvParams Pinv::params(const Shape* in) const {
   return result;
 }
 
+void Pinv::compute(const Tensors& t, const Threads& threads, const Kernels& kernels) const {
+  const PinvParams p = params(t.shapes);
+  const void* const a = t.inputs[0];
+  void* const z = t.outputs[0];
+  const int64_t floats = kernels.pinv_scratch(p);
+  BatchMaxima maxima = kOwnMaxima;
+  if (batch_init_)
+    maxima = batch_maxima(threads, p.matrices, floats, [&](auto... share) {
+      return kernels.pinv_maxima(p, t.type, a, share...);
+    });
+  threads.parallel(p.matrices, floats, [&](int64_t first, int64_t last, float* scratch) {
+    return kernels.pinv(p, t.type, a, maxima, z, first, last, scratch);
+  });
+}
+
 }  // namespace nystra

@@ -4,12 +4,20 @@
 // throws Refusal at shapes it cannot serve, where sizes of -1 are not known yet; `output` is the
 // first input's shape with some sizes replaced by numbers that the attributes say; `params` are
 // what its kernels take, of checked and known shapes.
+//
+// `compute` runs it on the CPU, on the threads and with the kernels of an instruction set; it
+// throws Refusal or std::bad_alloc. On a CUDA device `workspace` is the bytes it needs for shapes
+// up to these (a Refusal where the kernel is not made for them), and `launch` puts it on the
+// stream: it allocates nothing and does not wait. Both are inline, so that a library without CUDA
+// kernels needs none. No output is empty.
 #pragma once
 
 #include "attributes.h"
-#include "kernels/params.h"
+#include "kernels/pinv.h"
 #include "shape.h"
 #include "table.h"
+#include "tensors.h"
+#include "threads.h"
 
 namespace nystra {
 
@@ -23,7 +31,18 @@ class Pinv {
   void check(const Shape* in) const;
   Shape output(int, const Shape* in) const { return in[0]; }
   PinvParams params(const Shape* in) const;
-  bool batch_init() const { return batch_init_; }
+
+  void compute(const Tensors&, const Threads&, const Kernels&) const;
+
+  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+    check(in);
+    return cuda::pinv_workspace(params(in), batch_init_, limits);
+  }
+  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
+                const cuda::LaunchLimits& limits = {}) const {
+    return cuda::pinv(params(t.shapes), batch_init_, t.type, t.inputs[0], t.outputs[0], workspace,
+                      stream, limits);
+  }
 
  private:
   int64_t iterations_;

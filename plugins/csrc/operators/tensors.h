@@ -1,7 +1,7 @@
 // The tensors of one run of an operator, wherever their data lie. Shapes were checked.
 #pragma once
 
-#include "kernels/params.h"
+#include "kernels/kernel.h"
 #include "shape.h"
 
 namespace nystra {

@@ -52,4 +52,17 @@ ClusterParams WindowCluster::params(const Shape* in) const {
   return result;
 }
 
+void WindowCluster::compute(const Tensors& t, const Threads& threads,
+                            const Kernels& kernels) const {
+  const ClusterParams cluster = params(t.shapes);
+  const AlignedFloats bias{size_t(kernels.window_cluster_bias_size(cluster))};
+  kernels.window_cluster_bias(cluster, t.type, bias_ ? t.inputs[1] : nullptr, bias.get());
+  const WindowClusterParams p{cluster, bias.get()};
+  threads.parallel(
+      cluster.shape.windows() * cluster.shape.heads, kernels.window_cluster_scratch(cluster),
+      [&](int64_t first, int64_t last, float* scratch) {
+        return kernels.window_cluster(p, t.type, t.inputs[0], t.outputs[0], first, last, scratch);
+      });
+}
+
 }  // namespace nystra

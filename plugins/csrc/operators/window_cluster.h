@@ -1,7 +1,7 @@
 // NystraWindowCluster: qkv (B, H, W, h(2d+e)), bias_table -> (B, H, W, h e).
 #pragma once
 
-#include "table.h"
+#include "kernels/window_cluster.h"
 #include "windows.h"
 
 namespace nystra {
@@ -17,7 +17,18 @@ class WindowCluster {
   void check(const Shape* in) const;
   Shape output(int, const Shape* in) const { return windows_.output(in[0]); }
   ClusterParams params(const Shape* in) const;
-  bool bias() const { return bias_; }
+
+  void compute(const Tensors&, const Threads&, const Kernels&) const;
+
+  size_t workspace(const Shape* in, const cuda::LaunchLimits& limits = {}) const {
+    return cuda::window_cluster_workspace(params(in), bias_, limits);
+  }
+  Status launch(const Tensors& t, void* workspace, cuda::Stream stream,
+                const cuda::LaunchLimits& limits = {}) const {
+    return cuda::window_cluster(params(t.shapes), t.type, t.inputs[0],
+                                bias_ ? t.inputs[1] : nullptr, t.outputs[0], workspace, stream,
+                                limits);
+  }
 
  private:
   Windows windows_;

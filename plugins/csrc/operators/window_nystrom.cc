@@ -2,9 +2,11 @@
 
 namespace nystra {
 
-WindowNystrom::WindowNystrom(const Attributes& a) : LandmarkWindows(a) {
-  params_.threshold = a.number("threshold");
-  params_.guard = a.number("guard");
+void WindowNystrom::compute(const Tensors& t, const Threads& threads,
+                            const Kernels& kernels) const {
+  const WindowNystromParams p = params(t.shapes);
+  LandmarkWindows::compute(p, kernels.window_nystrom_scratch(p), kernels.window_nystrom_maxima,
+                           kernels.window_nystrom, t, threads);
 }
 
 }  // namespace nystra

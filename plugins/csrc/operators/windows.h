@@ -2,8 +2,11 @@
 #pragma once
 
 #include "attributes.h"
-#include "kernels/params.h"
+#include "kernels/window_shape.h"
 #include "shape.h"
+#include "table.h"
+#include "tensors.h"
+#include "threads.h"
 
 namespace nystra {
 
@@ -12,7 +15,7 @@ class Windows {
   // Throws Refusal where a shift is not smaller than its window.
   explicit Windows(const Attributes&);
 
-  // Windows without shift whose keys stand over them.
+  // Windows without shift whose key windows extend beyond them.
   static Windows around(const Attributes&);
 
   void check(const Shape& qkv) const;

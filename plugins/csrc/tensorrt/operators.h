@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "operators/cuda/launch.h"
+#include "operators/operators.h"
 #include "plugin.h"
 
 namespace nystra::trt {
@@ -33,14 +33,12 @@ class Served final : public Operator {
     }
   }
 
-  size_t workspace(const Dims* in) const override {
-    return cuda::workspace(work_, Inputs(in).shapes);
-  }
+  size_t workspace(const Dims* in) const override { return work_.workspace(Inputs(in).shapes); }
 
   void run(const Call& c) const override {
     const Inputs in(c.shapes);
     const Tensors tensors{c.type, in.shapes, c.inputs, c.outputs};
-    require_ok(cuda::launch(work_, tensors, c.workspace, c.stream));
+    require_ok(work_.launch(tensors, c.workspace, c.stream));
   }
 
  private:

@@ -11,9 +11,9 @@
 namespace nystra::NYSTRA_ISA {
 namespace {
 
-template <class Buffers, class T>
-void attend(const LandmarkParams& params, const T* qkv, const BatchMaxima& given, T* out,
-            int64_t task, float* scratch) {
+template <class Buffers, class Params, class T>
+void attend(const Params& params, const T* qkv, const BatchMaxima& given, T* out, int64_t task,
+            float* scratch) {
   const int64_t head = task % params.shape.heads;
   const Place p = place(params.shape, task / params.shape.heads);
   const Head<T> in(params.shape, qkv, head);
@@ -29,8 +29,8 @@ void attend(const LandmarkParams& params, const T* qkv, const BatchMaxima& given
   pass_queries(params, p, in, head, b, out, ahead);
 }
 
-template <class Buffers, class T>
-void merge_maxima(const LandmarkParams& params, const T* qkv, int64_t task, float* scratch,
+template <class Buffers, class Params, class T>
+void merge_maxima(const Params& params, const T* qkv, int64_t task, float* scratch,
                   BatchMaxima* result) {
   const Place p = place(params.shape, task / params.shape.heads);
   Scratch memory(scratch);
@@ -40,15 +40,15 @@ void merge_maxima(const LandmarkParams& params, const T* qkv, int64_t task, floa
   merge(maxima(b.pinv), result);
 }
 
-template <class Buffers>
-int64_t landmark_scratch(const LandmarkParams& params) {
+template <class Buffers, class Params>
+int64_t landmark_scratch(const Params& params) {
   Scratch memory(nullptr);
   const Buffers buffers(params, memory);
   return memory.used();
 }
 
-template <class Buffers>
-Status landmark_maxima(const LandmarkParams& params, Type type, const void* qkv, int64_t first,
+template <class Buffers, class Params>
+Status landmark_maxima(const Params& params, Type type, const void* qkv, int64_t first,
                        int64_t last, float* scratch, BatchMaxima* result) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
@@ -59,8 +59,8 @@ Status landmark_maxima(const LandmarkParams& params, Type type, const void* qkv,
   return Status::kOk;
 }
 
-template <class Buffers>
-Status landmark_attention(const LandmarkParams& params, Type type, const void* qkv,
+template <class Buffers, class Params>
+Status landmark_attention(const Params& params, Type type, const void* qkv,
                           const BatchMaxima& given, void* out, int64_t first, int64_t last,
                           float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;

@@ -19,8 +19,8 @@ int64_t last_pass(const PatchMatchParams& p) { return p.iterations * kPassesEach
 int64_t tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
 template <class T>
-bool on(const void* mask, const int64_t (&steps)[2], int64_t y, int64_t x) {
-  return to_float(static_cast<const T*>(mask)[y * steps[0] + x * steps[1]]) > 0;
+bool on(const void* mask, const int64_t (&steps)[3], int64_t y, int64_t x) {
+  return to_float(static_cast<const T*>(mask)[y * steps[1] + x * steps[2]]) > 0;
 }
 
 // Lists the keys that may be matched.

@@ -98,7 +98,7 @@ class Search {
     if (allowed == 0) return;
     for (int64_t j = 0; j < p_.neighbors; ++j) {
       const int32_t given =
-          maps.start[j * maps.start_steps[0] + y * maps.start_steps[1] + x * maps.start_steps[2]];
+          maps.start[j * maps.start_steps[1] + y * maps.start_steps[2] + x * maps.start_steps[3]];
       if (given >= 0 && given < keys) offer(given, row, c);
     }
     for (int64_t j = 0; j < p_.neighbors; ++j) {

@@ -15,7 +15,7 @@ namespace {
 struct Kernel {
   float threshold;  // times log2(e)
 
-  explicit Kernel(const LandmarkParams& params) : threshold(params.threshold * kLog2E) {}
+  explicit Kernel(const WindowNystromParams& params) : threshold(params.threshold * kLog2E) {}
   Vec operator()(Vec x) const {
     return fma(splat(kLn2), max(Vec{}, x - threshold), exp2(min(splat(threshold), x)));
   }
@@ -32,7 +32,7 @@ struct Buffers : LandmarkBuffers {
   float *numerators, *softs;  // (kBlock, e_step) of guarded blocks
   LandmarkTiles tiles;        // of bfloat16
 
-  Buffers(const LandmarkParams& params, Scratch& memory)
+  Buffers(const WindowNystromParams& params, Scratch& memory)
       : LandmarkBuffers(params, memory),
         sums(memory.take(rows * kLanes)),
         inverse_sums(memory.take(step)),
@@ -49,7 +49,7 @@ struct Buffers : LandmarkBuffers {
 Vec only_same(Vec v, IntVec same) { return (Vec)((IntVec)v & same); }
 
 // A = f(q_m k_m), 0 between regions.
-void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
+void fill_core(const WindowNystromParams& params, const Place& p, const Buffers& b) {
   multiply(b.rows, b.step, params.shape.head_dim, b.q, Fixed<1>(), b.step, b.k, b.step, Zero(),
            store_to(b.pinv.a, b.pinv.step, Kernel(params)));
   for (int64_t i = 0; i < b.rows; ++i)
@@ -60,7 +60,7 @@ void fill_core(const LandmarkParams& params, const Place& p, const Buffers& b) {
 
 // Pass 1: upper = G_U V, sums = G_U 1.
 template <class T>
-void pass_keys(const LandmarkParams& params, const Place& p, const Head<T>& head, Buffers& b,
+void pass_keys(const WindowNystromParams& params, const Place& p, const Head<T>& head, Buffers& b,
                Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
   for (int64_t i = 0; i < b.rows * b.e_step; i += kLanes) store(b.upper + i, Vec{});
@@ -102,7 +102,7 @@ void combine(const Buffers& b) {
 }
 
 // Fills denominators, magnitudes, shares and factors of a block. Returns whether any is guarded.
-bool guard_block(const LandmarkParams& params, const Buffers& b, int64_t count) {
+bool guard_block(const WindowNystromParams& params, const Buffers& b, int64_t count) {
   const int64_t padded = round_up(count, kLanes);
   for (int64_t i = 0; i < padded; i += kLanes) {
     Vec den = {};
@@ -164,8 +164,8 @@ void write_guarded(const WindowShape& s, const Buffers& b, int64_t head, int64_t
 
 // Pass 2: out = (G_L product) / (G_L inverse_sums), guarded.
 template <class T>
-void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& in, int64_t head,
-                  Buffers& b, T* out, Ahead<T>& ahead) {
+void pass_queries(const WindowNystromParams& params, const Place& p, const Head<T>& in,
+                  int64_t head, Buffers& b, T* out, Ahead<T>& ahead) {
   const WindowShape& s = params.shape;
   scale_keys(params, b);
   for_blocks(params, p, b, [&](int64_t count) {
@@ -185,8 +185,8 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<T>& i
 // tokens take longer so than in vectors (studies/performance/isas.py).
 constexpr int64_t kFewestTokens = 1024;
 
-void pass_keys(const LandmarkParams& params, const Place& p, const Head<BFloat16>& head, Buffers& b,
-               Ahead<BFloat16>& ahead) {
+void pass_keys(const WindowNystromParams& params, const Place& p, const Head<BFloat16>& head,
+               Buffers& b, Ahead<BFloat16>& ahead) {
   const WindowShape& s = params.shape;
   if (s.tokens() < kFewestTokens) return pass_keys<BFloat16>(params, p, head, b, ahead);
   const LandmarkTiles& t = b.tiles;
@@ -240,7 +240,7 @@ void split_product(const WindowShape& s, const Buffers& b) {
 }
 
 // Fills factors where no token of a block can be guarded, which a bound of the magnitude tells.
-bool unguarded(const LandmarkParams& params, const Buffers& b, int64_t count) {
+bool unguarded(const WindowNystromParams& params, const Buffers& b, int64_t count) {
   const int64_t channel = params.shape.value_dim;
   bool safe = true;
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -257,7 +257,7 @@ bool unguarded(const LandmarkParams& params, const Buffers& b, int64_t count) {
   return safe;
 }
 
-void pass_queries(const LandmarkParams& params, const Place& p, const Head<BFloat16>& in,
+void pass_queries(const WindowNystromParams& params, const Place& p, const Head<BFloat16>& in,
                   int64_t head, Buffers& b, BFloat16* out, Ahead<BFloat16>& ahead) {
   const WindowShape& s = params.shape;
   if (s.tokens() < kFewestTokens) return pass_queries<BFloat16>(params, p, in, head, b, out, ahead);
@@ -299,16 +299,16 @@ void pass_queries(const LandmarkParams& params, const Place& p, const Head<BFloa
 
 }  // namespace
 
-int64_t window_nystrom_scratch(const LandmarkParams& params) {
+int64_t window_nystrom_scratch(const WindowNystromParams& params) {
   return landmark_scratch<Buffers>(params);
 }
 
-Status window_nystrom_maxima(const LandmarkParams& params, Type type, const void* qkv,
+Status window_nystrom_maxima(const WindowNystromParams& params, Type type, const void* qkv,
                              int64_t first, int64_t last, float* scratch, BatchMaxima* result) {
   return landmark_maxima<Buffers>(params, type, qkv, first, last, scratch, result);
 }
 
-Status window_nystrom(const LandmarkParams& params, Type type, const void* qkv,
+Status window_nystrom(const WindowNystromParams& params, Type type, const void* qkv,
                       const BatchMaxima& given, void* out, int64_t first, int64_t last,
                       float* scratch) {
   return landmark_attention<Buffers>(params, type, qkv, given, out, first, last, scratch);

@@ -1,7 +1,7 @@
 // Elements in memory: float, half and bfloat16, one, two or four at a time, as floats.
 #pragma once
 
-#include "../params.h"
+#include "kernels/kernel.h"
 #include "portable.h"
 
 namespace nystra::cuda {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels_cuda.h"
-#include "landmark_window.h"
+#include "kernels/landmark_params.h"
+#include "landmark_tensor.h"
 
 namespace nystra::cuda {
 namespace {
@@ -21,7 +21,8 @@ struct LandmarkPlan {
   bool in_shared;
   int64_t blocks, shared_bytes;
 
-  LandmarkPlan(const LandmarkParams& params, const Limits& limits, bool tensor = false) : job{} {
+  LandmarkPlan(const LandmarkParams& params, const LaunchLimits& limits, bool tensor = false)
+      : job{} {
     const Windows s = windows(params.shape);
     job.shape = s;
     job.tasks = params.shape.windows() * params.shape.heads;
@@ -30,8 +31,6 @@ struct LandmarkPlan {
     job.m = int(params.landmarks());
     job.iterations = int(params.iterations);
     job.scale = params.shape.scale * kLog2E;
-    job.threshold = params.threshold * kLog2E;
-    job.guard = params.guard;
     job.tensor = tensor;
     const int d = s.head_dim < kChunk ? s.head_dim : kChunk,
               e = s.value_dim < kChunk ? s.value_dim : kChunk;
@@ -70,7 +69,7 @@ struct LandmarkPlan {
 };
 
 // For comparisons on a device: the environment can forbid the tensor cores to a whole process.
-inline bool tensor_cores_allowed(const Limits& limits) {
+inline bool tensor_cores_allowed(const LaunchLimits& limits) {
   const char* const setting = std::getenv("NYSTRA_CUDA_TENSOR_CORES");
   return limits.tensor_cores && (setting == nullptr || std::strcmp(setting, "0") != 0);
 }
@@ -84,17 +83,17 @@ inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const vo
          width_fits(2, s.head_dim, s.value_dim, qkv, out, 2);
 }
 
-// Kernels::run<T, Way> is the kernel.
-template <class Kernels>
-Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type, const void* qkv,
-                        void* out, void* workspace, Stream stream, const Limits& limits) {
+// Form::kernel<T, Way>() is the kernel, which takes a Form::Job.
+template <class Form, class Params>
+Status launch_landmarks(const Params& params, bool batch_init, Type type, const void* qkv,
+                        void* out, void* workspace, Stream stream, const LaunchLimits& limits) {
   if (params.shape.windows() == 0) return Status::kOk;
   if (params.landmarks() < 1 || params.landmarks() > kMaxLandmarks || !countable(params.shape))
     return Status::kUnsupported;
   LandmarkPlan plan(params, limits);
   if (tensor_cores_allowed(limits) && suits_tensor_cores(params, type, qkv, out) &&
       with_half_type(type, [](auto* element) {
-        return architecture_of(Kernels::template run<std::remove_pointer_t<decltype(element)>,
+        return architecture_of(Form::template kernel<std::remove_pointer_t<decltype(element)>,
                                                      Way::kTensor>()) >= 80;
       })) {
     const LandmarkPlan other(params, limits, true);
@@ -106,7 +105,7 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
   }
   if (!plan.in_shared && plan.shared_bytes > limits.shared_bytes) return Status::kUnsupported;
   if (workspace == nullptr && plan.workspace(batch_init) > 0) return Status::kNoScratch;
-  LandmarkJob job = plan.job;
+  typename Form::Job job(plan.job, params);
   const auto queue = static_cast<cudaStream_t>(stream);
   job.workspace = static_cast<unsigned char*>(workspace) + (batch_init ? kMaximaBytes : 0);
   const auto run = [&](auto* element) {
@@ -114,10 +113,10 @@ Status launch_landmarks(const LandmarkParams& params, bool batch_init, Type type
     const int64_t d = params.shape.head_dim, e = params.shape.value_dim;
     job.width = common_width(d, e, qkv, out, sizeof(T));
     job.wide = width_fits(8, d, e, qkv, out, sizeof(T));
-    auto kernel = plan.in_shared ? Kernels::template run<T, Way::kShared>()
-                                 : Kernels::template run<T, Way::kWorkspace>();
+    auto kernel = plan.in_shared ? Form::template kernel<T, Way::kShared>()
+                                 : Form::template kernel<T, Way::kWorkspace>();
     if constexpr (sizeof(T) == 2)
-      if (job.tensor) kernel = Kernels::template run<T, Way::kTensor>();
+      if (job.tensor) kernel = Form::template kernel<T, Way::kTensor>();
     if (allow_shared(kernel, plan.shared_bytes) != cudaSuccess) return false;
     return launch(kernel, dim3(static_cast<unsigned>(plan.blocks)),
                   dim3(unsigned(plan.warps * kWarp)), size_t(plan.shared_bytes), queue, job,
@@ -155,6 +154,32 @@ __device__ __forceinline__ void for_tasks(const LandmarkJob& job, unsigned char*
       __syncthreads();  // the buffers are free
     }
   }
+}
+
+// What a kernel of either form does. A form is a job, and functions that take it: fill (the
+// landmarks against each other), pass_keys, combine (what the keys gave, with the pseudoinverse)
+// and pass_queries, and both passes on tensor cores.
+template <Way kWay, class Job, class T>
+__device__ __forceinline__ void attend(const Job& job, unsigned char* memory, const T* qkv,
+                                       T* out) {
+  for_tasks<kWay>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
+    const int head = int(task % job.shape.heads);
+    const Place place(job.shape, int(task / job.shape.heads));
+    const Head<T> in(job.shape, qkv, head);
+    const WarpBuffers w(job, b);
+    find_landmarks(job, place, in, b, w);
+    fill(job, b, w);
+    if (!invert_core(job, place, b)) return;
+    if constexpr (kWay == Way::kTensor)
+      tensor_pass_keys(job, place, in, b, w);
+    else
+      pass_keys(job, place, in, b, w);
+    combine(job, b, w);
+    if constexpr (kWay == Way::kTensor)
+      tensor_pass_queries(job, place, in, head, b, w, out);
+    else
+      pass_queries(job, place, in, head, b, w, out);
+  });
 }
 
 }  // namespace

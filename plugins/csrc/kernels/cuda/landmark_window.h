@@ -23,8 +23,7 @@ struct LandmarkJob {
   Windows shape;
   int64_t tasks;  // heads of windows
   int rows, cols, m, iterations;
-  float scale, threshold;  // times log2(e)
-  float guard;
+  float scale;  // times log2(e)
   int width;    // of vector accesses
   bool wide;    // 8 elements in one access are fine
   bool tensor;  // the passes run on tensor cores

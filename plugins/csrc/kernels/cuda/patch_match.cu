@@ -256,7 +256,7 @@ bool supported(const PatchMatchParams& p, int64_t batch) {
 
 }  // namespace
 
-size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, const Limits&) {
+size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, const LaunchLimits&) {
   if (batch < 1 || !supported(params, batch)) return 0;
   Counter counter;
   Arrays(params, batch, counter);
@@ -264,7 +264,7 @@ size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch, cons
 }
 
 Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps,
-                   void* workspace, Stream stream, const Limits&) {
+                   void* workspace, Stream stream, const LaunchLimits&) {
   if (maps.batch * params.height * params.width == 0) return Status::kOk;
   if (!supported(params, maps.batch)) return Status::kUnsupported;
   if (workspace == nullptr) return Status::kNoScratch;

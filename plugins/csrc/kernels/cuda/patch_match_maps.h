@@ -2,7 +2,7 @@
 #pragma once
 
 #include "elements.h"
-#include "kernels_cuda.h"
+#include "kernels/patch_match.h"
 
 namespace nystra::cuda {
 namespace {

@@ -8,7 +8,8 @@
 // 6 iterations 196,608 FLOPs for 2 KiB of float: arithmetic, in chains of dependent products, sets
 // the time, not memory. batch_init reads A twice.
 #include "elements.h"
-#include "kernels_cuda.h"
+#include "kernels/pinv.h"
+
 #include "pseudoinverse.h"
 
 namespace nystra::cuda {
@@ -104,7 +105,7 @@ struct Plan {
   int threads;
   int64_t blocks, shared_bytes, block_bytes;
 
-  Plan(const PinvParams& params, const Limits& limits) {
+  Plan(const PinvParams& params, const LaunchLimits& limits) {
     const int m = int(params.size), warps = int(limits.warps);
     Counter big, small, one, several;
     Layout(m, 1, big, small);
@@ -137,14 +138,14 @@ constexpr int64_t kMaximaBytes = 256;
 
 }  // namespace
 
-size_t pinv_workspace(const PinvParams& params, bool batch_init, const Limits& limits) {
+size_t pinv_workspace(const PinvParams& params, bool batch_init, const LaunchLimits& limits) {
   if (params.matrices < 1 || params.size < 1 || params.size > kMaxPinvSize) return 0;
   const Plan plan(params, limits);
   return size_t((batch_init ? kMaximaBytes : 0) + plan.blocks * plan.block_bytes);
 }
 
 Status pinv(const PinvParams& params, bool batch_init, Type type, const void* a, void* z,
-            void* workspace, Stream stream, const Limits& limits) {
+            void* workspace, Stream stream, const LaunchLimits& limits) {
   if (params.matrices == 0) return Status::kOk;
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
   if (workspace == nullptr && pinv_workspace(params, batch_init, limits) > 0)

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "kernels_cuda.h"
+#include "kernels/cuda_launch.h"
 
 #ifdef NYSTRA_BLOCK_EMULATOR
 #include "block_emulator.h"
@@ -76,8 +76,8 @@ inline int64_t device_shared_bytes() {
 }
 
 // The limits with the shared memory of the current device, where that is more.
-inline Limits on_this_device(const Limits& limits) {
-  Limits here = limits;
+inline LaunchLimits on_this_device(const LaunchLimits& limits) {
+  LaunchLimits here = limits;
   here.shared_bytes = std::max(limits.shared_bytes, device_shared_bytes());
   return here;
 }

@@ -1,6 +1,6 @@
 // Exact attention in windows with an online softmax: NystraWindowSoftmax, and with kAround
-// NystraWindowOverlap, whose keys stand over their window by margins. Keys beyond the map are
-// zeros.
+// NystraWindowOverlap, whose key windows extend beyond their windows by margins. Keys beyond the
+// map are zeros.
 //
 // A block does 16 queries a warp of one head in one window, against all keys in tiles of 32; 8
 // lanes share 4 queries. Scores exist for one tile only; regions and the places in the bias table
@@ -14,7 +14,6 @@
 
 #include <cmath>
 
-#include "kernels_cuda.h"
 #include "products.h"
 #include "windows.h"
 
@@ -231,7 +230,7 @@ int64_t layout_bytes(const Job& job, int warps, bool with_bias) {
 
 template <bool kAround, class T>
 Status enqueue(const WindowShape& shape, const T* qkv, const T* table, T* out, cudaStream_t stream,
-               const Limits& limits) {
+               const LaunchLimits& limits) {
   Job job{};
   job.shape = windows(shape);
   const Windows& s = job.shape;
@@ -258,7 +257,7 @@ Status enqueue(const WindowShape& shape, const T* qkv, const T* table, T* out, c
 
 template <bool kAround>
 Status softmax_windows(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                       void* out, Stream stream, const Limits& limits) {
+                       void* out, Stream stream, const LaunchLimits& limits) {
   if (shape.windows() == 0) return Status::kOk;
   if (!countable(shape)) return Status::kUnsupported;
   return with_type(type, [&](auto* element) {

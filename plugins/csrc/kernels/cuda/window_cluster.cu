@@ -16,8 +16,9 @@
 // as many exponentials to attend, and with a bias m e groups / (tokens of a group).
 #include <utility>
 
+#include "kernels/window_cluster.h"
+
 #include "cluster_keys.h"
-#include "kernels_cuda.h"
 
 namespace nystra::cuda {
 namespace {
@@ -240,7 +241,7 @@ struct Plan {
   bool fits = true;
   int64_t blocks, shared_bytes;
 
-  Plan(const ClusterParams& params, bool biased, const Limits& limits) {
+  Plan(const ClusterParams& params, bool biased, const LaunchLimits& limits) {
     const Windows s = windows(params.shape);
     job.shape = s;
     job.tasks = params.shape.windows() * params.shape.heads;
@@ -279,7 +280,7 @@ struct Plan {
 
  private:
   // The nearest place with two warps at least, where there is work for them; else the last.
-  void choose(const Limits& limits) {
+  void choose(const LaunchLimits& limits) {
     const int fewest = job.shape.tokens > kTokens && limits.warps > 1 ? 2 : 1;
     for (job.far = 0; job.far <= 2; ++job.far)
       for (warps = int(limits.warps); warps >= (job.far < 2 ? fewest : 1); warps /= 2) {
@@ -318,13 +319,14 @@ bool enqueue(const Plan& plan, const T* qkv, const T* table, T* out, void* works
 
 }  // namespace
 
-size_t window_cluster_workspace(const ClusterParams& params, bool biased, const Limits& limits) {
+size_t window_cluster_workspace(const ClusterParams& params, bool biased,
+                                const LaunchLimits& limits) {
   return params.shape.windows() == 0 ? 0 : size_t(Plan(params, biased, limits).workspace());
 }
 
 Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
                       const void* bias_table, void* out, void* workspace, Stream stream,
-                      const Limits& limits) {
+                      const LaunchLimits& limits) {
   if (params.shape.windows() == 0) return Status::kOk;
   if (!countable(params.shape)) return Status::kUnsupported;
   Plan plan(params, bias_table != nullptr, limits);

@@ -10,11 +10,20 @@
 // and head. At m = 16 and d = e = 32: 4,096 FLOPs for 512 bytes of float or 256 of half; on tensor
 // cores 10,752 of tf32, since what is split is multiplied two or three times, and about 1,700
 // instructions of a warp for 32 tokens (as counted in the code for sm_90), and 760 to pool them.
+#include "kernels/window_nystrom.h"
+
 #include "landmark_launch.h"
-#include "landmark_tensor.h"
 
 namespace nystra::cuda {
 namespace {
+
+struct NystromJob : LandmarkJob {
+  NystromJob(const LandmarkJob& job, const WindowNystromParams& params)
+      : LandmarkJob(job), threshold(params.threshold * kLog2E), guard(params.guard) {}
+
+  float threshold;  // times log2(e)
+  float guard;
+};
 
 // f(x) = exp(min(x, threshold)) + max(x - threshold, 0) of x log2(e); NaN stays NaN.
 __device__ __forceinline__ float kernel_form(float x, float threshold) {
@@ -22,9 +31,16 @@ __device__ __forceinline__ float kernel_form(float x, float threshold) {
   return x > threshold ? fmaf(kLn2, x - threshold, power) : power;
 }
 
+// A = f of the logits of landmarks; 0 between regions.
+__device__ void fill(const NystromJob& job, const LandmarkBuffers& b, const WarpBuffers&) {
+  fill_core(job, b, [&](float x, int i, int j) {
+    return b.regions[i] == b.regions[j] ? kernel_form(x, job.threshold) : 0.0f;
+  });
+}
+
 // Pass 1: values = G_U V and rows = G_U 1, of the warp's tokens.
 template <class T>
-__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+__device__ void pass_keys(const NystromJob& job, const Place& place, const Head<T>& head,
                           const LandmarkBuffers& b, const WarpBuffers& w) {
   for (int e = w.lane; e < b.m4 * b.e_step; e += kWarp) w.values[e] = 0.0f;
   for (int j = w.lane; j < b.m4; j += kWarp) w.rows[j] = 0.0f;
@@ -47,7 +63,7 @@ __device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head
 }
 
 // product = Z G_U V, combined = Z G_U 1, values = (G_U 1)^-1 G_U V, rows of warp 0 = G_U 1.
-__device__ void combine(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+__device__ void combine(const NystromJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
   const int thread = int(threadIdx.x), threads = int(blockDim.x);
   merge_values(job, b, w.warps, [](int, int) { return 1.0f; });
   for (int j = thread; j < b.m4; j += threads) {
@@ -77,7 +93,7 @@ struct Guarded {
 };
 
 // Of |P| G_U 1, P G_U 1 and G_L 1 of a token.
-__device__ __forceinline__ Guarded guarded(const LandmarkJob& job, float magnitude,
+__device__ __forceinline__ Guarded guarded(const NystromJob& job, float magnitude,
                                            float denominator, float total) {
   if (job.guard == 0.0f) return {1.0f / (denominator + 1e-12f), 1.0f, 1.0f};
   magnitude = magnitude < 1e-30f ? 1e-30f : magnitude;
@@ -93,7 +109,7 @@ __device__ __forceinline__ Guarded guarded(const LandmarkJob& job, float magnitu
 }
 
 // Of token `lane` of the warp's tile.
-__device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const LandmarkBuffers& b,
+__device__ __forceinline__ Guarded guard_token(const NystromJob& job, const LandmarkBuffers& b,
                                                const WarpBuffers& w) {
   const int t = w.lane % 8, quarter = w.lane / 8;  // tokens t + 8 i, landmarks 4 quarter + 16 n
   float magnitudes[4] = {}, denominators[4] = {}, totals[4] = {};
@@ -130,8 +146,8 @@ __device__ __forceinline__ Guarded guard_token(const LandmarkJob& job, const Lan
 
 // Pass 2: out = (G_L product) / (G_L combined), guarded.
 template <class T>
-__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
-                             int head, const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
+__device__ void pass_queries(const NystromJob& job, const Place& place, const Head<T>& in, int head,
+                             const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   const int channels = job.shape.value_dim;
   for_tiles(job, place, w, [&](int first, int count) {
     score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
@@ -175,7 +191,7 @@ __device__ void pass_queries(const LandmarkJob& job, const Place& place, const H
 
 // Pass 1 on tensor cores.
 template <class T>
-__device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+__device__ void tensor_pass_keys(const NystromJob& job, const Place& place, const Head<T>& head,
                                  const LandmarkBuffers& b, const WarpBuffers& w) {
   const TensorLane at(w.lane);
   float rows[2] = {};  // of landmarks group and group + 8
@@ -213,7 +229,7 @@ __device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, con
 
 // Pass 2 on tensor cores.
 template <class T>
-__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
+__device__ void tensor_pass_queries(const NystromJob& job, const Place& place, const Head<T>& in,
                                     int head, const LandmarkBuffers& b, const WarpBuffers& w,
                                     T* out) {
   const TensorLane at(w.lane);
@@ -310,47 +326,31 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
 
 template <class T, Way kWay>
 __global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
-    window_nystrom_kernel(LandmarkJob job, const T* __restrict__ qkv, T* __restrict__ out) {
+    window_nystrom_kernel(NystromJob job, const T* __restrict__ qkv, T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
-  for_tasks<kWay>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
-    const int head = int(task % job.shape.heads);
-    const Place place(job.shape, int(task / job.shape.heads));
-    const Head<T> in(job.shape, qkv, head);
-    const WarpBuffers w(job, b);
-    find_landmarks(job, place, in, b, w);
-    fill_core(job, b, [&](float x, int i, int j) {
-      return b.regions[i] == b.regions[j] ? kernel_form(x, job.threshold) : 0.0f;
-    });
-    if (!invert_core(job, place, b)) return;
-    if constexpr (kWay == Way::kTensor)
-      tensor_pass_keys(job, place, in, b, w);
-    else
-      pass_keys(job, place, in, b, w);
-    combine(job, b, w);
-    if constexpr (kWay == Way::kTensor)
-      tensor_pass_queries(job, place, in, head, b, w, out);
-    else
-      pass_queries(job, place, in, head, b, w, out);
-  });
+  attend<kWay>(job, memory, qkv, out);
 }
 
-struct Kernels {
+struct Form {
+  using Job = NystromJob;
+
   template <class T, Way kWay>
-  static auto run() {
+  static auto kernel() {
     return window_nystrom_kernel<T, kWay>;
   }
 };
 
 }  // namespace
 
-size_t window_nystrom_workspace(const LandmarkParams& params, bool batch_init,
-                                const Limits& limits) {
+size_t window_nystrom_workspace(const WindowNystromParams& params, bool batch_init,
+                                const LaunchLimits& limits) {
   return params.shape.windows() == 0 ? 0 : LandmarkPlan(params, limits).workspace(batch_init);
 }
 
-Status window_nystrom(const LandmarkParams& params, bool batch_init, Type type, const void* qkv,
-                      void* out, void* workspace, Stream stream, const Limits& limits) {
-  return launch_landmarks<Kernels>(params, batch_init, type, qkv, out, workspace, stream, limits);
+Status window_nystrom(const WindowNystromParams& params, bool batch_init, Type type,
+                      const void* qkv, void* out, void* workspace, Stream stream,
+                      const LaunchLimits& limits) {
+  return launch_landmarks<Form>(params, batch_init, type, qkv, out, workspace, stream, limits);
 }
 
 }  // namespace nystra::cuda

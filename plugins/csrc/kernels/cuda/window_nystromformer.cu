@@ -4,15 +4,21 @@
 // (online softmax with the landmarks as queries), one pass over the queries.
 //
 // Floor: that of window_nystrom.cu, without the guard.
+#include "kernels/window_nystromformer.h"
+
 #include "landmark_launch.h"
-#include "landmark_tensor.h"
 
 namespace nystra::cuda {
 namespace {
 
+struct NystromformerJob : LandmarkJob {
+  NystromformerJob(const LandmarkJob& job, const LandmarkParams&) : LandmarkJob(job) {}
+};
+
 // A = softmax of the logits of landmarks, a row a warp. Ends with a barrier.
-__device__ void normalise_core(const LandmarkJob& job, const LandmarkBuffers& b,
-                               const WarpBuffers& w) {
+__device__ void fill(const NystromformerJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+  fill_core(job, b,
+            [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
   for (int i = w.warp; i < job.m; i += w.warps) {
     float* const row = b.pinv.a + i * b.m_step;
     float most = -INFINITY, total = 0.0f;
@@ -30,7 +36,7 @@ __device__ void normalise_core(const LandmarkJob& job, const LandmarkBuffers& b,
 
 // Pass 1: values = softmax(q_m K) V. A warp's rows: maxima, totals and corrections of landmarks.
 template <class T>
-__device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
+__device__ void pass_keys(const NystromformerJob& job, const Place& place, const Head<T>& head,
                           const LandmarkBuffers& b, const WarpBuffers& w) {
   float *const maxima = w.rows, *const totals = w.rows + b.m4,
                *const corrections = w.rows + 2 * b.m4;
@@ -63,7 +69,8 @@ __device__ void pass_keys(const LandmarkJob& job, const Place& place, const Head
 }
 
 // product = Z softmax(q_m K) V, from what the warps summed.
-__device__ void combine(const LandmarkJob& job, const LandmarkBuffers& b, const WarpBuffers& w) {
+__device__ void combine(const NystromformerJob& job, const LandmarkBuffers& b,
+                        const WarpBuffers& w) {
   const auto share_of = [&](int warp, int j, float most) {
     return exp2f(b.rows[warp * 3 * b.m4 + j] - most);
   };
@@ -83,7 +90,7 @@ __device__ void combine(const LandmarkJob& job, const LandmarkBuffers& b, const 
 
 // Pass 2: out = softmax(Q k_m) product.
 template <class T>
-__device__ void pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
+__device__ void pass_queries(const NystromformerJob& job, const Place& place, const Head<T>& in,
                              int head, const LandmarkBuffers& b, const WarpBuffers& w, T* out) {
   for_tiles(job, place, w, [&](int first, int count) {
     score(job, in.q, b.keys, count, b, w, [&](float x, int t, int j) {
@@ -111,8 +118,9 @@ __device__ void pass_queries(const LandmarkJob& job, const Place& place, const H
 
 // Pass 1 on tensor cores.
 template <class T>
-__device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, const Head<T>& head,
-                                 const LandmarkBuffers& b, const WarpBuffers& w) {
+__device__ void tensor_pass_keys(const NystromformerJob& job, const Place& place,
+                                 const Head<T>& head, const LandmarkBuffers& b,
+                                 const WarpBuffers& w) {
   const TensorLane at(w.lane);
   float maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};  // of landmarks group and group + 8
   int regions[2];
@@ -161,9 +169,9 @@ __device__ void tensor_pass_keys(const LandmarkJob& job, const Place& place, con
 
 // Pass 2 on tensor cores.
 template <class T>
-__device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, const Head<T>& in,
-                                    int head, const LandmarkBuffers& b, const WarpBuffers& w,
-                                    T* out) {
+__device__ void tensor_pass_queries(const NystromformerJob& job, const Place& place,
+                                    const Head<T>& in, int head, const LandmarkBuffers& b,
+                                    const WarpBuffers& w, T* out) {
   const TensorLane at(w.lane);
   const Fragments fragments(b, w.lane);
   const ColumnRegions regions(job, b, at);
@@ -214,33 +222,17 @@ __device__ void tensor_pass_queries(const LandmarkJob& job, const Place& place, 
 
 template <class T, Way kWay>
 __global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
-    window_nystromformer_kernel(LandmarkJob job, const T* __restrict__ qkv, T* __restrict__ out) {
+    window_nystromformer_kernel(NystromformerJob job, const T* __restrict__ qkv,
+                                T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
-  for_tasks<kWay>(job, memory, [&](int64_t task, LandmarkBuffers& b) {
-    const int head = int(task % job.shape.heads);
-    const Place place(job.shape, int(task / job.shape.heads));
-    const Head<T> in(job.shape, qkv, head);
-    const WarpBuffers w(job, b);
-    find_landmarks(job, place, in, b, w);
-    fill_core(job, b,
-              [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
-    normalise_core(job, b, w);
-    if (!invert_core(job, place, b)) return;
-    if constexpr (kWay == Way::kTensor)
-      tensor_pass_keys(job, place, in, b, w);
-    else
-      pass_keys(job, place, in, b, w);
-    combine(job, b, w);
-    if constexpr (kWay == Way::kTensor)
-      tensor_pass_queries(job, place, in, head, b, w, out);
-    else
-      pass_queries(job, place, in, head, b, w, out);
-  });
+  attend<kWay>(job, memory, qkv, out);
 }
 
-struct Kernels {
+struct Form {
+  using Job = NystromformerJob;
+
   template <class T, Way kWay>
-  static auto run() {
+  static auto kernel() {
     return window_nystromformer_kernel<T, kWay>;
   }
 };
@@ -248,14 +240,14 @@ struct Kernels {
 }  // namespace
 
 size_t window_nystromformer_workspace(const LandmarkParams& params, bool batch_init,
-                                      const Limits& limits) {
+                                      const LaunchLimits& limits) {
   return params.shape.windows() == 0 ? 0 : LandmarkPlan(params, limits).workspace(batch_init);
 }
 
 Status window_nystromformer(const LandmarkParams& params, bool batch_init, Type type,
                             const void* qkv, void* out, void* workspace, Stream stream,
-                            const Limits& limits) {
-  return launch_landmarks<Kernels>(params, batch_init, type, qkv, out, workspace, stream, limits);
+                            const LaunchLimits& limits) {
+  return launch_landmarks<Form>(params, batch_init, type, qkv, out, workspace, stream, limits);
 }
 
 }  // namespace nystra::cuda

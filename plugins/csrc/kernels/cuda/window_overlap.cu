@@ -1,12 +1,14 @@
 // NystraWindowOverlap: exact attention of windows to the keys in and around them.
+#include "kernels/window_overlap.h"
+
 #include "softmax_window.h"
 
 namespace nystra::cuda {
 
-size_t window_overlap_workspace(const WindowShape&, const Limits&) { return 0; }
+size_t window_overlap_workspace(const WindowShape&, const LaunchLimits&) { return 0; }
 
 Status window_overlap(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                      void* out, void*, Stream stream, const Limits& limits) {
+                      void* out, void*, Stream stream, const LaunchLimits& limits) {
   return softmax_windows<true>(shape, type, qkv, bias_table, out, stream, limits);
 }
 

@@ -1,12 +1,14 @@
 // NystraWindowSoftmax: exact attention in the windows of a shifted map.
+#include "kernels/window_softmax.h"
+
 #include "softmax_window.h"
 
 namespace nystra::cuda {
 
-size_t window_softmax_workspace(const WindowShape&, const Limits&) { return 0; }
+size_t window_softmax_workspace(const WindowShape&, const LaunchLimits&) { return 0; }
 
 Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
-                      void* out, void*, Stream stream, const Limits& limits) {
+                      void* out, void*, Stream stream, const LaunchLimits& limits) {
   return softmax_windows<false>(shape, type, qkv, bias_table, out, stream, limits);
 }
 

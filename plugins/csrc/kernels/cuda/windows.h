@@ -2,6 +2,7 @@
 #pragma once
 
 #include "elements.h"
+#include "kernels/window_shape.h"
 
 namespace nystra::cuda {
 namespace {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "onnxruntime/binding.h"
-#include "operators/cuda/launch.h"
 
 namespace nystra::ort {
 
@@ -22,9 +21,9 @@ class CudaDevice {
   template <class Operator>
   void compute(const Operator& op, const Tensors& tensors, KernelContext* context) const {
     const auto launch = [&](void* workspace, cuda::Stream stream) {
-      return cuda::launch(op, tensors, workspace, stream);
+      return op.launch(tensors, workspace, stream);
     };
-    launch_with(context, cuda::workspace(op, tensors.shapes), launch);
+    launch_with(context, op.workspace(tensors.shapes), launch);
   }
 
  private:

@@ -7,10 +7,10 @@
 #include <string>
 #include <system_error>
 
-#include "operators/cpu/compute.h"
+#include "operators/operators.h"
 #include "team.h"
 
-namespace nystra::host {
+namespace nystra::c_api {
 namespace {
 
 static_assert(kMaxRank == NYSTRA_CPU_MAX_RANK);
@@ -144,7 +144,7 @@ class Job {
       into[i] = data_of(what, outputs[i], got);
     }
     if (op_.output(0, shapes_).empty()) return;
-    cpu::compute(op_, {element_type(), shapes_, from, into}, Call(threads));
+    op_.compute({element_type(), shapes_, from, into}, Call(threads), *kernels());
   }
 
  private:
@@ -208,7 +208,7 @@ int32_t guarded(const char* name, const Work& work) noexcept {
 }
 
 }  // namespace
-}  // namespace nystra::host
+}  // namespace nystra::c_api
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -216,13 +216,13 @@ EXPORTED int32_t nystra_cpu_interface(void) { return NYSTRA_CPU_INTERFACE; }
 
 EXPORTED const char* nystra_cpu_version(void) { return NYSTRA_VERSION; }
 
-EXPORTED const char* nystra_cpu_error(void) { return nystra::host::last_error.c_str(); }
+EXPORTED const char* nystra_cpu_error(void) { return nystra::c_api::last_error.c_str(); }
 
 EXPORTED int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute* attributes,
                                     size_t attribute_count, const nystra_cpu_tensor* inputs,
                                     size_t input_count, nystra_cpu_tensor* outputs,
                                     size_t output_count) {
-  using namespace nystra::host;
+  using namespace nystra::c_api;
   const Request request{name, attributes, attribute_count, inputs, input_count, output_count};
   return guarded(name, [&] { with_job(request, [&](const auto& job) { job.describe(outputs); }); });
 }
@@ -231,7 +231,7 @@ EXPORTED int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* at
                                 size_t attribute_count, const nystra_cpu_tensor* inputs,
                                 size_t input_count, const nystra_cpu_tensor* outputs,
                                 size_t output_count, int32_t threads) {
-  using namespace nystra::host;
+  using namespace nystra::c_api;
   const Request request{name, attributes, attribute_count, inputs, input_count, output_count};
   return guarded(name,
                  [&] { with_job(request, [&](const auto& job) { job.run(outputs, threads); }); });

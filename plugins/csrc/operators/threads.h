@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/kernels.h"
 
-namespace nystra::cpu {
+namespace nystra {
 
 // Memory for `floats` floats, aligned to 64 bytes. Throws std::bad_alloc.
 class AlignedFloats {
@@ -64,4 +64,4 @@ BatchMaxima batch_maxima(const Threads& threads, int64_t tasks, int64_t floats, 
   return all;
 }
 
-}  // namespace nystra::cpu
+}  // namespace nystra

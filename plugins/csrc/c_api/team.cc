@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-namespace nystra::host {
+namespace nystra::c_api {
 namespace {
 
 // Teams that no call has.
@@ -98,4 +98,4 @@ Call::~Call() {
   kept.teams.push_back(std::move(team_));
 }
 
-}  // namespace nystra::host
+}  // namespace nystra::c_api

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "operators/cpu/threads.h"
+#include "operators/threads.h"
 
-namespace nystra::host {
+namespace nystra::c_api {
 
 // Whoever calls, and helpers that start with the first work that needs them.
 class Team {
@@ -39,7 +39,7 @@ class Team {
 };
 
 // A call with a team of its own, which is kept afterwards.
-class Call final : public cpu::Threads {
+class Call final : public Threads {
  public:
   // At most `threads`, the caller's among them.
   explicit Call(int64_t threads);
@@ -55,4 +55,4 @@ class Call final : public cpu::Threads {
   std::unique_ptr<Team> team_;
 };
 
-}  // namespace nystra::host
+}  // namespace nystra::c_api

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <new>
 
-#include "operators/attributes.h"
+#include "attributes.h"
 
-namespace nystra::cpu {
+namespace nystra {
 namespace {
 
 // The tasks of one parallel call. Workers take a few at a time until none is left.
@@ -49,4 +49,4 @@ void Threads::parallel_tasks(int64_t tasks, int64_t floats, Run task, const void
     throw Refusal("sizes beyond what the kernel was made for");
 }
 
-}  // namespace nystra::cpu
+}  // namespace nystra

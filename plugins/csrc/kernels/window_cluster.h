@@ -1,0 +1,42 @@
+// The kernels of NystraWindowCluster, attention with clustered keys: qkv (B, H, W, h(2d+e)) to
+// (B, H, W, h e).
+#pragma once
+
+#include "cuda_launch.h"
+#include "window_shape.h"
+
+namespace nystra {
+
+// Meaning and limits: ../../operators/window_cluster. bias_block is a multiple of block.
+struct ClusterParams {
+  WindowShape shape;
+  int64_t rows, cols, rounds;  // of clusters; rounds beside the first
+  int64_t block, bias_block;   // sides; the last block of a window may be smaller
+
+  int64_t clusters() const { return rows * cols; }
+};
+
+struct WindowClusterParams {
+  ClusterParams cluster;
+  const float* bias;  // by window_cluster_bias
+};
+
+#define NYSTRA_WINDOW_CLUSTER_CPU(X)                                                            \
+  X(int64_t, window_cluster_scratch, (const ClusterParams&))                                    \
+  X(int64_t, window_cluster_bias_size, (const ClusterParams&))                                  \
+  X(void, window_cluster_bias, (const ClusterParams&, Type, const void* table, float* bias))    \
+  X(Status, window_cluster,                                                                     \
+    (const WindowClusterParams&, Type, const void* qkv, void* out, int64_t first, int64_t last, \
+     float* scratch))
+
+namespace cuda {
+
+// bias_table ((2wh-1)(2ww-1), h), or null: none.
+size_t window_cluster_workspace(const ClusterParams& params, bool biased,
+                                const LaunchLimits& limits = {});
+Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
+                      const void* bias_table, void* out, void* workspace, Stream stream,
+                      const LaunchLimits& limits = {});
+
+}  // namespace cuda
+}  // namespace nystra

@@ -1,0 +1,31 @@
+// The kernels of NystraWindowSoftmax, exact attention: qkv (B, H, W, h(2d+e)) to (B, H, W, h e).
+#pragma once
+
+#include "cuda_launch.h"
+#include "window_shape.h"
+
+namespace nystra {
+
+struct WindowSoftmaxParams {
+  WindowShape shape;
+  const float* bias;  // by window_softmax_bias; null: none
+};
+
+#define NYSTRA_WINDOW_SOFTMAX_CPU(X)                                                            \
+  X(int64_t, window_softmax_tasks, (const WindowShape&))                                        \
+  X(int64_t, window_softmax_scratch, (const WindowShape&))                                      \
+  X(int64_t, window_softmax_bias_size, (const WindowShape&))                                    \
+  X(void, window_softmax_bias, (const WindowShape&, Type, const void* table, float* bias))      \
+  X(Status, window_softmax,                                                                     \
+    (const WindowSoftmaxParams&, Type, const void* qkv, void* out, int64_t first, int64_t last, \
+     float* scratch))
+
+namespace cuda {
+
+// bias_table ((2wh-1)(2ww-1), h), or null: none.
+size_t window_softmax_workspace(const WindowShape& shape, const LaunchLimits& limits = {});
+Status window_softmax(const WindowShape& shape, Type type, const void* qkv, const void* bias_table,
+                      void* out, void* workspace, Stream stream, const LaunchLimits& limits = {});
+
+}  // namespace cuda
+}  // namespace nystra
