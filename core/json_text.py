@@ -1,6 +1,6 @@
 """Writing JSON: the same bytes for the same content, and no NaN or infinity.
 
-What others wrote is read by `plugins.strict_json`.
+What others wrote is read by `core.strict_json`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..core.errors import BackendUnavailableError, NystraError
 from ..core.files.writing import atomic_write_bytes, make_folder
 from ..core.json_text import stable_json
+from ..core.metadata import ModelMetadata
 from ..core.ports.port import Size, picture_size, size_text
 from ..core.strict_json import read_json
 from .backends import find_backend, require_precision
@@ -97,7 +98,7 @@ def _chosen(spec: SessionSpec, way: str, reason: str) -> Fastest:
 
 def _ways(spec: SessionSpec) -> tuple[list[str], str]:
     """Return the ways that are here for a file, and why the others are not."""
-    own = read_onnx_header(spec.model).metadata.get("nystra.precision")
+    own = ModelMetadata.read(read_onnx_header(spec.model).metadata).precision
     here, reasons = [], []
     for way in _WAYS:
         timed = session_spec(spec.model, way)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import NystraError
+from ..core.metadata import ModelMetadata
 from .backends import backend_class, require_arithmetic, require_precision
 from .model.model_facts import ModelFacts, parse_facts
 from .model.model_ports import TensorInfo
@@ -79,7 +80,8 @@ class Session:
         self.backend, kind = backend_class(spec.backend_name)
         self.spec = replace(spec, backend=self.backend.partition(":")[0])
         header = read_onnx_header(self.path)
-        require_precision(self.backend, kind, self.path, header.metadata.get("nystra.precision"))
+        stated = ModelMetadata.read(header.metadata)
+        require_precision(self.backend, kind, self.path, stated.precision)
         how: dict[str, Any] = {"threads": threads, "library": spec.library}
         if precision is not None:
             require_arithmetic(self.backend, kind, precision)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
-from ...core.strict_json import parse_json
+from ...core.metadata import ModelMetadata, key_of
 from ..common import (
     add_checkpoint_arguments,
     add_output_arguments,
@@ -130,17 +130,17 @@ def _inspect_model(args: argparse.Namespace) -> int:
     from ...runtime.model.onnx_header import read_onnx_header
 
     metadata = dict(read_onnx_header(args.file).metadata)
+    stated = ModelMetadata.read(metadata)
     library, reason, path = None, "", "not run here"
     try:
         session = session_spec(args, args.file).open()
         library, reason = session.library, session.library_reason
         path = "body" if library is None else "kernel"
     except BackendUnavailableError as error:
-        precision = metadata.get("nystra.precision", "fp32")
-        if precision in find_backend("ort-cpu").precisions:
+        if (stated.precision or "fp32") in find_backend("ort-cpu").precisions:
             raise
         reason = str(error)  # the file can be looked at where it cannot run
-    sites = _sites(metadata.get("nystra.attention", "{}"))
+    sites = _sites(stated)
     nodes = _nodes(args.file, sites)
     if args.json:
         print_json(
@@ -154,7 +154,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
         )
         return 0
     for key in sorted(metadata):
-        if key not in ("nystra.attention", "nystra.io"):
+        if key not in (key_of("attention"), key_of("io")):
             say(f"{key}: {_excerpt(metadata[key])}")
     say(f"library: {reason}")
     if nodes:
@@ -176,15 +176,14 @@ def _excerpt(text: str) -> str:
     return f"{text[:_LONGEST]}... ({len(text)} characters, --json prints them)"
 
 
-def _sites(text: str) -> dict[str, Any]:
+def _sites(metadata: ModelMetadata) -> dict[str, Any]:
     """Return what the plan in a model's metadata says of each site."""
-    where = "the metadata entry nystra.attention"
-    plan = parse_json(text, where)
-    sites = plan.get("sites", {}) if isinstance(plan, dict) else None
+    sites = metadata.attention_plan().get("sites", {})
     if not isinstance(sites, dict) or not all(
         isinstance(site, dict) and isinstance(site.get("mechanism"), str) for site in sites.values()
     ):
-        raise NystraError(f"{where} is no plan: export the model again")
+        key = key_of("attention")
+        raise NystraError(f"the metadata entry {key} is no plan: export the model again")
     return sites
 
 

@@ -1,4 +1,4 @@
-"""``nystra.io``: the ports of a model file, as its metadata lists them."""
+"""The ports of a model file as its metadata list them, in JSON; `core.metadata` has the key."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from ..errors import NystraError
 from ..strict_json import parse_json
 from .port import AXES, IMAGE_AXES, Port
 
-KEY = "nystra.io"
-
 _LONGEST_TEXT = 1 << 16
 _LONGEST_WORD = 256
 _MOST_PORTS = 64
@@ -20,7 +18,7 @@ _AXIS_OF = {axis.letter: name for name, axis in AXES.items()}
 
 
 def list_ports(ports: Sequence[Port]) -> str:
-    """Return the JSON of ``nystra.io``: a list with an object for every port.
+    """Return the JSON: a list with an object for every port.
 
     What the graph says of a tensor is not repeated here: its fixed lengths, and whether its size
     is its own.
@@ -40,31 +38,34 @@ def _entry(port: Port) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value is not None}
 
 
-def read_ports(text: str) -> dict[str, Port]:
-    """Return the ports that ``nystra.io`` lists, by name, with all axes free.
+def read_ports(text: str, where: str) -> tuple[Port, ...]:
+    """Return the ports that are listed, with all axes free.
 
     A key that is not there has the default of `Port`; one that is unknown is passed over.
+
+    Args:
+        text: The JSON.
+        where: What it is, for the message: ``the metadata entry nystra.io``.
 
     Raises:
         NystraError: It is not of that form, or a number or text in it is out of all bounds.
     """
     if len(text) > _LONGEST_TEXT:
-        raise NystraError(f"the metadata entry {KEY} has {len(text)} characters: it is damaged")
-    entries = parse_json(text, f"the metadata entry {KEY}")
+        raise NystraError(f"{where} has {len(text)} characters: it is damaged")
+    entries = parse_json(text, where)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise NystraError(f"the metadata entry {KEY} is {text[:200]!r}, expected a list of objects")
-    ports = [_port(entry) for entry in entries[: _MOST_PORTS + 1]]
-    names = {port.name for port in ports}
-    if len(names) != len(entries):
+        raise NystraError(f"{where} is {text[:200]!r}, expected a list of objects")
+    ports = tuple(_port(entry, where) for entry in entries[: _MOST_PORTS + 1])
+    if len({port.name for port in ports}) != len(entries):
         raise NystraError(
-            f"the metadata entry {KEY} lists {len(entries)} tensors, expected at most {_MOST_PORTS}"
-            ", and each of them once"
+            f"{where} lists {len(entries)} tensors, expected at most {_MOST_PORTS}, and each of "
+            "them once"
         )
-    return {port.name: port for port in ports}
+    return ports
 
 
-def read_range(key: str, value: Any) -> tuple[float, float]:
-    """Return the lowest and the highest value that the metadata entry ``key`` gives.
+def read_range(where: str, value: Any) -> tuple[float, float]:
+    """Return the lowest and the highest value that stand ``where``.
 
     Raises:
         NystraError: It is not two finite numbers in that order.
@@ -73,13 +74,11 @@ def read_range(key: str, value: Any) -> tuple[float, float]:
         low, high = float(value[0]), float(value[1])
         if low < high:
             return low, high
-    raise NystraError(
-        f"the metadata entry {key} has the range {_shown(value)}, expected two numbers [low, high]"
-    )
+    raise NystraError(f"{where} has the range {_shown(value)}, expected two numbers [low, high]")
 
 
-def read_count(key: str, value: Any, largest: int) -> int:
-    """Return a whole number from 1 to ``largest`` of the metadata entry ``key``.
+def read_count(where: str, value: Any, largest: int) -> int:
+    """Return a whole number from 1 to ``largest`` that stands ``where``.
 
     Raises:
         NystraError: It is none.
@@ -87,18 +86,17 @@ def read_count(key: str, value: Any, largest: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest:
         return value
     raise NystraError(
-        f"the metadata entry {key} has the number {_shown(value)}, expected a whole number "
-        f"from 1 to {largest}"
+        f"{where} has the number {_shown(value)}, expected a whole number from 1 to {largest}"
     )
 
 
-def _port(entry: dict[str, Any]) -> Port:
-    where = f"{KEY} of {_shown(entry.get('name'))}"
+def _port(entry: dict[str, Any], listing: str) -> Port:
+    where = f"{listing} of {_shown(entry.get('name'))}"
     texts = {"name": None, "role": None, "dtype": Port.dtype} | entry
     for key in ("name", "role", "dtype"):
         if not isinstance(texts[key], str) or not 0 < len(texts[key]) <= _LONGEST_WORD:
             raise NystraError(
-                f"the metadata entry {where} has the {key} {_shown(texts[key])}, expected a text "
+                f"{where} has the {key} {_shown(texts[key])}, expected a text "
                 f"of 1 to {_LONGEST_WORD} characters"
             )
     return Port(
@@ -115,7 +113,7 @@ def _axes(where: str, layout: Any) -> tuple[str, ...]:
     known = isinstance(layout, str) and len(set(layout)) == len(layout) <= len(_AXIS_OF)
     if not known or not layout or not set(layout) <= _AXIS_OF.keys():
         raise NystraError(
-            f"the metadata entry {where} has the layout {_shown(layout)}, expected letters of "
+            f"{where} has the layout {_shown(layout)}, expected letters of "
             f"{''.join(_AXIS_OF)} such as NCHW, each once"
         )
     return tuple(_AXIS_OF[letter] for letter in layout)

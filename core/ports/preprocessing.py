@@ -1,4 +1,4 @@
-"""``nystra.preprocessing``: what becomes of a picture before a classifying network takes it."""
+"""What becomes of a picture before a classifying network takes it, and its JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from ..errors import NystraError
 from ..strict_json import parse_json
 
-KEY = "nystra.preprocessing"
 FILTERS = ("bilinear", "bicubic")
 
 _LARGEST_SIDE = 1 << 12
@@ -113,7 +112,7 @@ class Preprocessing:
 
 
 def write_preprocessing(preprocessing: Preprocessing) -> str:
-    """Return the JSON of ``nystra.preprocessing``; what has its default is left out."""
+    """Return the JSON; what has its default is left out."""
     resize = preprocessing.resize
     entry: dict[str, Any] = {
         "resize": None if resize is None else vars(resize),
@@ -126,73 +125,82 @@ def write_preprocessing(preprocessing: Preprocessing) -> str:
     return json.dumps({key: value for key, value in entry.items() if value}, sort_keys=True)
 
 
-def read_preprocessing(text: str) -> Preprocessing:
-    """Return what ``nystra.preprocessing`` says; a key that is not there has its default.
+def read_preprocessing(text: str, where: str) -> Preprocessing:
+    """Return what the JSON says; a key that is not there has its default.
+
+    Args:
+        text: The JSON.
+        where: What it is, for the message: ``the metadata entry nystra.preprocessing``.
 
     Raises:
         NystraError: It is not of that form, a key is unknown, or a number or text is out of all
             bounds.
     """
     if len(text) > _LONGEST_TEXT:
-        raise NystraError(f"the metadata entry {KEY} has {len(text)} characters: it is damaged")
-    entry = _object("", parse_json(text, f"the metadata entry {KEY}"), _READERS)
-    return Preprocessing(**{key: _READERS[key](key, value) for key, value in entry.items()})
+        raise NystraError(f"{where} has {len(text)} characters: it is damaged")
+    entry = _object(where, parse_json(text, where), _READERS)
+    values = {key: _READERS[key](f"{where}, {key},", value) for key, value in entry.items()}
+    return Preprocessing(**values)
 
 
-def _resize(key: str, value: Any) -> Resize:
-    readers: dict[str, Callable[[str, Any], Any]] = {
-        "sides": _sides,
-        "filter": _text,
-        "antialias": _truth,
-    }
-    entry = _object(key, value, readers)
+def _resize(where: str, value: Any) -> Resize:
+    entry = _object(where, value, _RESIZE_READERS)
     if "sides" not in entry:
-        raise _refusal(key, value, "an object with sides, filter and antialias")
-    return Resize(**{name: readers[name](f"{key}.{name}", part) for name, part in entry.items()})
+        raise _refusal(where, value, "an object with sides, filter and antialias")
+    stem = where.removesuffix(",")
+    return Resize(
+        **{key: _RESIZE_READERS[key](f"{stem}.{key},", part) for key, part in entry.items()}
+    )
 
 
-def _object(key: str, value: Any, known: dict[str, Any]) -> dict[str, Any]:
+def _object(where: str, value: Any, known: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict) or not value.keys() <= known.keys():
-        raise _refusal(key, value, f"an object of {', '.join(known)}")
+        raise _refusal(where, value, f"an object of {', '.join(known)}")
     return value
 
 
-def _sides(key: str, value: Any) -> tuple[int, ...]:
+def _sides(where: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, list) and len(value) in (1, 2) and all(map(_is_side, value)):
         return tuple(value)
-    raise _refusal(key, value, f"one or two whole numbers from 1 to {_LARGEST_SIDE}")
+    raise _refusal(where, value, f"one or two whole numbers from 1 to {_LARGEST_SIDE}")
 
 
-def _crop(key: str, value: Any) -> tuple[int, int]:
-    sides = _sides(key, value)
+def _crop(where: str, value: Any) -> tuple[int, int]:
+    sides = _sides(where, value)
     if len(sides) != 2:
-        raise _refusal(key, value, "height and width")
+        raise _refusal(where, value, "height and width")
     return sides[0], sides[1]
 
 
-def _values(key: str, value: Any) -> tuple[float, ...]:
+def _values(where: str, value: Any) -> tuple[float, ...]:
     if isinstance(value, list) and len(value) <= _MOST_CHANNELS and all(map(_is_value, value)):
         return tuple(map(float, value))
-    raise _refusal(key, value, f"at most {_MOST_CHANNELS} numbers to {_LARGEST_VALUE:g}")
+    raise _refusal(where, value, f"at most {_MOST_CHANNELS} numbers to {_LARGEST_VALUE:g}")
 
 
-def _labels(key: str, value: Any) -> tuple[str, ...]:
+def _labels(where: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, list) and len(value) <= _MOST_LABELS:
-        return tuple(_text(key, label) for label in value)
-    raise _refusal(key, value, f"a list of at most {_MOST_LABELS} texts")
+        return tuple(_text(where, label) for label in value)
+    raise _refusal(where, value, f"a list of at most {_MOST_LABELS} texts")
 
 
-def _text(key: str, value: Any) -> str:
+def _text(where: str, value: Any) -> str:
     if isinstance(value, str) and 0 < len(value) <= _LONGEST_LABEL:
         return value
-    raise _refusal(key, value, f"a text of 1 to {_LONGEST_LABEL} characters")
+    raise _refusal(where, value, f"a text of 1 to {_LONGEST_LABEL} characters")
 
 
-def _truth(key: str, value: Any) -> bool:
+def _truth(where: str, value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    raise _refusal(key, value, "true or false")
+    raise _refusal(where, value, "true or false")
 
+
+_RESIZE_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "sides": _sides,
+    "filter": _text,
+    "antialias": _truth,
+}
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "resize": _resize,
@@ -213,8 +221,7 @@ def _is_value(value: Any) -> bool:
     return number and abs(value) <= _LARGEST_VALUE
 
 
-def _refusal(key: str, value: Any, expected: str) -> NystraError:
-    where = f"the metadata entry {KEY}" + (f", {key}," if key else "")
+def _refusal(where: str, value: Any, expected: str) -> NystraError:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return NystraError(f"{where} is {shown}, expected {expected}")

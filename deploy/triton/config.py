@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.metadata import key_of
 from ...core.ports.port import SIDES, Port
 from ...runtime.model.model_facts import ModelFacts
 from ...runtime.tasks.answer import AnswerTensor
@@ -26,7 +27,7 @@ _TYPES = {
     **{f"int{bits}": f"INT{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
 }
-_KEPT = ("architecture", "scale", "license", "nystra.version", "nystra.task", "nystra.precision")
+_KEPT = ("architecture", "scale", "license", "version", "task", "precision")
 
 
 def tensor_config(
@@ -109,7 +110,7 @@ def parameters(values: Mapping[str, object]) -> list[dict[str, Any]]:
 
 def kept_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return what clients may want to know of a model file, of its metadata."""
-    return {key: metadata[key] for key in _KEPT if key in metadata}
+    return {key: metadata[key] for key in map(key_of, _KEPT) if key in metadata}
 
 
 def warm_up_side(facts: ModelFacts) -> int:

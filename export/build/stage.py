@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,10 +10,11 @@ import onnx
 from ... import __version__
 from ...runtime.backends import find_backend
 from ...core.json_text import stable_json
+from ...core.metadata import ModelMetadata
 from ..attention.mechanism import Mechanism
 from ..attention.site import swap
 from .bodies import attach_bodies, inline_bodies
-from .metadata import metadata, write_metadata
+from .metadata import describe, write_metadata
 from .preprocessing import prepend
 from .tidy import tidy
 from .trace import trace
@@ -29,12 +29,14 @@ class BuiltModel:
     """Graphs with their bodies.
 
     Attributes:
-        model: What is written; its metadata lack only what the validation finds.
+        model: What is written.
+        metadata: Of the model, to which only what the validation finds is added.
         transformed: What the transform did, with the rounded copy; None where there is none.
         full: The same as the network came, to be timed against; None where nothing is timed.
     """
 
     model: onnx.ModelProto
+    metadata: ModelMetadata
     transformed: TransformResult | None
     full: onnx.ModelProto | None
 
@@ -52,14 +54,14 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
     model, transformed = _graph(prepared, planned.resolved, progress)
     label = prepared.transform.label
     exact = () if transformed is None else transformed.exact
-    _describe(model, prepared, planned, planned.resolved, label, exact)
+    metadata = _describe(model, prepared, planned, planned.resolved, label, exact)
     if transformed is not None:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED.label)
     full = None
     if is_timed(prepared, planned):
         full = _graph(prepared, planned.neutral, progress)[0]
         _describe(full, prepared, planned, planned.neutral, label)
-    return BuiltModel(model, transformed, full)
+    return BuiltModel(model, metadata, transformed, full)
 
 
 def build_steps(prepared: Prepared, planned: Planned) -> int:
@@ -113,21 +115,20 @@ def _describe(
     sites: Mapping[str, Mechanism],
     precision: str,
     exact: Sequence[str] = (),
-) -> None:
-    """Write the metadata of a graph whose sites compute so, in place."""
+) -> ModelMetadata:
+    """Write the metadata of a graph whose sites compute so, in place; return them."""
     loaded = prepared.loaded
-    entries = {
-        "version": __version__,
-        "attention": stable_json(replace(planned.plan, sites=dict(sites)).as_dict()).decode(),
-        "source_sha256": loaded.checkpoint.sha256,
-        "precision": precision,
-    }
-    if exact:
-        entries["exact_layers"] = json.dumps(exact)
-    quadratic = quadratic_bytes(loaded.network, loaded.facts, sites)
-    if quadratic > 0:
-        entries["quadratic_bytes"] = f"{quadratic:.6g}"
-    write_metadata(model, metadata(loaded.facts, entries), __version__)
+    metadata = replace(
+        describe(loaded.facts),
+        version=__version__,
+        attention=stable_json(replace(planned.plan, sites=dict(sites)).as_dict()).decode(),
+        source_sha256=loaded.checkpoint.sha256,
+        precision=precision,
+        exact_layers=tuple(exact),
+        quadratic_bytes=quadratic_bytes(loaded.network, loaded.facts, sites),
+    )
+    write_metadata(model, metadata)
+    return metadata
 
 
 def serialized(model: onnx.ModelProto) -> bytes:

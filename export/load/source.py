@@ -10,8 +10,7 @@ from typing import Any
 from torch import nn
 
 from ...core.errors import NystraError
-from ...core.ports.preprocessing import KEY as PREPROCESSING
-from ...core.ports.preprocessing import read_preprocessing
+from ...core.metadata import ModelMetadata
 from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
 from ..attention.plan import decode_plan
@@ -56,16 +55,16 @@ def load_source(
     Raises:
         NystraError: The file carries no plan, or was exported from another checkpoint.
     """
-    if "nystra.attention" not in metadata:
+    stated = ModelMetadata.read(metadata)
+    if stated.attention is None:
         raise NystraError(f"{path} carries no plan: it was not written by nystra-export")
-    plan = decode_plan(metadata["nystra.attention"], f"the plan in {path}")
+    plan = decode_plan(stated.attention, f"the plan in {path}")
     loaded = load_for(checkpoint, plan, hyper)
     if plan.source_sha256 != loaded.checkpoint.sha256:
         raise NystraError(
             f"{path} was exported from another checkpoint: sha256 {plan.source_sha256}, "
             f"{checkpoint} has {loaded.checkpoint.sha256}"
         )
-    stated = metadata.get(PREPROCESSING)
-    if stated is not None and read_preprocessing(stated).in_graph:
+    if stated.preprocessing is not None and stated.preprocessing.in_graph:
         loaded = with_preprocessing(loaded)
     return Source(loaded, resolve(plan, loaded.network))

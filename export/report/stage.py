@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import onnx
-
-from ... import __version__
 from ...core.errors import ValidationError
 from ...core.files.file_set import file_set
 from ...core.json_text import json_number, stable_json
+from ...core.metadata import ModelMetadata
 from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
 from ..build.metadata import write_metadata
@@ -40,13 +39,14 @@ def write(
         NystraError: The files cannot be written.
     """
     progress("write")
-    _record_psnr(built.model, validated)
+    metadata = _with_psnr(built.metadata, validated)
+    write_metadata(built.model, metadata)
     manifest = _manifest(prepared, planned, built, validated)
     if validated.failures:
         _write_failure(prepared, planned, built, validated, manifest)
     target = planned.target
     *named, listing = export_files(target)
-    recorded = validated.references.meta | {RECORDED_METADATA: _metadata_of(built.model)}
+    recorded = validated.references.meta | {RECORDED_METADATA: metadata.entries()}
     written = (
         stable_json(planned.plan.as_dict()),
         references_content(validated.references.cases, recorded),
@@ -67,16 +67,12 @@ def _write_set(contents: dict[Path, bytes], manifest: Manifest, listing: Path) -
             files.write(path, content)
 
 
-def _metadata_of(model: onnx.ModelProto) -> dict[str, str]:
-    return {entry.key: entry.value for entry in model.metadata_props}
-
-
-def _record_psnr(model: onnx.ModelProto, validated: Validated) -> None:
-    """Add the PSNR against PyTorch to the metadata of the model, in place."""
+def _with_psnr(metadata: ModelMetadata, validated: Validated) -> ModelMetadata:
+    """Return the metadata of the model with its PSNR against PyTorch."""
     psnr = json_number(validated.file.figures.get("psnr", math.nan))
-    if psnr is not None:  # NaN: the output holds some, or is no picture
-        stated = {"nystra.psnr_vs_torch": f"{psnr:.1f}"}
-        write_metadata(model, _metadata_of(model) | stated, __version__)
+    if psnr is None:  # NaN: the output holds some, or is no picture
+        return metadata
+    return replace(metadata, psnr_vs_torch=f"{psnr:.1f}")
 
 
 def _manifest(

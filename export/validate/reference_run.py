@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ...core.errors import NystraError
+from ...core.metadata import ModelMetadata, key_of
 from ...runtime.model.onnx_tensors import read_facts
 from ...runtime.model.references import RECORDED_METADATA, References
-from ..build.metadata import metadata as metadata_of
+from ..build.metadata import describe
 from ..build.transforms import TRANSFORMS
 from ..load.images import validation_feeds
 from ..load.source import Source
@@ -35,32 +35,19 @@ def reference_run(
     facts = source.loaded.facts
     ports = zip(facts.inputs, read_facts(model).inputs, strict=True)
     taken = tuple(replace(port, lengths=own.lengths) for port, own in ports)
-    label = metadata.get("nystra.precision", "fp32")
+    stated = ModelMetadata.read(metadata)
+    label = stated.precision or "fp32"
     if label not in TRANSFORMS:
         raise NystraError(
-            f"{model} says nystra.precision {label!r}; known are {', '.join(TRANSFORMS)}: export "
-            "it again"
+            f"{model} says {key_of('precision')} {label!r}; known are {', '.join(TRANSFORMS)}: "
+            "export it again"
         )
     references = record_references(
         source,
         validation_feeds(replace(facts, inputs=taken)),
         TRANSFORMS[label],
         progress,
-        _exact_layers(model, metadata.get("nystra.exact_layers", "[]")),
+        stated.exact_layers,
     )
-    stated = dict(metadata) | metadata_of(facts, {})
-    return replace(references, meta=references.meta | {RECORDED_METADATA: stated})
-
-
-def _exact_layers(model: Path, stated: str) -> list[str]:
-    """Return the modules that a file's transform left in float32."""
-    try:
-        layers = json.loads(stated)
-    except ValueError:
-        layers = None
-    if not isinstance(layers, list) or not all(isinstance(path, str) for path in layers):
-        raise NystraError(
-            f"{model} says nystra.exact_layers {stated[:80]!r}, expected a JSON list of modules: "
-            "export it again"
-        )
-    return layers
+    expected = dict(metadata) | describe(facts).entries()
+    return replace(references, meta=references.meta | {RECORDED_METADATA: expected})

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from ...core.metadata import key_of
 from ...core.ports.preprocessing import Preprocessing, Resize, read_preprocessing
 from .layouts import Layout
 
@@ -32,7 +33,9 @@ def preprocessing_for(
         NystraError: What is told is not of that form.
     """
     if told is not None:
-        stated = read_preprocessing(json.dumps(told))
+        stated = read_preprocessing(
+            json.dumps(told), f"the metadata entry {key_of('preprocessing')}"
+        )
         fits = stated.size == sides
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
     if channels != 3 or layout.name not in ("timm", "torchvision"):

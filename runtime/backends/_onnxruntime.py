@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.metadata import ModelMetadata
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
 from ._library import LibraryChoice, choose_library
@@ -53,7 +54,7 @@ class OnnxRuntimeBackend:
         self._path = path
         self._header = header
         self._threads = threads
-        self._arena = header.metadata.get("nystra.tiling") != "internal"
+        self._stated = ModelMetadata.read(header.metadata)
         choice = self._choose(library)
         self._session, choice = self._open(choice)
         self.library = choice.path
@@ -77,7 +78,7 @@ class OnnxRuntimeBackend:
         import onnxruntime
 
         options = onnxruntime.RunOptions()
-        if self._arena:
+        if self._stated.tiling != "internal":
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         return self._run(feeds, options)
 
@@ -155,11 +156,11 @@ class OnnxRuntimeBackend:
             options.inter_op_num_threads = 1
         if library is not None:
             options.register_custom_ops_library(str(library))
-        elif "nystra.version" in self._header.metadata:
+        elif self._stated.version is not None:
             # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
             # buffer takes time that grows with their square: half a minute for 36 attentions.
             options.enable_mem_reuse = False
-        if not self._arena:
+        if self._stated.tiling == "internal":
             # It takes whole pictures, however large. The arena grows by powers of two, and blocked
             # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
             options.enable_cpu_mem_arena = False

@@ -101,7 +101,7 @@ class Baseline:
         quality: How the quality was taken: ``channel``, ``crop_border``, ``pictures``.
         accuracy: How the accuracy was taken: ``classes`` (names of folders), ``pictures`` (number).
         speed: How the speed was taken: ``against`` (a file name), ``size`` [height, width].
-        metadata: The model's metadata as `guarded_metadata` returns them; None: not recorded.
+        metadata: The model's metadata as `without_provenance` returns them; None: not recorded.
     """
 
     model: str

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.json_text import json_number
+from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Size, picture_size
 from ..model.onnx_nodes import count_nodes
@@ -20,7 +21,7 @@ from ..tasks.classification.quality import Accuracy
 from ..tasks.restoration.quality import QualityReport
 from ..timing.interleaved import interleaved
 from .baseline import ITEMS, Accepted, Baseline
-from .intact import find_changes, guarded_metadata, metadata_changes
+from .intact import find_changes, metadata_changes
 from .measures import FIGURES, PSNR_CEILING, ROUNDING
 from .validation import SizeReport, ValidationReport, allowed_differences, compare, sides_text
 
@@ -121,7 +122,7 @@ def measure_file(
         for size, (largest, mean) in zip(report.sizes, limits * len(runners), strict=True)
     )
     measured.changes = tuple(find_changes(session, references))
-    measured.metadata = guarded_metadata(session.metadata)
+    measured.metadata = without_provenance(session.metadata)
     measured.items["max_abs"] = report.max_abs
     measured.items |= {
         name: value if math.isnan(value) else min(value, PSNR_CEILING)

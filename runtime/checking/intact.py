@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...core.errors import BackendUnavailableError, NystraError
-from ...core.json_text import stable_json
+from ...core.errors import BackendUnavailableError
 from ...core.ports.port import SIDES
-from ...core.strict_json import parse_json
 from ..backends import find_backend
 from ..model.manifest import Manifest
 from ..model.onnx_header import read_onnx_header
 from ..model.references import RECORDED_METADATA, References
 from ..session import Session
-
-_PROVENANCE = ("nystra.version", "nystra.source_sha256", "nystra.psnr_vs_torch")
-_PLAN = "nystra.attention"
 
 
 def find_changes(session: Session, references: References) -> list[str]:
@@ -50,22 +45,6 @@ def metadata_changes(
         for key in sorted({*before, *now})
         if before.get(key) != now.get(key)
     ]
-
-
-def guarded_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries that decide what a model does with a picture.
-
-    Where it comes from is left out, so that a network trained anew is held against the figures of
-    the one before.
-    """
-    kept = {key: value for key, value in metadata.items() if key not in _PROVENANCE}
-    if _PLAN in kept:
-        plan = parse_json(kept[_PLAN], f"the metadata entry {_PLAN}")
-        if not isinstance(plan, dict):
-            raise NystraError(f"the metadata entry {_PLAN} is no plan: export the model again")
-        plan.pop("source_sha256", None)
-        kept[_PLAN] = stable_json(plan).decode()
-    return kept
 
 
 def bodies_of(session: Session) -> Session | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ExportError, NystraError
+from ...core.metadata import ModelMetadata
 from ..model.model_facts import parse_facts
 from ..model.onnx_header import read_onnx_header
 from . import cache
@@ -61,7 +62,7 @@ def compile_network(
 
     name, kind = backend_class(options.backend)
     header = read_onnx_header(path)
-    require_precision(name, kind, path, header.metadata.get("nystra.precision"))
+    require_precision(name, kind, path, ModelMetadata.read(header.metadata).precision)
     how: dict[str, Any] = {"threads": None, "library": library}
     if options.precision is not None:
         require_arithmetic(name, kind, options.precision)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...core.errors import NystraError
-from ...core.ports.listing import KEY, read_count, read_ports, read_range
-from ...core.ports.port import AXES, Port
-from ...core.ports.preprocessing import KEY as PREPROCESSING
-from ...core.ports.preprocessing import Preprocessing, read_preprocessing
-from ...core.strict_json import parse_json
+from ...core.metadata import ModelMetadata, key_of
+from ...core.ports.port import Port
+from ...core.ports.preprocessing import Preprocessing
 from .model_ports import TensorInfo, input_ports, output_ports
-
-_LARGEST_SIDE = AXES["height"].largest
-_LARGEST_SCALE = 64
-_MOST_CHANNELS = 1 << 20
-_MOST_BYTES = 1e12
 
 
 @dataclass(frozen=True)
@@ -90,92 +82,53 @@ def parse_facts(
     Raises:
         NystraError: A metadata entry cannot be read; the message names it.
     """
-    listed = read_ports(metadata[KEY]) if KEY in metadata else {}
-    stated = metadata.get(PREPROCESSING)
+    stated = ModelMetadata.read(metadata)
+    listed = {port.name: port for port in stated.io}
     return ModelFacts(
-        architecture=metadata.get("architecture"),
-        task=metadata.get("nystra.task", "restoration"),
-        scale=_integer(metadata, "scale", _LARGEST_SCALE),
-        inputs=tuple(_completed(metadata, port) for port in input_ports(inputs, listed)),
-        outputs=tuple(_completed(metadata, port) for port in output_ports(outputs, listed)),
-        size_minimum=_integer(metadata, "nystra.size_minimum", _LARGEST_SIDE) or 1,
-        tiling=metadata.get("nystra.tiling", "supported"),
-        precision=metadata.get("nystra.precision"),
-        window=_window(metadata),
-        license=metadata.get("license"),
-        quadratic_bytes=_bytes(metadata),
-        preprocessing=None if stated is None else read_preprocessing(stated),
-        foreign="nystra.version" not in metadata,
+        architecture=stated.architecture,
+        task=stated.task,
+        scale=stated.scale,
+        inputs=tuple(_completed(stated, port) for port in input_ports(inputs, listed)),
+        outputs=tuple(_completed(stated, port) for port in output_ports(outputs, listed)),
+        size_minimum=stated.size_minimum,
+        tiling=stated.tiling,
+        precision=stated.precision,
+        window=stated.window,
+        license=stated.license,
+        quadratic_bytes=stated.quadratic_bytes,
+        preprocessing=stated.preprocessing,
+        foreign=stated.version is None,
     )
 
 
-def _completed(metadata: Mapping[str, str], port: Port) -> Port:
+def _completed(stated: ModelMetadata, port: Port) -> Port:
     """Add what plain entries say of the image and the picture; both say the same, or one does.
 
     Raises:
-        NystraError: They contradict what ``nystra.io`` or the graph says.
+        NystraError: They contradict what the listing of ports or the graph says.
     """
     if port.role not in ("image", "picture"):
         return port
     image = port.role == "image"
-    stated = _json(metadata, "nystra.range", None)
     value_range = port.range or (0.0, 1.0)
-    if stated is not None:
-        value_range = read_range("nystra.range", stated)
-        _agree("nystra.range", value_range, port.range or value_range, port)
-    key = "input_channels" if image else "output_channels"
+    if stated.range is not None:
+        value_range = stated.range
+        _agree("range", value_range, port.range or value_range, port)
+    name = "input_channels" if image else "output_channels"
     lengths = dict(port.lengths)
-    channels = _integer(metadata, key, _MOST_CHANNELS)
+    channels: int | None = getattr(stated, name)
     if channels is not None:
-        _agree(key, channels, lengths.setdefault("channels", channels), port)
+        _agree(name, channels, lengths.setdefault("channels", channels), port)
     multiple = port.multiple
-    if image and "nystra.size_multiple" in metadata:
-        multiple = _integer(metadata, "nystra.size_multiple", _LARGEST_SIDE) or 1
-        _agree("nystra.size_multiple", multiple, max(port.multiple, multiple), port)
+    if image and stated.size_multiple is not None:
+        multiple = stated.size_multiple
+        _agree("size_multiple", multiple, max(port.multiple, multiple), port)
     return replace(port, range=value_range, lengths=lengths, multiple=multiple)
 
 
-def _agree(key: str, stated: object, own: object, port: Port) -> None:
+def _agree(name: str, stated: object, own: object, port: Port) -> None:
     if stated != own:
         raise NystraError(
-            f"the metadata entry {key} says {stated}, but {port.name!r} has {own}: the file's "
-            "metadata was changed; export it again"
+            f"the metadata entry {key_of(name)} says {stated}, but {port.name!r} has {own}: the "
+            "file's metadata was changed; export it again"
         )
-
-
-def _json(metadata: Mapping[str, str], key: str, default: Any) -> Any:
-    if key not in metadata:
-        return default
-    return parse_json(metadata[key], f"the metadata entry {key}")
-
-
-def _integer(metadata: Mapping[str, str], key: str, largest: int) -> int | None:
-    if key not in metadata:
-        return None
-    text = metadata[key]
-    short = text.isascii() and text.isdigit() and len(text) <= len(str(largest))
-    return read_count(key, int(text) if short else text, largest)
-
-
-def _bytes(metadata: Mapping[str, str]) -> float:
-    key = "nystra.quadratic_bytes"
-    value = _json(metadata, key, 0.0)
-    if isinstance(value, int | float) and 0 <= value <= _MOST_BYTES:
-        return float(value)
-    raise NystraError(
-        f"the metadata entry {key} is {metadata[key][:60]!r}, expected a number from 0 to "
-        f"{_MOST_BYTES:g}"
-    )
-
-
-def _window(metadata: Mapping[str, str]) -> tuple[int, ...] | None:
-    key = "nystra.window"
-    value = _json(metadata, key, None)
-    if value is None:
-        return None
-    sides = [value, value] if isinstance(value, int) else value
-    if not isinstance(sides, list) or not 1 <= len(sides) <= 3:
-        raise NystraError(
-            f"the metadata entry {key} is {metadata[key][:60]!r}, expected 1 to 3 sides"
-        )
-    return tuple(read_count(key, side, _LARGEST_SIDE) for side in sides)

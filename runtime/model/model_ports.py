@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...core.errors import NystraError
+from ...core.metadata import key_of
 from ...core.ports.port import IMAGE_AXES, LOGITS_AXES, SIDES, UNKNOWN, Port
 
 
@@ -72,7 +73,7 @@ def _port(tensor: TensorInfo, listed: Mapping[str, Port]) -> Port:
     port = listed.get(tensor.name) or Port(tensor.name, UNKNOWN, _guessed_axes(rank), range=None)
     if len(port.axes) != rank:
         raise NystraError(
-            f"the metadata entry nystra.io gives {tensor.name!r} the layout {port.layout}, "
+            f"the metadata entry {key_of('io')} gives {tensor.name!r} the layout {port.layout}, "
             f"its shape is {tensor.shape}"
         )
     lengths = {

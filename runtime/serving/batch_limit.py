@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.strict_json import parse_json
+from ...core.metadata import ModelMetadata
 from ..session import Session
-
-_PLAN = "nystra.attention"
 
 
 def images_a_run(session: Session, most: int) -> int:
@@ -24,16 +22,11 @@ def images_a_run(session: Session, most: int) -> int:
         NystraError: The plan in its metadata cannot be read.
     """
     port = session.facts.image
-    if port is None or "batch" not in port.axes or _mixes(session):
+    if port is None or "batch" not in port.axes:
+        return 1
+    if _asks_for_batch(ModelMetadata.read(session.metadata).attention_plan()):
         return 1
     return port.lengths.get("batch", most)
-
-
-def _mixes(session: Session) -> bool:
-    if _PLAN not in session.metadata:
-        return False
-    where = f"the metadata entry {_PLAN} of {session.path}"
-    return _asks_for_batch(parse_json(session.metadata[_PLAN], where))
 
 
 def _asks_for_batch(plan: Any) -> bool:

@@ -1,5 +1,6 @@
 """A model file of a task of its own: several frames in, logits out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port
-from nystra.export.build.metadata import metadata, write_metadata
+from nystra.export.build.metadata import describe, write_metadata
 from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.models.facts import Facts
@@ -37,6 +38,6 @@ JUDGE = Facts(task="toy", inputs=(FRAMES,), outputs=(LOGITS,), **COMMON)
 def save(network: nn.Module, facts: Facts, path: Path) -> Path:
     model = trace(network.eval(), facts, 20)
     tidy(model, facts.inputs, facts.outputs)
-    write_metadata(model, metadata(facts, {"version": "0"}), "0")
+    write_metadata(model, replace(describe(facts), version="0"))
     onnx.save(model, path)
     return path

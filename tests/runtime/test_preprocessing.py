@@ -24,6 +24,8 @@ from nystra.runtime import Session
 from nystra.runtime.images.resampling import resample
 from nystra.runtime.tasks.classification.preparing import middle, prepare
 
+WHERE = "the metadata entry nystra.preprocessing"
+
 PILLOW = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 SIZES = [((16, 16), (16, 16)), ((40, 27), (16, 16)), ((9, 30), (21, 13)), ((1, 5), (4, 3))]
 
@@ -39,7 +41,7 @@ def test_what_is_written_is_read() -> None:
         TOY.within_graph(),
         Preprocessing(Resize((5, 6), antialias=False)),
     ):
-        assert read_preprocessing(write_preprocessing(preprocessing)) == preprocessing
+        assert read_preprocessing(write_preprocessing(preprocessing), WHERE) == preprocessing
     assert write_preprocessing(Preprocessing()) == "{}"
     assert TOY.within_graph().left == Preprocessing(labels=COLOURS)
     assert TOY.left is TOY
@@ -70,7 +72,7 @@ def test_what_is_written_is_read() -> None:
 )
 def test_metadata_that_is_refused(text: str, message: str) -> None:
     with pytest.raises(NystraError, match=message):
-        read_preprocessing(text)
+        read_preprocessing(text, WHERE)
 
 
 def test_damaged_metadata_is_read_or_refused() -> None:
@@ -81,7 +83,7 @@ def test_damaged_metadata_is_read_or_refused() -> None:
         place, length = random.integers(len(text)), random.integers(4)
         put = random.choice(["", "0", "-", "9e9", "null", "[]", "{}", '"', ",", "true"])
         try:
-            read_preprocessing(text[:place] + str(put) + text[place + length :])
+            read_preprocessing(text[:place] + str(put) + text[place + length :], WHERE)
         except NystraError:
             refused += 1
     assert 200 < refused < 400

@@ -18,10 +18,10 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.core.errors import NystraError
+from nystra.core.metadata import without_provenance
 from nystra.export.attention.plan import read_plan
 from nystra.models import load
 from nystra.runtime.checking.baseline import read_baseline
-from nystra.runtime.checking.intact import guarded_metadata
 from nystra.runtime.checking.validation import allowed_differences
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.images.images import read_picture
@@ -132,7 +132,7 @@ def read_metadata(path: Path) -> object:
         else {}
     )
     tensors = read_inputs(path.with_name("model.onnx"))
-    return parse_facts(texts, tensors, []), guarded_metadata(texts)
+    return parse_facts(texts, tensors, []), without_provenance(texts)
 
 
 def read_onnx(path: Path) -> object:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from ....core.metadata import key_of
 from ....runtime.session import Session
 from ..bodies import attach_bodies
 from ..precision.types import opset_of
@@ -19,7 +20,7 @@ def session_of(model: onnx.ModelProto) -> Iterator[Session]:
     """Give a session of a model without bodies, which is left as it is."""
     whole = onnx.ModelProto.FromString(model.SerializeToString())
     attach_bodies(whole, opset_of(whole))
-    whole.metadata_props.add(key="nystra.version", value="0")
+    whole.metadata_props.add(key=key_of("version"), value="0")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "probe.onnx")
         path.write_bytes(whole.SerializeToString())

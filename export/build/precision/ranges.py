@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
+from ....core.metadata import key_of
 from ....runtime.session import Session
 from ..bodies import attach_bodies
 from .choice import LowPrecision
@@ -46,7 +47,7 @@ def largest_values(
             helper.make_tensor_value_info(f"nystra.max.{place}", TensorProto.FLOAT, [])
         )
     attach_bodies(probe, opset)
-    probe.metadata_props.add(key="nystra.version", value="0")
+    probe.metadata_props.add(key=key_of("version"), value="0")
     largest = dict.fromkeys(wanted, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "probe.onnx")

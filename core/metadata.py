@@ -1,0 +1,210 @@
+"""What a model file says of itself in its ``metadata_props``: every key that nystra writes.
+
+The key of a field is its name, with the prefix ``nystra.`` but for those of `_PLAIN`, which other
+programs use too. Nothing else in the package spells a key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any
+
+from .errors import NystraError
+from .json_text import stable_json
+from .ports.listing import list_ports, read_count, read_ports, read_range
+from .ports.port import AXES, Port
+from .ports.preprocessing import Preprocessing, read_preprocessing, write_preprocessing
+from .strict_json import parse_json
+
+_PREFIX = "nystra."
+_PLAIN = ("architecture", "scale", "input_channels", "output_channels", "license")
+_PROVENANCE = ("version", "source_sha256", "psnr_vs_torch")
+
+_LARGEST_SIDE = AXES["height"].largest
+_LARGEST_SCALE = 64
+_MOST_CHANNELS = 1 << 20
+_MOST_BYTES = 1e12
+
+
+def key_of(name: str) -> str:
+    """Return the key under which a field of `ModelMetadata` stands in a model file."""
+    return name if name in _PLAIN else _PREFIX + name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelMetadata:
+    """The metadata of a model file; what it does not say is None, or has the default below.
+
+    Attributes:
+        architecture: Name of the network.
+        scale: Output pixels per input pixel and axis.
+        input_channels: Of the image.
+        output_channels: Of the picture (of logits: classes).
+        license: License of the weights.
+        io: The ports; as they are read all their axes are free.
+        version: Of nystra, which wrote the file; None: another program did.
+        task: A name of the table of tasks, such as ``restoration``.
+        range: Lowest and highest value of image and picture.
+        size_multiple: The sides of the image are padded inside the network to multiples of this.
+        size_minimum: The smallest height and width, in pixels.
+        tiling: ``supported``, ``discouraged`` or ``internal`` (the model must see the whole).
+        window: Attention window in tokens, of any number of axes.
+        preprocessing: What becomes of a picture before the file takes it.
+        precision: ``fp32``, ``fp16``, ``bf16``, ``int8`` or ``bf16-tensorrt`` (for TensorRT alone).
+        attention: The JSON of the plan, which is parsed by `attention_plan`.
+        exact_layers: Modules that the transform of the file left in float32.
+        quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
+            it sees the whole picture; else 0.
+        source_sha256: Of the checkpoint that the file was exported from.
+        psnr_vs_torch: PSNR against PyTorch in dB as it was rounded; nothing computes with it.
+    """
+
+    architecture: str | None = None
+    scale: int | None = None
+    input_channels: int | None = None
+    output_channels: int | None = None
+    license: str | None = None
+    io: tuple[Port, ...] = ()
+    version: str | None = None
+    task: str = "restoration"
+    range: tuple[float, float] | None = None
+    size_multiple: int | None = None
+    size_minimum: int = 1
+    tiling: str = "supported"
+    window: tuple[int, ...] | None = None
+    preprocessing: Preprocessing | None = None
+    precision: str | None = None
+    attention: str | None = None
+    exact_layers: tuple[str, ...] = ()
+    quadratic_bytes: float = 0.0
+    source_sha256: str | None = None
+    psnr_vs_torch: str | None = None
+
+    @classmethod
+    def read(cls, entries: Mapping[str, str]) -> ModelMetadata:
+        """Return what the ``metadata_props`` of a file say; unknown keys are passed over.
+
+        Raises:
+            NystraError: An entry cannot be read; the message names it. A plan is not looked at.
+        """
+        stated: dict[str, Any] = {}
+        for name in _names():
+            text = entries.get(key_of(name))
+            if text is not None:
+                reader = _READERS.get(name)
+                where = f"the metadata entry {key_of(name)}"
+                stated[name] = text if reader is None else reader(text, where)
+        return cls(**stated)
+
+    def entries(self) -> dict[str, str]:
+        """Return the ``metadata_props`` of a file; `read` returns an equal record of them."""
+        stated = {name: getattr(self, name) for name in _names()}
+        return {
+            key_of(name): _WRITERS.get(name, str)(value)
+            for name, value in stated.items()
+            if value not in _UNSAID
+        }
+
+    def attention_plan(self) -> dict[str, Any]:
+        """Return the plan as JSON; an empty one where the file carries none.
+
+        Raises:
+            NystraError: It is not JSON, or no object.
+        """
+        if self.attention is None:
+            return {}
+        where = f"the metadata entry {key_of('attention')}"
+        plan = parse_json(self.attention, where)
+        if not isinstance(plan, dict):
+            raise NystraError(f"{where} is no plan: export the model again")
+        return plan
+
+
+def without_provenance(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries that decide what a model does with a picture, not where it comes from.
+
+    Raises:
+        NystraError: The plan cannot be read.
+    """
+    left_out = {key_of(name) for name in _PROVENANCE}
+    kept = {key: value for key, value in entries.items() if key not in left_out}
+    key = key_of("attention")
+    if key in kept:
+        plan = ModelMetadata(attention=kept[key]).attention_plan()
+        plan.pop("source_sha256", None)
+        kept[key] = stable_json(plan).decode()
+    return kept
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(each.name for each in fields(ModelMetadata))
+
+
+def _count(largest: int) -> Callable[[str, str], int]:
+    def read(text: str, where: str) -> int:
+        short = text.isascii() and text.isdigit() and len(text) <= len(str(largest))
+        return read_count(where, int(text) if short else text, largest)
+
+    return read
+
+
+def _range(text: str, where: str) -> tuple[float, float]:
+    return read_range(where, parse_json(text, where))
+
+
+def _window(text: str, where: str) -> tuple[int, ...] | None:
+    value = parse_json(text, where)
+    if value is None:
+        return None
+    sides = [value, value] if isinstance(value, int) else value
+    if not isinstance(sides, list) or not 1 <= len(sides) <= 3:
+        raise NystraError(f"{where} is {text[:60]!r}, expected 1 to 3 sides")
+    return tuple(read_count(where, side, _LARGEST_SIDE) for side in sides)
+
+
+def _layers(text: str, where: str) -> tuple[str, ...]:
+    layers = parse_json(text, where)
+    if isinstance(layers, list) and all(isinstance(path, str) for path in layers):
+        return tuple(layers)
+    raise NystraError(
+        f"{where} is {text[:80]!r}, expected a JSON list of modules: export the model again"
+    )
+
+
+def _bytes(text: str, where: str) -> float:
+    value = parse_json(text, where)
+    if isinstance(value, int | float) and 0 <= value <= _MOST_BYTES:
+        return float(value)
+    raise NystraError(f"{where} is {text[:60]!r}, expected a number from 0 to {_MOST_BYTES:g}")
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "scale": _count(_LARGEST_SCALE),
+    "input_channels": _count(_MOST_CHANNELS),
+    "output_channels": _count(_MOST_CHANNELS),
+    "io": read_ports,
+    "range": _range,
+    "size_multiple": _count(_LARGEST_SIDE),
+    "size_minimum": _count(_LARGEST_SIDE),
+    "window": _window,
+    "preprocessing": read_preprocessing,
+    "exact_layers": _layers,
+    "quadratic_bytes": _bytes,
+}
+"""Of the fields that are not their text: text and where it stands -> value."""
+
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    "io": list_ports,
+    "range": json.dumps,
+    "window": json.dumps,
+    "preprocessing": write_preprocessing,
+    "exact_layers": json.dumps,
+    "quadratic_bytes": "{:.6g}".format,
+}
+
+_UNSAID: tuple[Any, ...] = (None, (), 0.0)
+"""Values of a field whose entry is left out."""
