@@ -1,7 +1,10 @@
 """Every study is started by one command from the checkout."""
 
+import ast
+import importlib
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -42,3 +45,18 @@ def test_a_command_says_what_it_takes(command: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_says_what_it_takes(command: str) -> None:
     helps(command)
+
+
+def test_studies_import_what_nystra_has() -> None:
+    """Imports inside functions too, since no command of these is run to its end by a test."""
+    missing = []
+    for path in (ROOT / "studies").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nystra"):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    if not hasattr(module, alias.name) and not find_spec(
+                        f"{node.module}.{alias.name}"
+                    ):
+                        missing.append(f"{path.name}: {node.module}.{alias.name}")
+    assert not missing
