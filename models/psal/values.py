@@ -1,4 +1,4 @@
-"""From matches to output: weighted values at the centres, aggregated, or by patch votes.
+"""From matches to output: the values of the matches, or those of the neighbours' matches too.
 
 Everything is index arithmetic, ``index_select`` and element-wise arithmetic, so that it exports
 to standard operators; memory is O(n k C), whatever the patch.
@@ -7,7 +7,6 @@ to standard operators; memory is O(n k C), whatever the patch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,23 +15,7 @@ from torch import Tensor
 
 def match_logits(index: Tensor, score: Tensor, temperature: float) -> Tensor:
     """Return score / temperature (B, k, H, W), a very low finite number at empty entries."""
-    return torch.where(index < 0, _lowest(score.dtype), score / temperature)
-
-
-def mix_values(logits: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    """Return the softmax over the k matches of the values at their centres (equations 4, 5, 9).
-
-    Args:
-        logits: (B, k, H, W), from ``match_logits``.
-        index: (B, k, H, W), y * Wk + x, negative for an empty entry.
-        value: (B, Cv, Hk, Wk).
-
-    Returns:
-        (B, Cv, H, W); 0 where every entry is empty.
-    """
-    rows = value.permute(0, 2, 3, 1).flatten(0, 2)
-    place = index.clamp(min=0).long() + batch_offset(index, value.shape[2] * value.shape[3])
-    return mix_rows(match_weights(logits, index), place, rows).permute(0, 3, 1, 2)
+    return torch.where(index < 0, lowest(score.dtype), score / temperature)
 
 
 def match_weights(logits: Tensor, index: Tensor) -> Tensor:
@@ -54,18 +37,13 @@ def aggregate_values(
     value: Tensor,
     patch_size: int,
     key_mask: Tensor | None = None,
-    *,
-    votes: bool = False,
 ) -> Tensor:
     """Return values by the matches of spatial neighbours: i takes j = j' - (i' - i).
 
     Aggregation (equation 10) is one softmax over the p^2 k scores of the pairs (i', j'), i' in the
-    patch around i. With ``votes`` each i' first takes the softmax over its own k matches, and i
-    gets the mean over the patches that cover it: the overlap-add of matched value patches.
-
-    A neighbour i' outside the map takes no part; a position j outside the key map is clamped to
-    its border; a j that ``key_mask`` excludes takes no part. Where nothing is left the output
-    is 0.
+    patch around i. A neighbour i' outside the map takes no part; a position j outside the key map
+    is clamped to its border; a j that ``key_mask`` excludes takes no part. Where nothing is left
+    the output is 0.
 
     Args:
         logits: (B, k, H, W), from ``match_logits``.
@@ -73,14 +51,22 @@ def aggregate_values(
         value: (B, Cv, Hk, Wk).
         patch_size: Side p of the neighbourhood, odd.
         key_mask: Broadcastable to (B, 1, Hk, Wk), above 0 where a key may be used, or None.
-        votes: Weights by each neighbour's own softmax.
 
     Returns:
-        (B, Cv, H, W), differentiable in logits and value with memory O(n k Cv).
+        (B, Cv, H, W).
+    """
+    inputs = aggregation_inputs(logits, index, value, patch_size, key_mask)
+    return divide_by_weight(weighted_sums(*inputs, patch_size))
+
+
+def aggregation_inputs(
+    logits: Tensor, index: Tensor, value: Tensor, patch_size: int, key_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return logits, places, [value, share] rows with their rim, and the largest logits.
+
+    Arguments as for ``aggregate_values``; the largest logits carry no gradient.
     """
     radius = patch_size // 2
-    if votes:
-        logits = torch.where(index < 0, _lowest(logits.dtype), logits.log_softmax(1))
     share = value.new_ones(1, 1, 1, 1) if key_mask is None else (key_mask > 0).to(value.dtype)
     share = share.expand(value.shape[0], 1, *value.shape[2:])
     shared = torch.cat((value * share, share), 1)
@@ -89,17 +75,17 @@ def aggregate_values(
     padded = shared.permute(0, 2, 3, 1)
     place = _padded_place(index, value.shape[3], padded)
     border = (radius,) * 4
-    outer_logits = F.pad(logits, border, value=_lowest(logits.dtype))
+    outer_logits = F.pad(logits, border, value=lowest(logits.dtype))
     outer_place = F.pad(place, border)
-    if votes:
-        reference = torch.zeros_like(logits[:, :1])
-    else:
-        reference = _reference(outer_logits, outer_place, padded, patch_size, key_mask is not None)
-    arguments = (outer_logits, outer_place, padded, reference.detach(), patch_size)
-    if torch.is_grad_enabled() and (logits.requires_grad or value.requires_grad):
-        total: Tensor = _Aggregate.apply(*arguments)
-    else:
-        total = _aggregate(*arguments)
+    reference = _reference(outer_logits, outer_place, padded, patch_size, key_mask is not None)
+    return outer_logits, outer_place, padded, reference.detach()
+
+
+def divide_by_weight(total: Tensor) -> Tensor:
+    """Return the values (B, Cv, H, W) of sums (B, H, W, Cv + 1) whose last channel is the weight.
+
+    0 where nothing has weight.
+    """
     weight = total[..., -1:]
     out = total[..., :-1] / weight.clamp(min=torch.finfo(weight.dtype).tiny)
     return out.permute(0, 3, 1, 2)
@@ -115,7 +101,8 @@ def batch_offset(index: Tensor, size: int) -> Tensor:
     return (torch.arange(index.shape[0], device=index.device) * size).view(-1, 1, 1, 1)
 
 
-def _lowest(dtype: torch.dtype) -> float:
+def lowest(dtype: torch.dtype) -> float:
+    """Return the logit of an empty entry: finite, so that differences stay so."""
     return torch.finfo(dtype).min / 4
 
 
@@ -128,7 +115,7 @@ def _padded_place(index: Tensor, width: int, padded: Tensor) -> Tensor:
     return row * columns + column + batch_offset(index, rows * columns)
 
 
-def _neighbours(
+def neighbours(
     logits: Tensor, place: Tensor, padded: Tensor, patch: int
 ) -> Iterator[tuple[Tensor, Tensor, int, int]]:
     """Yield the logits and value places of one neighbour of every pixel, over the patch.
@@ -147,61 +134,31 @@ def _neighbours(
 
 def _reference(logits: Tensor, place: Tensor, padded: Tensor, patch: int, masked: bool) -> Tensor:
     """Return the largest logit (B, 1, H, W) among the entries that take part."""
-    floor = _lowest(logits.dtype) / 2
+    floor = lowest(logits.dtype) / 2
     if not masked:
         best = logits.amax(1, keepdim=True)
         return F.max_pool2d(best, patch, stride=1).clamp(min=floor)
     shares = padded[..., -1:].reshape(-1, 1)
     top: Tensor | None = None
-    for part, where, _, _ in _neighbours(logits, place, padded, patch):
+    for part, where, _, _ in neighbours(logits, place, padded, patch):
         usable = take_rows(shares, where).squeeze(-1) > 0
-        best = torch.where(usable, part, _lowest(logits.dtype)).amax(1, keepdim=True)
+        best = torch.where(usable, part, lowest(logits.dtype)).amax(1, keepdim=True)
         top = best if top is None else torch.maximum(top, best)
     if top is None:
         raise ValueError(f"a patch of side {patch}: expected an odd number from 1 on")
     return top.clamp(min=floor)
 
 
-def _aggregate(
+def weighted_sums(
     logits: Tensor, place: Tensor, padded: Tensor, reference: Tensor, patch: int
 ) -> Tensor:
     """Return the sums (B, H, W, Cv + 1) of exp(logit - reference) times [value, share]."""
     rows = padded.reshape(-1, padded.shape[-1])
     total: Tensor | None = None
-    for part, where, _, _ in _neighbours(logits, place, padded, patch):
+    for part, where, _, _ in neighbours(logits, place, padded, patch):
         weights = (part - reference).clamp(max=0.0).exp().unsqueeze(-1)
         added = (take_rows(rows, where) * weights).sum(1)
         total = added if total is None else total + added
     if total is None:
         raise ValueError(f"a patch of side {patch}: expected an odd number from 1 on")
     return total
-
-
-class _Aggregate(torch.autograd.Function):
-    """``_aggregate`` whose backward pass computes the weights again, neighbour by neighbour."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, place: Tensor, padded: Tensor, reference: Tensor, patch: int
-    ) -> Tensor:
-        ctx.save_for_backward(logits, place, padded, reference)
-        ctx.patch = patch
-        return _aggregate(logits, place, padded, reference, patch)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None, None]:
-        logits, place, padded, reference = ctx.saved_tensors
-        channels = padded.shape[-1]
-        rows = padded.reshape(-1, channels)
-        grad_rows = torch.zeros_like(rows)
-        grad_logits = torch.zeros_like(logits)
-        height, width = grad.shape[1:3]
-        upper = grad.unsqueeze(1)
-        for part, where, a, b in _neighbours(logits, place, padded, ctx.patch):
-            weights = (part - reference).clamp(max=0.0).exp()
-            steep = weights * (take_rows(rows, where) * upper).sum(-1)
-            grad_logits[:, :, a : a + height, b : b + width] += steep
-            step = weights.unsqueeze(-1) * upper
-            grad_rows.index_add_(0, where.flatten(), step.flatten(0, 3))
-        return grad_logits, None, grad_rows.view_as(padded), None, None

@@ -27,8 +27,8 @@ from torch import Tensor
 from nystra.models.colorization.network import Colorization
 from nystra.models.geometry import PatchGeometry
 from nystra.models.layers.patches import exact_patches
-from nystra.models.psal.layer import PsalOptions, psal
 from nystra.runtime.images.images import read_picture
+from studies.psal.layer import LayerOptions, psal
 from studies.psal.search import kernel_search
 
 PATCH = 7
@@ -62,7 +62,7 @@ def put(network: Colorization, name: str) -> None:
     if name.startswith("full"):
         network.attention.mechanism = exact_patches
         return
-    options = PsalOptions(patch_size=PATCH, **ATTENTIONS[name])
+    options = LayerOptions(patch_size=PATCH, **ATTENTIONS[name])
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, _: PatchGeometry) -> Tensor:
         return psal(q, k, v, options, mask, search=kernel_search)

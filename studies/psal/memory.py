@@ -106,10 +106,10 @@ def exported(method: str, side: int, path: Path) -> None:
     import torch
 
     from nystra.export.build.nodes import translation_table
-    from nystra.models.psal.layer import Psal, PsalOptions
+    from studies.psal.layer import LayerOptions, Psal
 
     reconstruction = "aggregate" if method.endswith("aggregated") else "center"
-    options = PsalOptions(3, PATCH, reconstruction=reconstruction)
+    options = LayerOptions(3, PATCH, reconstruction=reconstruction)
     made = Psal(options, torch.ops.nystra.patch_match).eval()
     maps = tuple(torch.zeros(1, CHANNELS, side, side) for _ in range(3))
     table = translation_table()

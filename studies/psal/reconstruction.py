@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 from nystra.models.layers.patches import neighbourhoods
-from nystra.models.psal.layer import PsalOptions, matches, reconstruct
+from studies.psal.layer import LayerOptions, matches, reconstruct
 from studies.psal.search import kernel_search
 
 PATCH = 7
@@ -92,12 +92,12 @@ def main() -> None:
         start = time.perf_counter()
         fields = {}
         for seed in (0, 1, 2):
-            options = PsalOptions(3, PATCH, seed=seed, temperature=arguments.temperature)
+            options = LayerOptions(3, PATCH, seed=seed, temperature=arguments.temperature)
             fields[seed] = matches(a, b, options, search=kernel_search)
         seconds = (time.perf_counter() - start) / 3
         for name, reconstruction in (("PSAL 3", "center"), ("PSAL 3 aggregated", "aggregate")):
             for seed, (index, score) in fields.items():
-                options = PsalOptions(
+                options = LayerOptions(
                     3, PATCH, temperature=arguments.temperature, reconstruction=reconstruction
                 )
                 label = name if seed == 0 else f"{name}, seed {seed}"

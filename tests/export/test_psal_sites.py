@@ -17,7 +17,8 @@ from nystra.models.contextual_attention.network import ContextualAttention
 from nystra.models.csnln.network import CrossScaleAttention
 from nystra.models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from nystra.models.layers.patches import exact_patches
-from nystra.models.psal.layer import PsalOptions, psal
+from nystra.models.psal.search import PsalOptions, matches
+from nystra.models.psal.values import aggregate_values, match_logits
 from nystra.models.sites import MapSite, PatchSite, TokenSite, WindowSite
 
 KINDS = {
@@ -97,26 +98,15 @@ def test_the_plan_may_compare_unshrunk_maps_and_paste_single_pixels() -> None:
     assert torch.equal(cross(image), usual)
 
 
-def test_aggregation_at_a_patch_site_is_the_layer() -> None:
+def test_aggregation_at_a_patch_site_is_equation_10() -> None:
     geometry = KINDS["l2"]
     query, key, value = patch_maps(geometry)
     got = at(PatchSite(geometry), aggregate=True, temperature=2.0, seed=3)(
         query, key, value, None, geometry
     )
-    options = PsalOptions(3, 3, temperature=20.0, seed=3, reconstruction="aggregate")
-    torch.testing.assert_close(got, psal(query, key, value, options), atol=1e-12, rtol=0)
-
-
-def test_training_through_a_patch_site() -> None:
-    network = Colorization(channels=4, patch=3)
-    network.attention.mechanism = at(network.attention)
-    generator = torch.Generator().manual_seed(0)
-    grey = torch.rand(1, 1, 9, 9, generator=generator)
-    network(grey, torch.rand(1, 3, 9, 9, generator=generator)).square().mean().backward()
-    for name, parameter in network.named_parameters():
-        assert parameter.grad is not None, name
-        if name != "embed.bias":  # distances do not see a constant added to both maps
-            assert float(parameter.grad.abs().max()) > 0.0, name
+    index, score = matches(query, key, PsalOptions(3, 3, seed=3))
+    expected = aggregate_values(match_logits(index, score, 20.0), index, value, 3)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("shift", [(0, 0), (2, 1)])

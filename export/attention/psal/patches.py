@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ....models.geometry import PatchGeometry
 from ....models.layers.patches import join_blocks, shrink_nearest, usable_keys, value_blocks
-from ....models.psal.layer import PsalOptions, Search, matches
-from ....models.psal.scores import patch_squares
+from ....models.psal.search import PsalOptions, Search, matches, patch_squares
 from ....models.psal.values import (
     aggregate_values,
     batch_offset,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
-from ....models.psal.layer import PsalOptions, matches
+from ....models.psal.search import PsalOptions, matches
 from ....models.psal.values import batch_offset, match_logits, match_weights, mix_rows
 from ....plugins.operators.patch_match.torch_op import patch_match
 from ....plugins.operators.windows_torch import merge, partition, token_regions

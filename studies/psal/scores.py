@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nystra.models.psal.search import patch_squares
+
 _SMALLEST_NORM = 1e-6
 """As in NystraPatchMatch: norms of the cosine are not below this."""
 
@@ -51,16 +53,6 @@ def pair_scores(query: Tensor, key: Tensor, index: Tensor, patch_size: int, metr
             .view_as(scores)
         )
     return torch.where(index < 0, -torch.inf, scores)
-
-
-def patch_squares(image: Tensor, patch_size: int) -> Tensor:
-    """Return the sum of squares (B, 1, H, W) of the patch around each pixel, borders clamped."""
-    radius = patch_size // 2
-    squares = image.square().sum(1, keepdim=True)
-    if radius == 0:
-        return squares
-    squares = F.pad(squares, (radius,) * 4, mode="replicate")
-    return F.avg_pool2d(squares, patch_size, stride=1) * float(patch_size**2)
 
 
 def _padded_rows(image: Tensor, radius: int) -> Tensor:

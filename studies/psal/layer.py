@@ -6,66 +6,41 @@ The search itself has no gradient; the scores of what it found have (equations 6
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import NystraError
-from ...plugins.operators.patch_match.torch_op import patch_match
-from .scores import pair_scores
-from .values import aggregate_values, match_logits, mix_values
-
-METRICS = ("l2", "dot", "cosine")
-"""Similarities, at the place of their number in ``NystraPatchMatch``."""
+from nystra.core.errors import NystraError
+from nystra.models.psal.search import PsalOptions, Search
+from nystra.models.psal.search import matches as search_matches
+from nystra.models.psal.values import match_logits
+from nystra.plugins.operators.patch_match.torch_op import patch_match
+from studies.psal.scores import pair_scores
+from studies.psal.values import aggregate_values, mix_values, vote_values
 
 RECONSTRUCTIONS = ("center", "aggregate", "votes")
-"""How values are put together; see ``PsalOptions``."""
-
-Search: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
-"""``NystraPatchMatch``: (query, key, query_mask, key_mask, start, **attributes) to index, score."""
+"""How values are put together; see ``LayerOptions``."""
 
 
 @dataclass(frozen=True)
-class PsalOptions:
-    """What a PSAL layer does; the search has the ranges of ``NystraPatchMatch``.
+class LayerOptions(PsalOptions):
+    """What a PSAL layer does.
 
     Attributes:
-        neighbors: k, matches of a query.
-        patch_size: Side of a patch, odd.
-        iterations: Of the search.
-        metric: ``l2`` (minus the sum of squared differences), ``dot`` or ``cosine``.
-        temperature: What scores are divided by before the softmax.
-        seed: Of the search.
         reconstruction: ``center`` takes the values at the matched centres (PSAL-k),
             ``aggregate`` adds the matches of spatial neighbours to one softmax (equation 10),
             ``votes`` averages the matched value patches that cover a pixel.
     """
 
-    neighbors: int = 3
-    patch_size: int = 7
-    iterations: int = 5
-    metric: str = "l2"
-    temperature: float = 1.0
-    seed: int = 0
     reconstruction: str = "center"
 
     def __post_init__(self) -> None:
         """Refuse values outside their range; the search checks its own attributes."""
-        checks = (
-            (self.metric in METRICS, "metric", ", ".join(METRICS)),
-            (
-                self.reconstruction in RECONSTRUCTIONS,
-                "reconstruction",
-                ", ".join(RECONSTRUCTIONS),
-            ),
-            (self.temperature > 0.0, "temperature", "a number above 0"),
-        )
-        for fine, name, expected in checks:
-            if not fine:
-                raise NystraError(f"{name} is {getattr(self, name)!r}; expected {expected}")
+        super().__post_init__()
+        if self.reconstruction not in RECONSTRUCTIONS:
+            expected = ", ".join(RECONSTRUCTIONS)
+            raise NystraError(f"reconstruction is {self.reconstruction!r}; expected {expected}")
 
 
 class Psal(nn.Module):
@@ -74,10 +49,10 @@ class Psal(nn.Module):
     It has no parameters. Self-attention takes the same map three times.
     """
 
-    def __init__(self, options: PsalOptions | None = None, search: Search = patch_match) -> None:
+    def __init__(self, options: LayerOptions | None = None, search: Search = patch_match) -> None:
         """Keep the options and the search, which may be any that keeps to its contract."""
         super().__init__()
-        self.options = options or PsalOptions()
+        self.options = options or LayerOptions()
         self.search = search
 
     def forward(
@@ -96,7 +71,7 @@ def psal(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    options: PsalOptions,
+    options: LayerOptions,
     key_mask: Tensor | None = None,
     query_mask: Tensor | None = None,
     *,
@@ -140,21 +115,7 @@ def matches(
 
     The score carries gradients where query or key want them; arguments as for ``psal``.
     """
-    unused = query.new_ones(1, 1, 1, 1)
-    start = torch.full((1, 1, 1, 1), -1, dtype=torch.int32, device=query.device)
-    with torch.no_grad():
-        index, score = search(
-            query.detach(),
-            key.detach(),
-            unused if query_mask is None else query_mask.to(query.dtype),
-            unused if key_mask is None else key_mask.to(query.dtype),
-            start,
-            patch_size=options.patch_size,
-            iterations=options.iterations,
-            neighbors=options.neighbors,
-            metric=METRICS.index(options.metric),
-            seed=options.seed,
-        )
+    index, score = search_matches(query, key, options, key_mask, query_mask, search=search)
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad):
         score = pair_scores(query, key, index, options.patch_size, options.metric)
     return index, score
@@ -164,12 +125,12 @@ def reconstruct(
     index: Tensor,
     score: Tensor,
     value: Tensor,
-    options: PsalOptions,
+    options: LayerOptions,
     key_mask: Tensor | None = None,
 ) -> Tensor:
     """Return the output (B, Cv, H, W) for given matches; arguments as for ``psal``."""
     logits = match_logits(index, score, options.temperature)
     if options.reconstruction == "center":
         return mix_values(logits, index, value)
-    votes = options.reconstruction == "votes"
-    return aggregate_values(logits, index, value, options.patch_size, key_mask, votes=votes)
+    add_up = vote_values if options.reconstruction == "votes" else aggregate_values
+    return add_up(logits, index, value, options.patch_size, key_mask)
