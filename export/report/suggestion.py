@@ -24,7 +24,7 @@ from ..pytorch.network_session import TorchBackend
 LEAST_WINDOW = 16
 """Side of the windows from which on it is worth a word."""
 
-UNIFORM = (Cluster(clusters=(2, 2)), Cluster(), Cluster(block=8))
+UNIFORM = tuple(Cluster(**parameters) for parameters, always in Cluster.candidates if always)
 """Plans that ``auto`` tries everywhere, the fastest first: what it finds is no slower than one of
 them that keeps the budget."""
 

@@ -56,14 +56,15 @@ class Cluster(Windowed):
         reason = super().fits(geometry)
         if reason or not isinstance(geometry, WindowGeometry):
             return reason
-        if not self._blocks(geometry):
+        _, sides = self._blocks(geometry)
+        if not sides:
             sizes = " x ".join(map(str, geometry.window))
             shifts = " x ".join(map(str, geometry.shift))
             return (
                 f"a region border cuts every block of 2 to {self.block} (window {sizes}, shift "
                 f"{shifts}); mask 'none' ignores the regions"
             )
-        if self.bias_block and not self._usable(self.bias_block, geometry):
+        if self.bias_block and not self._takes(self.bias_block, self.block, geometry):
             return f"bias_block {self.bias_block} is no multiple of block, is cut, or too small"
         return ""
 
@@ -86,43 +87,42 @@ class Cluster(Windowed):
             geometry: Of a site where the mechanism fits.
             bias: The site has a position bias.
         """
-        fitting = self.at(geometry)
+        block, sides = self._blocks(geometry)
         return geometry.attributes() | {
             "mask": self.masked(geometry),
             "bias": int(bias),
             "cluster_rows": self.clusters[0],
             "cluster_cols": self.clusters[1],
             "rounds": self.rounds,
-            "block": fitting.block,
-            "bias_block": self.bias_block or fitting._bias_block(geometry, bias),
+            "block": block,
+            "bias_block": self.bias_block or _bias_block(sides, geometry, bias),
         }
 
-    def _blocks(self, geometry: WindowGeometry) -> list[int]:
-        """Return the blocks of at most ``block`` that fit, the largest first."""
-        return [
-            block
-            for block in range(self.block, 1, -1)
-            if replace(self, block=block)._bias_blocks(geometry)
-        ]
+    def _blocks(self, geometry: WindowGeometry) -> tuple[int, list[int]]:
+        """Return the largest block that fits, and the blocks of the bias that fit with it.
 
-    def _bias_blocks(self, geometry: WindowGeometry) -> list[int]:
-        """Return the blocks of the coarse bias that fit, the smallest first."""
-        largest = min(max(geometry.window) + self.block - 1, LARGEST_SIDE)
-        sides = range(self.block, largest + 1, self.block)
-        return [side for side in sides if self._usable(side, geometry)]
+        Those of the bias are sorted; there are none where no block of 2 to ``block`` fits.
+        """
+        for block in range(self.block, 1, -1):
+            largest = min(max(geometry.window) + block - 1, LARGEST_SIDE)
+            sides = range(block, largest + 1, block)
+            fitting = [side for side in sides if self._takes(side, block, geometry)]
+            if fitting:
+                return block, fitting
+        return self.block, []
 
-    def _usable(self, side: int, geometry: WindowGeometry) -> bool:
+    def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
         """Tell whether the bias may be averaged over blocks of that side."""
         axes = list(zip(geometry.window, geometry.shift, strict=True))
         whole = not self.masked(geometry) or all(blocks_fit(*axis, side) for axis in axes)
         count = math.prod(-(-size // side) for size in geometry.window)
-        return side % self.block == 0 and whole and count <= MAX_BIAS_BLOCKS
+        return side % block == 0 and whole and count <= MAX_BIAS_BLOCKS
 
-    def _bias_block(self, geometry: WindowGeometry, bias: bool) -> int:
-        """Return about the window's root, with which the mean costs a token what clusters do.
 
-        Without a bias the mean is 1 everywhere, and the largest side costs least.
-        """
-        sides = self._bias_blocks(geometry)
-        enough = [side for side in sides if 1.5 * side**2 >= max(geometry.window)]
-        return enough[0] if bias and enough else sides[-1]
+def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:
+    """Return about the window's root, with which the mean costs a token what clusters do.
+
+    Without a bias the mean is 1 everywhere, and the largest side costs least.
+    """
+    enough = [side for side in sides if 1.5 * side**2 >= max(geometry.window)]
+    return enough[0] if bias and enough else sides[-1]
