@@ -1,4 +1,4 @@
-"""What a site tells its mechanism besides the tensors."""
+"""What a site tells its implementation besides the tensors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PatchGeometry:
         if self.value_patch % self.value_stride or over % 2:
             raise ValueError(
                 f"value_patch {self.value_patch} must be a multiple of value_stride "
-                f"{self.value_stride}, and stand over it by the same on both sides"
+                f"{self.value_stride}, and extend beyond it by the same on both sides"
             )
 
     @property
@@ -90,5 +90,5 @@ class PatchGeometry:
 
     @property
     def value_pad(self) -> int:
-        """By how many pixels value patches stand over the border of the value map."""
+        """By how many pixels value patches extend beyond the border of the value map."""
         return (self.value_patch - self.value_stride) // 2

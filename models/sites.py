@@ -1,11 +1,11 @@
 """The kinds of place where a network computes attention.
 
 A site is a module that keeps its projections and hands the attention itself to its
-``mechanism``. As built, that is what the network was trained with: exact softmax attention, or a
-mechanism of the network's own. An export puts another in its place.
+``implementation``. As built, that computes what the network was trained with: exact softmax
+attention, or a mechanism of the network's own. An export puts another in its place.
 
 Trained tensors of a mechanism belong to the site, under the keys of the checkpoint: parameters of
-the site that a method of its class reads, given as its mechanism. Sites without such tensors have
+the site, read by a method of its class that is the implementation. Sites without such tensors have
 none, so the state dicts of their networks are the published ones.
 """
 
@@ -21,10 +21,14 @@ from ..plugins.operators.window_softmax.torch_op import softmax_windows
 from .geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from .layers.patches import exact_patches
 
-WindowMechanism: TypeAlias = Callable[[Tensor, Tensor | None, WindowGeometry], Tensor]
-TokenMechanism: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, TokenGeometry], Tensor]
-PatchMechanism: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor | None, PatchGeometry], Tensor]
-MapMechanism: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+WindowImplementation: TypeAlias = Callable[[Tensor, Tensor | None, WindowGeometry], Tensor]
+TokenImplementation: TypeAlias = Callable[
+    [Tensor, Tensor, Tensor, Tensor | None, TokenGeometry], Tensor
+]
+PatchImplementation: TypeAlias = Callable[
+    [Tensor, Tensor, Tensor, Tensor | None, PatchGeometry], Tensor
+]
+MapImplementation: TypeAlias = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
 
 def exact_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
@@ -50,11 +54,11 @@ def exact_map(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
 
 class AttentionSite(nn.Module):
-    """What sites have in common: a mechanism that may be exchanged: a function or a module."""
+    """What sites have in common: an exchangeable implementation, a function or a module."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a mechanism takes the place of one that is a module."""
-        if name == "mechanism":
+        """Set an attribute; an implementation takes the place of one that is a module."""
+        if name == "implementation":
             self._modules.pop(name, None)
         super().__setattr__(name, value)
 
@@ -62,12 +66,12 @@ class AttentionSite(nn.Module):
 class WindowSite(AttentionSite):
     """Attention in shifted windows of a map.
 
-    ``mechanism(qkv, bias_table, geometry)`` takes qkv (B, H, W, heads * (2 head_dim + value_dim)),
-    packed query, key, value, each (head, channel), H and W multiples of the window, and the
-    position bias table ((2 wh - 1)(2 ww - 1), heads) or None, and gives
-    (B, H, W, heads * value_dim). A map of another number of sides has windows of as many. Where
-    keys stand over the window (``geometry.margin``), the table is ((wh + kh - 1)(ww + kw - 1),
-    heads) for windows of kh x kw keys.
+    ``implementation(qkv, bias_table, geometry)`` takes qkv
+    (B, H, W, heads * (2 head_dim + value_dim)), packed query, key, value, each (head, channel), H
+    and W multiples of the window, and the position bias table ((2 wh - 1)(2 ww - 1), heads) or
+    None, and gives (B, H, W, heads * value_dim). A map of another number of sides has windows of
+    as many. Where the key window extends beyond the window (``geometry.margin``), the table is
+    ((wh + kh - 1)(ww + kw - 1), heads) for windows of kh x kw keys.
     """
 
     geometry: WindowGeometry
@@ -77,39 +81,40 @@ class WindowSite(AttentionSite):
         """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
-        self.mechanism: WindowMechanism = exact_windows
+        self.implementation: WindowImplementation = exact_windows
 
     def attend(self, qkv: Tensor) -> Tensor:
-        """Return the attention of qkv by the present mechanism."""
-        return self.mechanism(qkv, self.bias_table(), self.geometry)
+        """Return the attention of qkv by the present implementation."""
+        return self.implementation(qkv, self.bias_table(), self.geometry)
 
     def bias_table(self) -> Tensor | None:
-        """Return the position biases as mechanisms take them."""
+        """Return the position biases as implementations take them."""
         return self.relative_position_bias_table
 
 
 class TokenSite(AttentionSite):
     """Attention between lists of tokens.
 
-    ``mechanism(q, k, v, bias, geometry)`` takes q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e)
-    and an additive bias broadcastable to (B, h, N, Nk) or None, and gives (B, h, N, e).
+    ``implementation(q, k, v, bias, geometry)`` takes q (B, h, N, d), k (B, h, Nk, d), v
+    (B, h, Nk, e) and an additive bias broadcastable to (B, h, N, Nk) or None, and gives
+    (B, h, N, e).
     """
 
     def __init__(self, geometry: TokenGeometry) -> None:
         """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
-        self.mechanism: TokenMechanism = exact_tokens
+        self.implementation: TokenImplementation = exact_tokens
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the attention of q, k, v by the present mechanism."""
-        return self.mechanism(q, k, v, bias, self.geometry)
+        """Return the attention of q, k, v by the present implementation."""
+        return self.implementation(q, k, v, bias, self.geometry)
 
 
 class PatchSite(AttentionSite):
     """Attention between the patches of two maps, with patches of a third one as values.
 
-    ``mechanism(query, key, value, key_mask, geometry)`` takes query (B, C, s H, s W) and key
+    ``implementation(query, key, value, key_mask, geometry)`` takes query (B, C, s H, s W) and key
     (B, C, s Hk, s Wk), s = ``geometry.shrink``, value (B, Cv, t Hk, t Wk),
     t = ``geometry.value_stride``, and key_mask (B or 1, 1, s Hk, s Wk) of 1 (known) and 0, or
     None. A key whose patch holds an unknown place gets no weight; the exact form leaves it in the
@@ -120,19 +125,19 @@ class PatchSite(AttentionSite):
         """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
-        self.mechanism: PatchMechanism = exact_patches
+        self.implementation: PatchImplementation = exact_patches
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None = None
     ) -> Tensor:
-        """Return the attention by the present mechanism."""
-        return self.mechanism(query, key, value, key_mask, self.geometry)
+        """Return the attention by the present implementation."""
+        return self.implementation(query, key, value, key_mask, self.geometry)
 
 
 class MapSite(AttentionSite):
     """Attention between all places of a map, whatever its size.
 
-    ``mechanism(q, k, v, scale)`` takes q and k (B, C, H, W) and v (B, Cv, H, W), and gives
+    ``implementation(q, k, v, scale)`` takes q and k (B, C, H, W) and v (B, Cv, H, W), and gives
     (B, Cv, H, W).
     """
 
@@ -140,8 +145,8 @@ class MapSite(AttentionSite):
         """Start with exact attention."""
         super().__init__()
         self.scale = scale
-        self.mechanism: MapMechanism = exact_map
+        self.implementation: MapImplementation = exact_map
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the attention of q, k, v by the present mechanism."""
-        return self.mechanism(q, k, v, self.scale)
+        """Return the attention of q, k, v by the present implementation."""
+        return self.implementation(q, k, v, self.scale)

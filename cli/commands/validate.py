@@ -152,7 +152,7 @@ def _layerwise(args: argparse.Namespace) -> int:
 def _source(
     args: argparse.Namespace, metadata: dict[str, str], progress: Callable[[str], None]
 ) -> Source | None:
-    """Return what the file was exported from, where --checkpoint is given."""
+    """Return what the file was exported from, where --checkpoint is pictures."""
     if args.checkpoint is None:
         return None
     if args.references is not None:
@@ -202,7 +202,7 @@ def _accuracy(
     source: Source | None,
     progress: Callable[[str], None],
 ) -> dict[str, Accuracy]:
-    """Return how often the file is right, and the network as it was trained where it is given."""
+    """Return how often the file is right, and the network as it was trained where it is known."""
     if args.labelled is None:
         return {}
     from ...runtime.tasks.classification.classifier import classifier_for
@@ -210,9 +210,9 @@ def _accuracy(
 
     runners = {"file": classifier_for(session)}
     if source is not None:
-        from ...export.pytorch.network_session import TorchBackend
+        from ...export.pytorch.network_session import NetworkSession
 
-        runners["network"] = replace(runners["file"], function=TorchBackend(source.exact()))
+        runners["network"] = replace(runners["file"], function=NetworkSession(source.exact()))
 
     def measured(name: str) -> Accuracy:
         return measure_accuracy(
@@ -233,13 +233,13 @@ def _restorer(sheet: Path, session: Session) -> Restorer:
 def _sheet(
     args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
 ) -> None:
-    from ...export.report.model_sheet import Given, draw_model_sheet
+    from ...export.report.model_sheet import UserPictures, draw_model_sheet
     from ...runtime.tasks.restoration.auxiliary_inputs import Companions
 
-    given = None
+    pictures = None
     if args.images is not None:
-        given = Given(args.images, args.truth, Companions(args.mask, args.reference))
-    draw_model_sheet(args.sheet, session, restorer, source, given)
+        pictures = UserPictures(args.images, args.truth, Companions(args.mask, args.reference))
+    draw_model_sheet(args.sheet, session, restorer, source, pictures)
 
 
 def _mean(size: Any) -> str:

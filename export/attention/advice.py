@@ -9,7 +9,7 @@ from torch import nn
 from ...models.loading import LoadedModel
 from .as_trained.parameters import AsTrained
 from .full.parameters import Full
-from .implementation import unserved
+from .implementation import unsupported_reason
 from .mechanism import Mechanism
 from .plan import Plan
 from .registry import MECHANISMS, mechanism
@@ -82,7 +82,7 @@ def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: s
     served = [
         f"--attn {other.name}"
         for other in others
-        if not isinstance(other, (Full, AsTrained)) and not unserved(other, site.module)
+        if not isinstance(other, (Full, AsTrained)) and not unsupported_reason(other, site.module)
     ]
     tries = [f"full attention there (--keep-full {worst})"]
     return ", ".join([*tries, *filter(None, [planned.advice]), *served])

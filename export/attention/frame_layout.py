@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def unlaid(geometry: WindowGeometry) -> str:
+def refusal(geometry: WindowGeometry) -> str:
     """Return why windows cannot be laid out so: they are shifted along the frames; or ""."""
     if len(geometry.window) == 3 and geometry.shift[0]:
         return f"windows of {geometry.window} are shifted along the frames, by {geometry.shift[0]}"
     return ""
 
 
-def beside(geometry: WindowGeometry) -> WindowGeometry:
+def as_2d(geometry: WindowGeometry) -> WindowGeometry:
     """Return the geometry of the windows laid out; windows of two sides as they are."""
     if len(geometry.window) == 2:
         return geometry
@@ -32,7 +32,7 @@ def beside(geometry: WindowGeometry) -> WindowGeometry:
     return replace(geometry, window=(rows, columns * frames), shift=(down, right * frames))
 
 
-def lay_frames(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
+def to_2d(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
     """Return a map (B, T, H, W, C) as (B T / f, H, W f, C), f the frames of a window.
 
     A map of two sides is returned as it is.
@@ -45,7 +45,7 @@ def lay_frames(qkv: Tensor, geometry: WindowGeometry) -> Tensor:
     return flat
 
 
-def stack_frames(out: Tensor, qkv: Tensor, geometry: WindowGeometry) -> Tensor:
+def to_3d(out: Tensor, qkv: Tensor, geometry: WindowGeometry) -> Tensor:
     """Return the result for the map laid out of qkv as one for qkv: (B, T, H, W, e)."""
     if len(geometry.window) == 2:
         return out

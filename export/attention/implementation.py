@@ -12,13 +12,13 @@ from ...core.errors import NystraError
 from ...models.geometry import WindowGeometry
 from ...models.layers.patches import exact_patches
 from ...models.sites import (
-    MapMechanism,
+    MapImplementation,
     MapSite,
-    PatchMechanism,
+    PatchImplementation,
     PatchSite,
-    TokenMechanism,
+    TokenImplementation,
     TokenSite,
-    WindowMechanism,
+    WindowImplementation,
     WindowSite,
     exact_map,
     exact_tokens,
@@ -31,7 +31,9 @@ from .tokens_of_windows import TokensOfWindows, tokens_of
 
 Form = Literal["plain", "operator"]
 AnySite: TypeAlias = WindowSite | TokenSite | PatchSite | MapSite
-Computing: TypeAlias = WindowMechanism | TokenMechanism | PatchMechanism | MapMechanism
+Implementation: TypeAlias = (
+    WindowImplementation | TokenImplementation | PatchImplementation | MapImplementation
+)
 
 Plain = TypeVar("Plain", bound=Callable[..., Any])
 
@@ -42,12 +44,12 @@ _CLASSES: dict[type[AnySite], str] = {
     MapSite: "Maps",
 }
 _OVERLAPS = "Overlaps"
-"""Of windows whose keys stand over them; without it, they are served one by one as tokens."""
+"""Of windows whose key windows overlap; without it, they are served one by one as tokens."""
 
 _SOFTMAX = (exact_windows, exact_tokens, exact_patches, exact_map)
 
 
-def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
+def implement(mechanism: Mechanism, site: AnySite, form: Form) -> Implementation:
     """Return the callable that computes a mechanism at a site.
 
     Args:
@@ -59,43 +61,43 @@ def computing(mechanism: Mechanism, site: AnySite, form: Form) -> Computing:
         NystraError: The mechanism does not serve this site.
     """
     if isinstance(mechanism, AsTrained):
-        return site.mechanism
-    if reason := unserved(mechanism, site):
+        return site.implementation
+    if reason := unsupported_reason(mechanism, site):
         raise NystraError(reason)
-    name = _served_as(mechanism, site)
+    name = _class_name(mechanism, site)
     more = {"site": site} if mechanism.trained or mechanism.takes_site else {}
-    computed: Any = getattr(_home(mechanism), name)(mechanism, form, **more)
+    computed: Any = getattr(_sites_module(mechanism), name)(mechanism, form, **more)
     if name == "Tokens" and isinstance(site, WindowSite):
         computed = TokensOfWindows(computed)
-    return cast(Computing, computed)
+    return cast(Implementation, computed)
 
 
 def in_form(plain: Plain, form: Form) -> Plain:
-    """Return the plain function of an operator, or the custom op that is made of it.
+    """Return the plain function of an operator, or its custom op.
 
     Args:
-        plain: Of the operator's name, from its ``torch_op.py``.
+        plain: From the operator's ``torch_op.py``, of the operator's name.
         form: Which of the two.
     """
     chosen: Plain = getattr(torch.ops.nystra, plain.__name__) if form == "operator" else plain
     return chosen
 
 
-def unserved(mechanism: Mechanism, site: AnySite) -> str:
+def unsupported_reason(mechanism: Mechanism, site: AnySite) -> str:
     """Return why a mechanism cannot be computed at a site, or ""."""
     if isinstance(mechanism, AsTrained):
         return ""
-    name = _served_as(mechanism, site)
-    if not hasattr(_home(mechanism), name):
+    name = _class_name(mechanism, site)
+    if not hasattr(_sites_module(mechanism), name):
         return f"{mechanism.name} serves no attention between {name.lower()}"
     if missing := untrained(mechanism, site):
         return f"{mechanism.name} needs trained tensors that are not there: {', '.join(missing)}"
     return mechanism.fits(geometry_for(mechanism, site))
 
 
-def outrun(mechanism: Mechanism, site: AnySite) -> str:
+def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
     """Return why exact attention is the faster one at a site that a mechanism serves, or ""."""
-    if not isinstance(site, WindowSite) or _served_as(mechanism, site) != "Tokens":
+    if not isinstance(site, WindowSite) or _class_name(mechanism, site) != "Tokens":
         return ""
     return (
         f"{mechanism.name} is standard operators where keys stand over their windows, and exact "
@@ -106,7 +108,7 @@ def outrun(mechanism: Mechanism, site: AnySite) -> str:
 def geometry_for(mechanism: Mechanism, site: AnySite) -> Geometry:
     """Return the geometry of a site as a mechanism serves it."""
     geometry: Geometry = getattr(site, "geometry", None)
-    if isinstance(geometry, WindowGeometry) and _served_as(mechanism, site) == "Tokens":
+    if isinstance(geometry, WindowGeometry) and _class_name(mechanism, site) == "Tokens":
         return tokens_of(geometry)
     return geometry
 
@@ -118,15 +120,15 @@ def untrained(mechanism: Mechanism, site: AnySite) -> list[str]:
 
 def as_trained(site: AnySite) -> Mechanism:
     """Return what a site came with: ``full`` where that is exact softmax attention."""
-    return Full() if site.mechanism in _SOFTMAX else AsTrained()
+    return Full() if site.implementation in _SOFTMAX else AsTrained()
 
 
-def _home(mechanism: Mechanism) -> Any:
+def _sites_module(mechanism: Mechanism) -> Any:
     return importlib.import_module(f".{mechanism.name}.sites", __package__)
 
 
-def _served_as(mechanism: Mechanism, site: AnySite) -> str:
+def _class_name(mechanism: Mechanism, site: AnySite) -> str:
     """Return the name of the class that computes a mechanism at a site."""
     if isinstance(site, WindowSite) and site.geometry.overlapping:
-        return _OVERLAPS if hasattr(_home(mechanism), _OVERLAPS) else "Tokens"
+        return _OVERLAPS if hasattr(_sites_module(mechanism), _OVERLAPS) else "Tokens"
     return next(name for kind, name in _CLASSES.items() if isinstance(site, kind))

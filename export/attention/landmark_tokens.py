@@ -37,7 +37,7 @@ def linear_tokens(
     k: Tensor,
     v: Tensor,
     geometry: TokenGeometry,
-    parameters: Landmarks,
+    mechanism: Landmarks,
     **more: Any,
 ) -> Tensor:
     """Return linear attention of q (B, h, N, d), k (B, h, Nk, d), v (B, h, Nk, e).
@@ -51,12 +51,12 @@ def linear_tokens(
         k: Keys.
         v: Values.
         geometry: The grids that landmarks are pooled on, and the scale.
-        parameters: Landmarks, iterations and start value.
+        mechanism: Has landmarks, iterations and start value.
         **more: Further arguments of that function.
     """
     before = q.shape[2] - math.prod(geometry.query_grid)
-    queries = _landmarks(q, geometry.query_grid, parameters)
-    keys = _landmarks(k, geometry.key_grid, parameters)
+    queries = _landmarks(q, geometry.query_grid, mechanism)
+    keys = _landmarks(k, geometry.key_grid, mechanism)
     out: Tensor = getattr(attention, name)(
         q[:, :, before:],
         k,
@@ -64,8 +64,8 @@ def linear_tokens(
         queries,
         keys,
         scale=geometry.scale,
-        iterations=parameters.iterations,
-        batch_init=int(parameters.init == "batch"),
+        iterations=mechanism.iterations,
+        batch_init=int(mechanism.init == "batch"),
         **more,
     )
     if not before:
@@ -74,8 +74,8 @@ def linear_tokens(
     return torch.cat([first, out], 2)
 
 
-def _landmarks(tokens: Tensor, grid: tuple[int, ...], parameters: Landmarks) -> Tensor:
+def _landmarks(tokens: Tensor, grid: tuple[int, ...], mechanism: Landmarks) -> Tensor:
     """Return the tokens before the grid, and the means of its cells."""
     before = tokens.shape[2] - math.prod(grid)
-    cells = pooling_matrix(grid, parameters.landmarks, tokens) @ tokens[:, :, before:]
+    cells = pooling_matrix(grid, mechanism.landmarks, tokens) @ tokens[:, :, before:]
     return torch.cat([tokens[:, :, :before], cells], 2) if before else cells

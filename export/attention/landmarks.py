@@ -10,7 +10,7 @@ from ...core.option_kinds import Choice, Grid
 from ...models.geometry import TokenGeometry, WindowGeometry
 from ...plugins.operators.pinv.schema import SCHEMA
 from ...plugins.operators.window_schema import MAX_LANDMARKS, cuts_a_cell
-from .frame_layout import beside, unlaid
+from .frame_layout import as_2d, refusal
 from .mechanism import Geometry, Windowed
 from .operator_option import operator_option
 
@@ -44,9 +44,9 @@ class Landmarks(Windowed):
     def fits(self, geometry: Geometry) -> str:
         """Return why landmarks are undefined there: too many, or a region border cuts a cell."""
         if isinstance(geometry, WindowGeometry):
-            if reason := unlaid(geometry):
+            if reason := refusal(geometry):
                 return reason
-            geometry = beside(geometry)
+            geometry = as_2d(geometry)
         reason = super().fits(geometry)
         if reason or not isinstance(geometry, WindowGeometry):
             return reason or self._too_many(geometry)
@@ -81,7 +81,7 @@ class Landmarks(Windowed):
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         """Return the attributes of a window operator with landmarks, frames side by side."""
-        geometry = beside(geometry)
+        geometry = as_2d(geometry)
         return geometry.attributes() | {
             "mask": self.masked(geometry),
             "landmark_rows": self.landmarks[0],

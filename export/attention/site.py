@@ -18,10 +18,10 @@ from .implementation import (
     AnySite,
     Form,
     as_trained,
-    computing,
     geometry_for,
-    outrun,
-    unserved,
+    implement,
+    slower_than_exact_reason,
+    unsupported_reason,
     untrained,
 )
 from .mechanism import Mechanism
@@ -109,7 +109,9 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
 def _resolved(planned: Mechanism, site: AnySite, *, named: bool) -> Mechanism:
     if isinstance(planned, AsTrained):
         return as_trained(site)
-    reason = unserved(planned, site) or ("" if named else outrun(planned, site))
+    reason = unsupported_reason(planned, site) or (
+        "" if named else slower_than_exact_reason(planned, site)
+    )
     if not reason:
         return planned.at(geometry_for(planned, site))
     own = as_trained(site)
@@ -132,6 +134,6 @@ def swap(network: nn.Module, resolved: Mapping[str, Mechanism], form: Form = "pl
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
     swapped = copy.deepcopy(network, shared)
     for site in find_sites(swapped):
-        chosen: Any = computing(resolved[site.path], site.module, form)
-        site.module.mechanism = chosen
+        chosen: Any = implement(resolved[site.path], site.module, form)
+        site.module.implementation = chosen
     return swapped

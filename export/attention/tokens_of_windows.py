@@ -1,4 +1,4 @@
-"""Windows whose keys stand over them, as token sites: every window is an element of the batch."""
+"""Windows with overlapping key windows as token sites: a window is an element of the batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ...models.geometry import TokenGeometry, WindowGeometry
-from ...models.sites import TokenMechanism
+from ...models.sites import TokenImplementation
 from ...plugins.operators.window_softmax.torch_op import window_bias
 from ...plugins.operators.windows_torch import merge, partition
 
@@ -27,7 +27,7 @@ class TokensOfWindows:
         tokens: What computes each window.
     """
 
-    tokens: TokenMechanism
+    tokens: TokenImplementation
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..attention.implementation import as_trained, geometry_for, unserved
+from ..attention.implementation import as_trained, geometry_for, unsupported_reason
 from ..attention.mechanism import Mechanism
 from ..attention.registry import MECHANISMS, mechanism, mechanism_class
 from ..attention.site import Site
@@ -19,7 +19,9 @@ def candidates(site: Site, *, coarse: bool = False) -> list[Mechanism]:
         if always or not coarse
     ]
     served = [
-        row.at(geometry_for(row, site.module)) for row in rows if not unserved(row, site.module)
+        row.at(geometry_for(row, site.module))
+        for row in rows
+        if not unsupported_reason(row, site.module)
     ]
     return [as_trained(site.module), *dict.fromkeys(served)]
 

@@ -31,7 +31,7 @@ class Difference:
         return mean if math.isfinite(mean) else 1.0
 
 
-class Left:
+class Eta:
     """Says how much is done, and for how long it will go on.
 
     Attributes:
@@ -44,7 +44,7 @@ class Left:
         self._start = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Say what comes next, with the percent that is under way and the time that is left."""
+        """Say what comes next, with the percent that is under way and the time that is eta."""
         share = self.done / max(self._total, 1e-9)
         left = ""
         if share > 0:
@@ -74,7 +74,7 @@ def measure_changes(
         samples: Pictures that the choice sees.
         options: Candidates of every site, as trained first.
         record: What was measured before is taken from it, what is measured is added.
-        progress: Is called with what is going on and how much is left.
+        progress: Is called with what is going on and how much is eta.
     """
     difference, trained = Difference(facts), neutral(network)
     missing = {
@@ -87,7 +87,7 @@ def measure_changes(
         for crop in samples
     }
     again = {path: len(options) - place for place, path in enumerate(options)}  # sites that run
-    left = Left(
+    eta = Eta(
         progress,
         sum(again[path] * len(row) for sites in missing.values() for path, row in sites.items()),
     )
@@ -97,11 +97,11 @@ def measure_changes(
                 continue
             replay = Replay(network, trained, samples[crop])
             for path, several in sites.items():
-                left.say(f"measure {path.removesuffix('.attn')} on {crop}")
+                eta.say(f"measure {path.removesuffix('.attn')} on {crop}")
                 for mechanism in several:
                     change = difference(replay.replaced(path, mechanism), replay.output)
                     record.note(crop, path, str(mechanism), change)
-                left.done += again[path] * len(several)
+                eta.done += again[path] * len(several)
     finally:
         record.write()
     return {

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.implementation import computing
+from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
 from ..load.images import Feeds
@@ -54,10 +54,10 @@ class Replay:
         self._calls: Counter[str] = Counter()
         self._time, self._from = 0, -1
         self._recording = True
-        for name in _on_the_way(self._network, list(self._sites)):
+        for name in _cacheable_modules(self._network, list(self._sites)):
             module: Any = self._network.get_submodule(name)
             module.forward = self._around(name, module.forward)
-        own: dict[str, Any] = {path: site.mechanism for path, site in self._sites.items()}
+        own: dict[str, Any] = {path: site.implementation for path, site in self._sites.items()}
         for path, mechanism in own.items():
             self._set(path, self._noting(path, mechanism))
         self.output = self._run()
@@ -68,9 +68,9 @@ class Replay:
     def replaced(self, path: str, mechanism: Mechanism) -> Tensor:
         """Return the output with another mechanism at one site."""
         site = self._sites[path]
-        own = site.mechanism
+        own = site.implementation
         self._from = self._begun[path]
-        self._set(path, computing(mechanism, site, "operator"))
+        self._set(path, implement(mechanism, site, "operator"))
         try:
             return self._run()
         finally:
@@ -84,7 +84,7 @@ class Replay:
         return output
 
     def _set(self, path: str, mechanism: Any) -> None:
-        self._sites[path].mechanism = mechanism
+        self._sites[path].implementation = mechanism
 
     def _noting(self, path: str, mechanism: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def call(*arguments: Any) -> Tensor:
@@ -110,7 +110,7 @@ class Replay:
         return call
 
 
-def _on_the_way(network: nn.Module, sites: list[str]) -> list[str]:
+def _cacheable_modules(network: nn.Module, sites: list[str]) -> list[str]:
     """Return the modules beside sites: the parts of the network and of what holds several sites."""
     held: Counter[str] = Counter()
     for path in sites:

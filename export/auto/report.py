@@ -12,7 +12,7 @@ from ...runtime.checking.measures import decibels
 from ...runtime.images.sheet import readable_factor
 from ..attention.site import neutral, swap
 from ..load.images import Pixels
-from ..pytorch.network_session import TorchBackend
+from ..pytorch.network_session import NetworkSession
 from ..report.images import figure_uri, picture_uri
 from ..report.page import Page
 from .figures import pareto_figure, sites_figure
@@ -83,8 +83,8 @@ def _plan_row(
 def _add_pictures(page: Page, result: AutoResult) -> None:
     """Add the pictures that change most, one of those held out at the least."""
     network, pictures = result.loaded.network, result.pictures
-    exact = TorchBackend(swap(network, neutral(network), "operator"))
-    planned = TorchBackend(swap(network, result.plan, "operator"))
+    exact = NetworkSession(swap(network, neutral(network), "operator"))
+    planned = NetworkSession(swap(network, result.plan, "operator"))
     pairs = {
         name: (exact(*feeds.values()), planned(*feeds.values()))
         for name, feeds in pictures.samples.items()

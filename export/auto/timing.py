@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...core.ports.port import Size, picture_size
 from ...models.facts import Facts
 from ...runtime.images.images import read_picture
-from ..attention.implementation import AnySite, computing
+from ..attention.implementation import AnySite, implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
 from ..load.images import feeds_of, photographs
@@ -47,9 +47,9 @@ def record_calls(network: nn.Module, facts: Facts) -> Calls:
     copied = swap(network, neutral(network), "operator")
     for site, own in zip(find_sites(copied), find_sites(network), strict=True):
         calls.of[site.path] = []
-        inner: Any = site.module.mechanism
+        inner: Any = site.module.implementation
         noting: Any = _noting(inner, site.path, own.module, calls)
-        site.module.mechanism = noting
+        site.module.implementation = noting
     with torch.inference_mode():
         copied(*_inputs(facts, calls.size))
     return calls
@@ -114,7 +114,7 @@ def measure_costs(
         progress(f"{place}/{len(missing)} time attention: {len(row)} candidates")
         module, arguments = calls.arguments[call]
         several = {
-            key: partial(computing(mechanism, module, "operator"), *arguments)
+            key: partial(implement(mechanism, module, "operator"), *arguments)
             for key, mechanism in row.items()
         }
         table.seconds[call] = _least_seconds(several)

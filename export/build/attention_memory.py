@@ -38,9 +38,9 @@ def quadratic_bytes(network: nn.Module, facts: Facts, resolved: Mapping[str, Mec
     for site in find_sites(copied):
         module = site.module
         if isinstance(module, (PatchSite, MapSite)) and isinstance(resolved[site.path], Full):
-            inner: Any = module.mechanism
+            inner: Any = module.implementation
             counted: Any = _counting(inner, module, counts)
-            module.mechanism = counted
+            module.implementation = counted
     with torch.no_grad():
         copied(*(torch.empty(port.shape(size), device="meta") for port in facts.inputs))
     return max(counts) / math.prod(size.values()) ** 2

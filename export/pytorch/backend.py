@@ -31,10 +31,10 @@ def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
     every = frozenset().union(*(find_backend(name).precisions for name in backend_names()))
     for name, device in TORCH_BACKENDS.items():
         facts = {"checkpoint": checkpoint, "hyper": dict(hyper), "device": device}
-        register_backend(name, type(name, (TorchFile,), {**facts, "precisions": every}))
+        register_backend(name, type(name, (TorchBackend,), {**facts, "precisions": every}))
 
 
-class TorchFile:
+class TorchBackend:
     """The plain network with the plan of a model file; see `Backend`.
 
     Attributes:
@@ -68,7 +68,7 @@ class TorchFile:
         import torch
 
         from ..load.source import load_source
-        from .network_session import TorchBackend
+        from .network_session import NetworkSession
 
         if self.checkpoint is None:
             raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
@@ -77,7 +77,7 @@ class TorchFile:
             torch.set_num_threads(threads)
         facts, network = source.loaded.facts, source.planned()
         names = [port.name for port in facts.outputs]
-        self._backend = TorchBackend(network, device=self.device, outputs=names)
+        self._backend = NetworkSession(network, device=self.device, outputs=names)
         self.inputs = tuple(TensorInfo.of(port) for port in facts.inputs)
         self.outputs = tuple(TensorInfo.of(port) for port in facts.outputs)
         self.metadata = dict(header.metadata)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
-class TorchBackend:
+class NetworkSession:
     """A network that runs as ``runtime``'s backends do: named arrays in, named arrays out."""
 
     def __init__(

@@ -19,7 +19,7 @@ from .images import picture_uri
 from .loading_text import loading_texts
 from .model_sheet import model_rows
 from .page import Page
-from .sheet import Row
+from .sheet import SheetRow
 
 if TYPE_CHECKING:
     from ...runtime.images.sheet import Array
@@ -114,7 +114,7 @@ def _add_pictures(page: Page, session: Session, result: ExportResult) -> None:
         _add_row(page, row, restorer.scale, factor)
 
 
-def _add_row(page: Page, row: Row, scale: int, factor: float) -> None:
+def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
     """Add a picture at 1:1, and the part of it that changes most."""
     full = row.baseline_image[1]
     figure = f"{min(psnr(row.exported, full), PSNR_CEILING):.1f} dB"
@@ -127,7 +127,7 @@ def _add_row(page: Page, row: Row, scale: int, factor: float) -> None:
     top, left = _most_changed(row.difference[:, :, 0], scale)
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
-    given = row.given[top // scale :, left // scale :][:part, :part]
+    given = row.shown[top // scale :, left // scale :][:part, :part]
     near = [("input", given), *((text.split(",")[0], cell[place]) for text, cell in cells)]
     page.pictures([(text, picture_uri(cell)) for text, cell in near], _ZOOMED_WIDTH)
 

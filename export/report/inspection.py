@@ -144,9 +144,9 @@ def _counted(network: nn.Module, facts: Facts, device: str) -> tuple[int, dict[s
     counter = FlopCounterMode(display=False)
     meters: dict[str, _Meter] = {}
     for site in find_sites(copied):
-        mechanism: Any = site.module.mechanism
+        mechanism: Any = site.module.implementation
         meter: Any = _Meter(mechanism, counter)
-        site.module.mechanism = meters[site.path] = meter
+        site.module.implementation = meters[site.path] = meter
     with counter, torch.no_grad():
         copied(*images)
     return int(counter.get_total_flops()), {path: meter.flops for path, meter in meters.items()}

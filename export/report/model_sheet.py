@@ -11,15 +11,15 @@ from ...runtime.session import Session
 from ...runtime.tasks.restoration.auxiliary_inputs import Companions
 from ...runtime.tasks.restoration.restorer import Restorer
 from ...runtime.tasks.restoration.session_restorer import restorer_for
-from .scenes import given_scenes, scene_side, shipped_scenes
-from .sheet import Row, draw_sheet, made_of
+from .scenes import scene_side, shipped_scenes, user_scenes
+from .sheet import SheetRow, draw_sheet, run_scenes
 
 if TYPE_CHECKING:
     from ..load.source import Source
 
 
 @dataclass(frozen=True)
-class Given:
+class UserPictures:
     """Pictures of the user's own.
 
     Attributes:
@@ -48,7 +48,7 @@ def draw_model_sheet(
     session: Session,
     restorer: Restorer,
     source: Source | None,
-    given: Given | None = None,
+    pictures: UserPictures | None = None,
 ) -> None:
     """Draw what a model file makes of pictures.
 
@@ -57,12 +57,12 @@ def draw_model_sheet(
         session: The model file.
         restorer: The same, from `sheet_restorer`.
         source: What it was exported from, for full attention beside it, or None.
-        given: Pictures of the user's own, or None for the shipped photographs.
+        pictures: Pictures of the user's own, or None for the shipped photographs.
 
     Raises:
         NystraError: A picture cannot be read or run, or the sheet cannot be written.
     """
-    rows = model_rows(session, restorer, source, given)
+    rows = model_rows(session, restorer, source, pictures)
     draw_sheet(sheet, rows, restorer.scale, session.path.name)
 
 
@@ -70,35 +70,35 @@ def model_rows(
     session: Session,
     restorer: Restorer,
     source: Source | None,
-    given: Given | None = None,
+    pictures: UserPictures | None = None,
     most: int = 1 << 16,
-) -> list[Row]:
+) -> list[SheetRow]:
     """Return what a model file makes of pictures; see `draw_model_sheet`.
 
     Args:
         session: As there.
         restorer: As there.
         source: As there.
-        given: As there.
+        pictures: As there.
         most: Largest side of an output that is shown, in pixels.
     """
     exact = None if source is None else _in_torch(restorer, source)
     unbounded = exact is not None and session.facts.window is None
     side = scene_side(restorer, small=unbounded or session.facts.quadratic_bytes > 0)
     side = min(side, most // restorer.scale)
-    if given is None:
+    if pictures is None:
         scenes = shipped_scenes(restorer, side)
     else:
-        scenes = given_scenes(given.images, given.truth, given.companions, restorer, side)
-    return made_of(scenes, restorer, exact)
+        scenes = user_scenes(pictures.images, pictures.truth, pictures.companions, restorer, side)
+    return run_scenes(scenes, restorer, exact)
 
 
 def _in_torch(restorer: Restorer, source: Source) -> Restorer:
     """Return the network with the attention it was trained with, run as the file is."""
-    from ..pytorch.network_session import TorchBackend
+    from ..pytorch.network_session import NetworkSession
 
     ports = source.loaded.facts
-    backend = TorchBackend(source.exact(), outputs=[port.name for port in ports.outputs])
+    backend = NetworkSession(source.exact(), outputs=[port.name for port in ports.outputs])
     image, *others = (port.name for port in ports.inputs)
 
     def function(array: Any, **more: Any) -> Any:

@@ -69,7 +69,7 @@ def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
         yield Scene(name, pixels, pixels if known else None, others)
 
 
-def given_scenes(
+def user_scenes(
     images: Path, truths: Path, companions: Companions, restorer: Restorer, side: int
 ) -> Iterator[Scene]:
     """Yield the first of the user's pictures with their truth, around the middle or the hole."""

@@ -17,12 +17,12 @@ from .scenes import Pixels, Scene
 
 
 @dataclass(frozen=True)
-class Row:
-    """What was made of a scene.
+class SheetRow:
+    """What a model file made of a scene.
 
     Attributes:
         scene: The scene.
-        given: What the model gets of it: grey where it makes colour of grey, holes in white.
+        shown: What the model gets of it: grey where it makes colour of grey, holes in white.
         exported: By the model file; pictures from here on are (H, W, 3) in 0..1.
         exact: By PyTorch with exact attention, or None.
         truth: The scene's, or None.
@@ -30,7 +30,7 @@ class Row:
     """
 
     scene: Scene
-    given: Pixels
+    shown: Pixels
     exported: Pixels
     exact: Pixels | None
     truth: Pixels | None
@@ -57,7 +57,7 @@ class Row:
         """Return captions and pictures from left to right."""
         height, width = self.scene.pixels.shape[:2]
         name, _ = self.baseline_image
-        cells = [(f"{self.scene.name}: input, {width}x{height}", self.given)]
+        cells = [(f"{self.scene.name}: input, {width}x{height}", self.shown)]
         if "reference" in self.scene.others:
             cells.append(("reference", self.scene.others["reference"]))
         if name == "Lanczos":
@@ -76,7 +76,9 @@ class Row:
         return "" if self.truth is None else f": {_decibels(picture, self.truth)} to truth"
 
 
-def made_of(scenes: Iterator[Scene], restorer: Restorer, exact: Restorer | None) -> list[Row]:
+def run_scenes(
+    scenes: Iterator[Scene], restorer: Restorer, exact: Restorer | None
+) -> list[SheetRow]:
     """Run the scenes.
 
     Args:
@@ -92,17 +94,17 @@ def made_of(scenes: Iterator[Scene], restorer: Restorer, exact: Restorer | None)
         exported = _colour(restorer(scene.pixels, **scene.others)[0])
         full = None if exact is None else _colour(exact(scene.pixels, **scene.others)[0])
         truth = None if scene.truth is None else _colour(scene.truth)
-        given = _given(scene, restorer)
-        rows.append(Row(scene, given, exported, full, truth, _plain(given, exported)))
+        shown = _shown(scene, restorer)
+        rows.append(SheetRow(scene, shown, exported, full, truth, _plain(shown, exported)))
     return rows
 
 
-def draw_sheet(path: Path, rows: list[Row], scale: int, model: str) -> None:
+def draw_sheet(path: Path, rows: list[SheetRow], scale: int, model: str) -> None:
     """Draw rows.
 
     Args:
         path: The sheet.
-        rows: As `made_of` returns them.
+        rows: As `run_scenes` returns them.
         scale: Pixels of an output for one of its input, and axis.
         model: What the model file is called.
 
@@ -134,7 +136,7 @@ def _plain(picture: Pixels, exported: Pixels) -> Pixels:
     return np.stack([resize_plane(plane, size) for plane in planes], axis=2)
 
 
-def _given(scene: Scene, restorer: Restorer) -> Pixels:
+def _shown(scene: Scene, restorer: Restorer) -> Pixels:
     """Return what a model gets, its hole in white."""
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):

@@ -14,12 +14,12 @@ from ...plugins import native
 from ...runtime.checking.measures import Array, measure_for
 from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
-from ..attention.implementation import unserved
+from ..attention.implementation import unsupported_reason
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
 from ..auto.options import DEFAULT_BUDGET
 from ..load.images import Feeds
-from ..pytorch.network_session import TorchBackend
+from ..pytorch.network_session import NetworkSession
 
 LEAST_WINDOW = 16
 """Side of the windows from which on it is worth a word."""
@@ -56,7 +56,7 @@ def suggestion(
         and min(site.module.geometry.window) >= LEAST_WINDOW
         and not site.module.geometry.overlapping
         and isinstance(resolved[site.path], Full)
-        and not unserved(Cluster(), site.module)
+        and not unsupported_reason(Cluster(), site.module)
     }
     if not sites or not native.available():
         return ""
@@ -64,10 +64,10 @@ def suggestion(
 
     def everywhere(mechanism: Cluster) -> Callable[[], Array]:
         changed = {path: mechanism.at(module.geometry) for path, module in sites.items()}
-        backend = TorchBackend(swap(network, {**resolved, **changed}, "operator"))
+        backend = NetworkSession(swap(network, {**resolved, **changed}, "operator"))
         return lambda: backend(*arrays)
 
-    trained = TorchBackend(swap(network, resolved, "operator"))
+    trained = NetworkSession(swap(network, resolved, "operator"))
     measure, exact = measure_for(output), trained(*arrays)
     runs = {mechanism: everywhere(mechanism) for mechanism in UNIFORM}
     kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from ...core.json_text import json_number
 from ...core.ports.port import Port
 from ...models.geometry import WindowGeometry
-from ...models.sites import WindowMechanism, WindowSite
+from ...models.sites import WindowImplementation, WindowSite
 from ...runtime.checking.measures import MEASURES, Measure, measure_for
-from ..attention.implementation import computing
+from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
 from ..load.images import Feeds, Pixels
-from ..pytorch.network_session import TorchBackend
+from ..pytorch.network_session import NetworkSession
 
 Progress = Callable[[str], None]
 PICTURE = Port("output", "picture")
@@ -133,15 +133,15 @@ def measure_fidelity(
     probed = _Probed(network, resolved)
     if not probed.probes and as_trained is None:  # the plan is full attention itself
         return Fidelity(measure, plan=dict.fromkeys(samples, measure.best))
-    planned = TorchBackend(swap(network, resolved, "operator"))
+    planned = NetworkSession(swap(network, resolved, "operator"))
     exact = swap(network, neutral(network), "operator")
-    bare = TorchBackend(_without_dropped_bias(exact, resolved))
+    bare = NetworkSession(_without_dropped_bias(exact, resolved))
     drops_bias = any(
         s.bias_size is not None for s in find_sites(network) if not resolved[s.path].keeps_bias
     )
     trained = None
     if as_trained is not None:
-        trained = TorchBackend(swap(as_trained, neutral(as_trained), "operator"))
+        trained = NetworkSession(swap(as_trained, neutral(as_trained), "operator"))
     result = Fidelity(measure)
     for name, feeds in samples.items():
         progress(f"against full attention: {name}")
@@ -161,13 +161,13 @@ def measure_fidelity(
 def _without_dropped_bias(network: nn.Module, resolved: Mapping[str, Mechanism]) -> nn.Module:
     for site in find_sites(network):
         if not resolved[site.path].keeps_bias and isinstance(site.module, WindowSite):
-            site.module.mechanism = _Biasless(site.module.mechanism)
+            site.module.implementation = _Biasless(site.module.implementation)
     return network
 
 
 @dataclass(frozen=True)
 class _Biasless:
-    exact: WindowMechanism
+    exact: WindowImplementation
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         return self.exact(qkv, None, geometry)
@@ -176,7 +176,7 @@ class _Biasless:
 class _Probe:
     """Computes a site both ways, hands on the exact result and adds up the difference."""
 
-    def __init__(self, exact: WindowMechanism, planned: WindowMechanism) -> None:
+    def __init__(self, exact: WindowImplementation, planned: WindowImplementation) -> None:
         self.exact, self.planned = exact, planned
         self.difference = self.energy = 0.0
         self.guarded: list[float] = []
@@ -207,10 +207,10 @@ class _Probed:
         copied = swap(network, trained, "operator")
         for site in find_sites(copied):
             if resolved[site.path] != trained[site.path]:
-                planned: Any = computing(resolved[site.path], site.module, "operator")
-                exact: Any = site.module.mechanism
-                site.module.mechanism = self.probes[site.path] = _Probe(exact, planned)
-        self._backend = TorchBackend(copied)
+                planned: Any = implement(resolved[site.path], site.module, "operator")
+                exact: Any = site.module.implementation
+                site.module.implementation = self.probes[site.path] = _Probe(exact, planned)
+        self._backend = NetworkSession(copied)
 
     def __call__(self, *arrays: Pixels) -> Pixels:
         """Return the output of full attention."""

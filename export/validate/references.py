@@ -20,7 +20,7 @@ from ..attention.site import swap
 from ..build.transforms import TRANSFORMS, UNCHANGED, Transform
 from ..load.images import Feeds
 from ..load.source import Source
-from ..pytorch.network_session import TorchBackend
+from ..pytorch.network_session import NetworkSession
 from .fidelity import Progress
 
 Array = npt.NDArray[Any]
@@ -141,10 +141,10 @@ class _Runs:
     """
 
     transform: Transform
-    single: TorchBackend
-    double: TorchBackend
-    rounded: TorchBackend | None
-    reseeded: TorchBackend | None
+    single: NetworkSession
+    double: NetworkSession
+    rounded: NetworkSession | None
+    reseeded: NetworkSession | None
     lowered: dict[str, _Lowered]
     near_ties: bool
 
@@ -158,7 +158,7 @@ class _Runs:
         searching = others != dict(resolved)
         rounded = None
         if transform.fake_quantised is not None:
-            rounded = TorchBackend(transform.fake_quantised(plain, architecture, exact))
+            rounded = NetworkSession(transform.fake_quantised(plain, architecture, exact))
         lowered = {}
         if transform.name in _COMPUTED_LOW and not searching:
             lowered = {
@@ -166,10 +166,10 @@ class _Runs:
             }
         return cls(
             transform,
-            TorchBackend(plain),
-            TorchBackend(plain, torch.float64),
+            NetworkSession(plain),
+            NetworkSession(plain, torch.float64),
             rounded,
-            TorchBackend(swap(network, others)) if searching else None,
+            NetworkSession(swap(network, others)) if searching else None,
             lowered,
             any(site.has_near_ties for site in resolved.values()),
         )
@@ -224,7 +224,7 @@ class _Lowered:
     ) -> None:
         transform = TRANSFORMS[_COMPUTED_IN[low]]
         self.allowed: list[_Allowed] = []
-        self.network: TorchBackend | None = None
+        self.network: NetworkSession | None = None
         self._precision, self._own = transform.name, own.name
         if transform.fake_quantised is None:
             return
@@ -234,7 +234,7 @@ class _Lowered:
             return
         if own.fake_quantised is not None:  # the steps of rounded weights and inputs
             rounded = own.fake_quantised(rounded, architecture, exact)
-        self.network = TorchBackend(rounded)
+        self.network = NetworkSession(rounded)
 
     def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:
         """Add what a size is allowed; `limit` is the least."""
@@ -264,7 +264,7 @@ class _Limit:
         return _Limit(value, f"twice what {cause} does") if value > self.value else self
 
 
-def _turned_by_rounding(network: TorchBackend, case: Feeds, expected: Array) -> float:
+def _turned_by_rounding(network: NetworkSession, case: Feeds, expected: Array) -> float:
     """Return the largest mean change that inputs give which differ by rounding alone."""
     changes = []
     for seed in range(_NUDGES):

@@ -62,8 +62,8 @@ class HAT(PictureNetwork):
             compress_ratio: Channels of the map over those between the two convolutions of a block.
             squeeze_factor: Channels of the map over those inside channel attention.
             conv_scale: What the convolutions of a block count beside its attention.
-            overlap_ratio: By how much of its side the keys of overlapping attention stand over a
-                window, both sides together.
+            overlap_ratio: By how much of its side the key window of overlapping attention
+                extends beyond a window, both sides together.
             img_range: The network works on (x - mean) * img_range.
             depths: Blocks of each residual group.
             embed_dim: Channels of the map.
@@ -126,7 +126,7 @@ class HAT(PictureNetwork):
 
 
 def _margin(side: int, overlap_ratio: float) -> int:
-    """Return by how many tokens the keys stand over a window on each side."""
+    """Return by how many tokens a key window extends beyond its window on each side."""
     both = int(side * overlap_ratio + 1e-9)  # 7 * (3 / 7) is 3
     if both % 2 or not 0 <= both <= side:
         raise ValueError(

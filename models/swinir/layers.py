@@ -42,7 +42,7 @@ def window_geometry(
         shift: Rows and columns by which the map is rolled.
         mask: Tokens that the shift made neighbours do not see each other.
         qk_scale: Factor of the scores; None is head size ** -0.5.
-        margin: Rows and columns by which the keys stand over the window, on each side.
+        margin: Rows and columns by which the key window extends beyond the window, on each side.
     """
     head_dim = dim // heads
     return WindowGeometry(

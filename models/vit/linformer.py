@@ -61,7 +61,7 @@ class Linformer(Attention):
         shape = (linformer_k, length) if shared else (heads, linformer_k, length)
         self.E_K = nn.Parameter(torch.randn(shape) / length**0.5)
         self.E_V = nn.Parameter(torch.randn(shape) / length**0.5)
-        self.mechanism = self.projected
+        self.implementation = self.projected
 
     def projected(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry

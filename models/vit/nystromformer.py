@@ -134,7 +134,7 @@ class Nystromformer(Attention):
             if conv_kernel_size
             else None
         )
-        self.mechanism = self.by_segments
+        self.implementation = self.by_segments
 
     def by_segments(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry

@@ -119,7 +119,7 @@ class Performer(Attention):
         self.geometry = replace(self.geometry, scale=1 / size)
         self.kernel = kernel
         self.attn_fn = _Directions(orthogonal_features(rp_dim, size, seed))
-        self.mechanism = self.by_features
+        self.implementation = self.by_features
 
     def by_features(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry

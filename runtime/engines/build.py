@@ -13,7 +13,7 @@ from .child import Progress, ask
 from .model import EngineModel
 from .profile import Profile, ShapeFlags, profile_text
 from .record import EngineRecord
-from .refusal import refusal_of, unserved
+from .refusal import refusal_of, unsupported_reason
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def build_engine(
         flags=list(toolkit.FLAGS),
         plugins=sorted(parsed.values["plugins"]),
     )
-    if (refusal := unserved(model, record.plugins)) is not None:
+    if (refusal := unsupported_reason(model, record.plugins)) is not None:
         raise ExportError(str(refusal))
     cached = None if options.rebuild else cache.find(record.key)
     if cached is not None:

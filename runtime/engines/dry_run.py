@@ -18,7 +18,7 @@ from .build import BuildOptions
 from .child import Answer, ask
 from .model import EngineModel
 from .profile import Profile
-from .refusal import Refusal, refusal_of, unserved
+from .refusal import Refusal, refusal_of, unsupported_reason
 
 NOT_SHOWN = "numbers, speed, memory and that an engine loads: only a GPU shows them"
 """What no dry run says anything about."""
@@ -123,7 +123,7 @@ def dry_run(
         verdict.layers = int(parsed.values["layers"])
         verdict.plugins = len(parsed.values["plugins"])
         verdict.checked = ["parser", "types", "symbolic shapes"]
-        verdict.refusal = unserved(model, parsed.values["plugins"])
+        verdict.refusal = unsupported_reason(model, parsed.values["plugins"])
     if verdict.refusal is None and verdict.shapes:
         _compare_shapes(verdict, parsed)
     if verdict.refusal is None:

@@ -45,7 +45,7 @@ def refusal_of(answer: Answer) -> Refusal | None:
     return Refusal(refused["node"], refused["operator"], reason[:600] + said)
 
 
-def unserved(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
+def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:
     """Return a refusal where the plugin library is loaded and a nystra node is no plugin.
 
     Args:

@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.registry import mechanism
 from nystra.models.hat.layers import OverlapBlock
 from nystra.models.swinir.layers import window_geometry
@@ -34,7 +34,7 @@ def main() -> None:
     site = OverlapBlock(DIM, geometry, 2 * DIM)
     qkv = torch.randn(1, given.side, given.side, 3 * DIM)
     for name in ("full", "nystromformer", "nystra", "cluster"):
-        compute = computing(mechanism(name), site, "operator")
+        compute = implement(mechanism(name), site, "operator")
         times = []
         with torch.inference_mode():
             for _ in range(given.rounds + 1):  # the first one warms up

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nystra.export.attention.full.parameters import Full
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.site import find_sites
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
@@ -62,7 +62,7 @@ class Seen:
         """
         table = self.site.relative_position_bias_table
         return matrices(
-            computing(mechanism.at(self.site.geometry), self.site, "plain"),
+            implement(mechanism.at(self.site.geometry), self.site, "plain"),
             self.qkv,
             table[:, head : head + 1] if bias and table is not None else None,
             self.site.geometry,
@@ -117,7 +117,7 @@ def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
     network = planned(model, EXACT)
     places: list[Seen] = []
     for site in find_sites(network):
-        compute: Any = site.module.mechanism
+        compute: Any = site.module.implementation
 
         def record(
             qkv: Tensor,
@@ -130,8 +130,8 @@ def seen(model: LoadedModel, picture: Pixels) -> list[Seen]:
             out: Tensor = compute(qkv, table, geometry)
             return out
 
-        site.module.mechanism = record
-    TorchBackend(network)(picture)
+        site.module.implementation = record
+    NetworkSession(network)(picture)
     return places
 
 

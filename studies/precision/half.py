@@ -39,7 +39,7 @@ from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.network import fixed_facts
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.models import load, pretrained_path
 from nystra.runtime import Session
@@ -113,7 +113,7 @@ def session_of(model: onnx.ModelProto, folder: Path) -> Callable[[Any], Any]:
     return lambda feed: next(iter(session.run(feed).values()))
 
 
-def first_output(backend: TorchBackend) -> Callable[[Any], Any]:
+def first_output(backend: NetworkSession) -> Callable[[Any], Any]:
     """Return a function that runs a network on named arrays."""
     return lambda feed: backend(*feed.values())
 
@@ -147,7 +147,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
     } & float_tensors(base.graph)
     single = session_of(base, folder)
     wanted = [single(feed) for feed in feeds]
-    exact = [TorchBackend(plain, torch.float64)(*feed.values()) for feed in feeds]
+    exact = [NetworkSession(plain, torch.float64)(*feed.values()) for feed in feeds]
     stream = max(largest_values(base, streams, feeds[:1]).values())
     searching = any(site.has_near_ties for site in resolved.values())
     for precision, tensorrt in (("fp16", False), ("bf16", False), ("bf16", True)):
@@ -159,7 +159,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         except NystraError as error:
             print(f"| {label} | {mechanism} | {name} | refused: {error} |", flush=True)
             continue
-        reference = TorchBackend(rounded_network(plain, name, policy))
+        reference = NetworkSession(rounded_network(plain, name, policy))
         errors = [
             reference(*feed.values()) - output for feed, output in zip(feeds, exact, strict=True)
         ]
@@ -167,7 +167,7 @@ def measure(label: str, path: Path, mechanism: str, folder: Path) -> None:
         kind = torch.float16 if precision == "fp16" else torch.bfloat16
         half = "-"
         if precision == "fp16":
-            half = f"{lowest(first_output(TorchBackend(plain, kind)), feeds, exact):.1f}"
+            half = f"{lowest(first_output(NetworkSession(plain, kind)), feeds, exact):.1f}"
         row = [
             label,
             mechanism,

@@ -60,14 +60,14 @@ def network(name: str) -> Colorization:
 def put(network: Colorization, name: str) -> None:
     """Put an attention into the network's place for it."""
     if name.startswith("full"):
-        network.attention.mechanism = exact_patches
+        network.attention.implementation = exact_patches
         return
     options = LayerOptions(patch_size=PATCH, **ATTENTIONS[name])
 
     def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, _: PatchGeometry) -> Tensor:
         return psal(q, k, v, options, mask, search=kernel_search)
 
-    network.attention.mechanism = attend
+    network.attention.implementation = attend
 
 
 class Pairs:

@@ -109,7 +109,9 @@ def without_attention(checkpoint: Path) -> Callable[[Array, Array], Array]:
     network = load(checkpoint).network
     for module in network.modules():
         if isinstance(module, PatchSite):
-            module.mechanism = lambda query, key, value, mask, geometry: torch.zeros_like(value)
+            module.implementation = lambda query, key, value, mask, geometry: torch.zeros_like(
+                value
+            )
 
     def fill(image: Array, mask: Array) -> Array:
         with torch.no_grad():

@@ -97,7 +97,7 @@ def generator(recipe: Recipe) -> InpaintingGenerator:
                 torch.nn.init.constant_(_bias(module)[:3], 1.0)
             elif "17" in name:
                 torch.nn.init.constant_(_bias(module), -1.0)
-    network.fine_generator.contextul_attention.mechanism = _precise
+    network.fine_generator.contextul_attention.implementation = _precise
     return network.to(memory_format=torch.channels_last)
 
 

@@ -27,7 +27,7 @@ from nystra.export.auto.result import AutoResult
 from nystra.export.auto.verification import Verified
 from nystra.export.load.stage import prepare
 from nystra.export.plan.stage import make_plan
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
 from nystra.models.pretrained import checkpoint_path
 from nystra.runtime.checking.measures import decibels
@@ -132,7 +132,7 @@ def _psnr(mean: float, worst: float | None = None) -> str:
 
 
 def _quality(model: LoadedModel, plan: Mapping[str, Mechanism], pictures: PictureSet) -> Result:
-    return measure(model, TorchBackend(swap(model.network, plan, "operator")), pictures)
+    return measure(model, NetworkSession(swap(model.network, plan, "operator")), pictures)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.sites import Windows
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import find_sites, resolve, swap
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import partition
@@ -112,7 +112,7 @@ def measure(
     """Run a network, or a file's session, on a set, each picture whole."""
     outputs: list[Pixels] = []
     counts = _count_guarded(network) if isinstance(network, nn.Module) else []
-    run = TorchBackend(network) if isinstance(network, nn.Module) else network
+    run = NetworkSession(network) if isinstance(network, nn.Module) else network
 
     def record(image: Pixels) -> Pixels:
         output = run(image)
@@ -142,18 +142,20 @@ class _Counted:
 def _count_guarded(network: nn.Module) -> list[_Counted]:
     counts = []
     for site in find_sites(network):
-        inner: Any = site.module.mechanism
+        inner: Any = site.module.implementation
         if isinstance(inner, Windows) and inner.parameters.guard > 0:
             counts.append(_Counted(inner))
-            site.module.mechanism = counts[-1]
+            site.module.implementation = counts[-1]
     return counts
 
 
 def drop_bias(network: nn.Module) -> None:
     """Let every site compute without its relative position bias."""
     for site in find_sites(network):
-        inner: Any = site.module.mechanism
-        site.module.mechanism = lambda qkv, _, geometry, inner=inner: inner(qkv, None, geometry)
+        inner: Any = site.module.implementation
+        site.module.implementation = lambda qkv, _, geometry, inner=inner: inner(
+            qkv, None, geometry
+        )
 
 
 def sharpen(factor: float) -> Change:
@@ -195,9 +197,9 @@ def sharpness(network: nn.Module, image: Pixels) -> Mapping[str, float]:
     """
     probes = []
     for site in find_sites(network):
-        probes.append(_Sharpness(site.module.mechanism))
-        site.module.mechanism = probes[-1]
-    TorchBackend(network)(image)
+        probes.append(_Sharpness(site.module.implementation))
+        site.module.implementation = probes[-1]
+    NetworkSession(network)(image)
     keys = [number for probe in probes for number in probe.keys]
     return {
         "keys": float(np.median(keys)),

@@ -21,7 +21,7 @@ from PIL import Image
 
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
 from nystra.runtime.checking.measures import clipped_psnr
 from nystra.runtime.images.images import read_picture
@@ -36,7 +36,7 @@ Pixels = npt.NDArray[Any]
 
 def restored(model: LoadedModel, parameters: Mechanism, pixels: Pixels) -> Pixels:
     """Return what a plan makes of a picture, (H, W, 3), 0..1."""
-    output, _ = restorer(model, TorchBackend(planned(model, parameters)))(pixels, WHOLE)
+    output, _ = restorer(model, NetworkSession(planned(model, parameters)))(pixels, WHOLE)
     return np.clip(output, 0.0, 1.0)
 
 

@@ -97,7 +97,7 @@ def attention_share(network: nn.Module, size: tuple[int, int]) -> float:
     whole = operations(network, size)
     for site in find_sites(network):
         idle: Any = lambda q, k, v, *_: v  # noqa: E731
-        site.module.mechanism = idle
+        site.module.implementation = idle
     return 1 - operations(network, size) / whole
 
 

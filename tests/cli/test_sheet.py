@@ -12,7 +12,7 @@ from PIL import Image
 from exported_files import swinir_files
 from nystra.cli.main import main
 from nystra.export.load.images import photographs
-from nystra.export.report.scenes import given_scenes, scene_side, shipped_scenes
+from nystra.export.report.scenes import scene_side, shipped_scenes, user_scenes
 from nystra.runtime import Picture, Session, read_picture, write_picture
 from nystra.runtime.tasks.restoration.auxiliary_inputs import Companions
 from nystra.runtime.tasks.restoration.restorer import Restorer
@@ -121,7 +121,7 @@ def test_holes_are_in_the_middle_of_what_is_shown(tmp_path: Path) -> None:
         write_picture(tmp_path / name / "a.png", Picture(picture))
     Image.fromarray(mask).save(tmp_path / "mask.png")
     companions = Companions(tmp_path / "mask.png")
-    (given,) = given_scenes(tmp_path / "low", tmp_path / "high", companions, restorer, 32)
+    (given,) = user_scenes(tmp_path / "low", tmp_path / "high", companions, restorer, 32)
     rows, columns = np.nonzero(given.others["mask"])
     assert given.pixels.shape == (32, 32, 3)
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (12, 21, 12, 21)

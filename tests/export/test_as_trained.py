@@ -14,7 +14,7 @@ from nystra.export import Plan, mechanism
 from nystra.export.attention.advice import improvements, plan_warnings
 from nystra.export.attention.as_trained.parameters import AsTrained
 from nystra.export.attention.full.parameters import Full
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.nystra.parameters import Nystra
 from nystra.export.attention.psal.parameters import Psal
 from nystra.export.attention.site import find_sites, neutral, resolve, swap
@@ -38,7 +38,7 @@ class Averaging(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.site = TokenSite(TokenGeometry((4, 4), (4, 4), 1.0))
-        self.site.mechanism = average
+        self.site.implementation = average
 
     def forward(self, image: Tensor) -> Tensor:
         tokens = image.flatten(2).transpose(1, 2).unsqueeze(1)
@@ -74,7 +74,7 @@ def test_what_is_not_served_stays_as_trained() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.exact, self.own = MapSite(), MapSite()
-            self.own.mechanism = lambda q, k, v, scale: v
+            self.own.implementation = lambda q, k, v, scale: v
 
     network = Whole()
     resolved = resolve(Plan(Nystra()), network)
@@ -89,12 +89,12 @@ def test_windows_of_three_sides_stay_as_trained() -> None:
     geometry = WindowGeometry(1, 2, 2, (2, 2, 4), (1, 1, 2), masked=True)
     site = WindowSite(geometry)
     qkv = torch.randn(1, 4, 4, 8, geometry.channels)
-    expected = site.mechanism(qkv, None, geometry)
+    expected = site.implementation(qkv, None, geometry)
     for planned in (Nystra(), Psal(), Full()):
         (resolved,) = resolve(Plan(planned), nn.Sequential(site)).values()
         assert resolved == Full()
         assert bool(resolved.reason) == (planned != Full())
-        computed: Any = computing(resolved, site, "operator")
+        computed: Any = implement(resolved, site, "operator")
         assert torch.equal(computed(qkv, None, geometry), expected)
 
 
@@ -129,7 +129,7 @@ def test_trained_tensors_belong_to_the_site(tmp_path: Path) -> None:
         assert site == AsTrained()
         assert site.reason == "needy needs trained tensors that are not there: factor"
         with pytest.raises(NystraError, match="not there: factor"):
-            computing(mechanism("needy"), network.site, "plain")
+            implement(mechanism("needy"), network.site, "plain")
 
         network.site.register_parameter("factor", nn.Parameter(torch.tensor(3.0)))
         resolved = resolve(Plan(mechanism("needy")), network)

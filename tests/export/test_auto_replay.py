@@ -8,7 +8,7 @@ import torch
 from nystra.export import mechanism
 from nystra.export.attention.site import find_sites, neutral, swap
 from nystra.export.auto.replay import Replay
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models.swinir.network import SwinIR
 from small_swinir import tiny
 
@@ -24,7 +24,7 @@ def test_a_replay_is_the_network_with_one_site_replaced() -> None:
         for site in find_sites(network):
             for planned in (other, mechanism("full"), mechanism("nystromformer", landmarks=(2, 2))):
                 plan = base | {site.path: planned}
-                expected = TorchBackend(swap(network, plan, "operator"))(feeds["input"])
+                expected = NetworkSession(swap(network, plan, "operator"))(feeds["input"])
                 assert np.array_equal(replay.replaced(site.path, planned).numpy(), expected)
 
 
@@ -44,5 +44,5 @@ def test_a_replay_of_modules_that_run_twice() -> None:
     planned, base = mechanism("nystra", landmarks=(2, 2)), neutral(network)
     replay = Replay(network, base, feeds)
     for path in base:
-        expected = TorchBackend(swap(network, base | {path: planned}, "operator"))(feeds["input"])
+        expected = NetworkSession(swap(network, base | {path: planned}, "operator"))(feeds["input"])
         assert np.array_equal(replay.replaced(path, planned).numpy(), expected)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nystra.core.errors import NystraError
 from nystra.export.attention.cluster.parameters import Cluster
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve
 from nystra.models.geometry import TokenGeometry, WindowGeometry
@@ -102,7 +102,7 @@ def lists(batch: int, queries: int, keys: int, seed: int = 0) -> tuple[Tensor, T
 
 
 def tokens(place: TokenGeometry, **parameters: Any) -> Any:
-    return computing(Cluster(**parameters), TokenSite(place), "plain")
+    return implement(Cluster(**parameters), TokenSite(place), "plain")
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -146,7 +146,7 @@ def test_a_window_with_a_bias_is_a_list_of_tokens() -> None:
     packed = torch.cat([part.transpose(1, 2).flatten(2) for part in (q, k, v)], -1)
     table = torch.randn(15 * 23, 2, dtype=torch.float64)
     mechanism = Cluster(bias_block=4)
-    windows: Any = computing(mechanism, WindowSite(place), "plain")
+    windows: Any = implement(mechanism, WindowSite(place), "plain")
     got = windows(packed.view(1, 8, 12, -1), table, place)
     grids = TokenGeometry((8, 12), (8, 12), 0.4)
     bias = relative_position_bias(table, 8, 12).unsqueeze(0)

@@ -16,7 +16,7 @@ from nystra.export.attention.cluster.parameters import Cluster
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve, swap
 from nystra.export.load.source import Source
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load, pretrained_path
@@ -40,10 +40,10 @@ def test_a_wrong_kernel_is_farther_off_than_a_file_may_be(name: str) -> None:
     picture = np.moveaxis(photograph[64:128, 64:128], 2, 0)[None].astype(np.float32)
     model = load(pretrained_path(name))
     plain = swap(model.network, resolve(Plan(Cluster()), model.network))
-    exact = TorchBackend(plain, torch.float64)(picture)
+    exact = NetworkSession(plain, torch.float64)(picture)
 
     def off(network: Any) -> float:
-        return float(np.abs(TorchBackend(network)(picture) - exact).max())
+        return float(np.abs(NetworkSession(network)(picture) - exact).max())
 
     kinds = ("fp16", "bf16", "bf16-tensorrt")
     rounded = {kind: off(rounded_network(plain, kind)) for kind in kinds}
@@ -73,7 +73,7 @@ def test_a_wrong_kernel_is_farther_off_in_the_mean_than_near_ties_allow(name: st
     for wrong in FAULTS[name]:
         function, instead = WRONG[wrong]
         with patch.object(torch_op, function, instead):
-            off = np.abs(TorchBackend(plain)(picture) - expected)
+            off = np.abs(NetworkSession(plain)(picture) - expected)
         print(name, wrong, f"mean {off.mean():.1e}, allowed {limit:.1e}")  # noqa: T201
         assert off.mean() > 50 * limit
         assert off.max() > references.meta["tolerances"][0]

@@ -17,7 +17,7 @@ from nystra.export.attention.nystromformer.parameters import Nystromformer
 from nystra.export.attention.plan import Plan, parse_plan, read_plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, resolve, swap
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.export.validate.fidelity import measure_fidelity
 from nystra.models.swinir.network import SwinIR
 from small_swinir import tiny
@@ -214,8 +214,8 @@ def test_full_attention_is_not_compared_with_itself(
 ) -> None:
     model = network(window_size=8)
     asked = []
-    run = TorchBackend.run
-    monkeypatch.setattr(TorchBackend, "run", lambda *given: asked.append(given) or run(*given))
+    run = NetworkSession.run
+    monkeypatch.setattr(NetworkSession, "run", lambda *given: asked.append(given) or run(*given))
     picture = {"input": np.random.default_rng(0).random((1, 3, 16, 16), np.float32)}
     plan = resolve(Plan(planned), model)
     fidelity = measure_fidelity(model, plan, {"noise": picture})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nystra.core.errors import NystraError
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.plan import Plan, parse_plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve, swap
@@ -45,7 +45,7 @@ def patch_maps(geometry: PatchGeometry) -> list[Tensor]:
 
 
 def at(site: Any, name: str = "psal", form: Any = "plain", **parameters: Any) -> Any:
-    return computing(mechanism(name, **parameters), site, form)
+    return implement(mechanism(name, **parameters), site, form)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +77,7 @@ def test_few_neighbours_are_close_where_attention_is_sharp() -> None:
     b, noise = maps((1, 3, 20, 24), (1, 3, 20, 24))
     f = torch.roll(b, (2, -4), (2, 3)) + 0.1 * noise  # matches that lie side by side
     exact = site(f, b)
-    site.mechanism = at(site, neighbors=8)
+    site.implementation = at(site, neighbors=8)
     difference = (site(f, b) - exact).square().mean().sqrt() / exact.square().mean().sqrt()
     assert 1e-9 < float(difference) < 0.05
 
@@ -86,15 +86,15 @@ def test_the_plan_may_compare_unshrunk_maps_and_paste_single_pixels() -> None:
     """Section 4.4: patch 7, no downsampling, the central pixel."""
     site = ContextualAttention()
     f, b = maps((1, 3, 12, 10), (1, 3, 12, 10))
-    site.mechanism = at(site, full_size=True, patch_size=7, neighbors=2, metric="l2")
+    site.implementation = at(site, full_size=True, patch_size=7, neighbors=2, metric="l2")
     zeros = PatchGeometry(7, "l2", scale=10.0)
     expected = at(PatchSite(zeros), neighbors=2)(f, b, b, None, zeros)
     assert torch.equal(site(f, b), expected)
     cross = CrossScaleAttention(4, scale=2)  # its values are finer than its keys: nothing to undo
     image = torch.rand(1, 4, 6, 6)
-    cross.mechanism = at(cross)
+    cross.implementation = at(cross)
     usual = cross(image)
-    cross.mechanism = at(cross, full_size=True)
+    cross.implementation = at(cross, full_size=True)
     assert torch.equal(cross(image), usual)
 
 

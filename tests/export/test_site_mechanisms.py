@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.export.attention.full.parameters import Full
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import neutral, swap
@@ -25,7 +25,7 @@ class Linformer(TokenSite):
         super().__init__(TokenGeometry((1, tokens), (1, tokens), 0.5))
         self.shorten_key = nn.Parameter(torch.randn(few, tokens))
         self.shorten_value = nn.Parameter(torch.randn(few, tokens))
-        self.mechanism = self.project
+        self.implementation = self.project
 
     def project(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
@@ -44,7 +44,9 @@ def test_trained_tensors_belong_to_the_site() -> None:
     x = torch.randn(1, 2, 6, 3)
     as_trained = swap(network, neutral(network))
     torch.testing.assert_close(as_trained(x), network(x), rtol=0, atol=0)
-    assert as_trained[0].mechanism.__self__ is as_trained[0]  # reads its own copy of the tensors
+    assert (
+        as_trained[0].implementation.__self__ is as_trained[0]
+    )  # reads its own copy of the tensors
     full = swap(network, {"0": Full()})
     torch.testing.assert_close(full(x), exact_tokens(x, x, x, None, network[0].geometry))
     assert not torch.allclose(full(x), network(x))
@@ -64,15 +66,15 @@ class Scaled(nn.Module):
         return self.factor * exact_tokens(q, k, v, bias, geometry)
 
 
-def test_a_module_may_be_the_mechanism_and_be_exchanged() -> None:
+def test_a_module_may_be_the_implementation_and_be_exchanged() -> None:
     site = TokenSite(TokenGeometry((1, 4), (1, 4), 1.0))
     assert not site.state_dict()
     x = torch.randn(1, 1, 4, 2)
     exact = site.attend(x, x, x)
-    site.mechanism = Scaled()
-    assert list(site.state_dict()) == ["mechanism.factor"]
+    site.implementation = Scaled()
+    assert list(site.state_dict()) == ["implementation.factor"]
     torch.testing.assert_close(copy.deepcopy(site).attend(x, x, x), 3 * exact)
-    site.mechanism = exact_tokens
+    site.implementation = exact_tokens
     assert not site.state_dict()
     torch.testing.assert_close(site.attend(x, x, x), exact)
 
@@ -118,7 +120,7 @@ def test_frames_side_by_side_are_exact_attention(shift: int, bias: bool) -> None
     want = exact_windows(qkv, table, geometry)
     site: Any = WindowSite(geometry)
     for form in ("plain", "operator"):
-        torch.testing.assert_close(computing(Full(), site, form)(qkv, table, geometry), want)
+        torch.testing.assert_close(implement(Full(), site, form)(qkv, table, geometry), want)
 
 
 @pytest.mark.parametrize("kind", ["nystra", "nystromformer"])
@@ -132,7 +134,7 @@ def test_landmarks_of_frames_are_boxes(kind: str) -> None:
     want = merge(out, qkv.shape[1:-1], geometry)
     site: Any = WindowSite(geometry)
     for form in ("plain", "operator"):
-        got = computing(planned, site, form)(qkv, table, geometry)
+        got = implement(planned, site, form)(qkv, table, geometry)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
@@ -140,9 +142,9 @@ def test_a_shifted_window_of_frames_keeps_its_regions_under_landmarks() -> None:
     geometry, qkv, _ = video(bias=False, shift=2)
     planned = mechanism("nystra", landmarks=(2, 2), iterations=2)
     site: Any = WindowSite(geometry)
-    before = computing(planned, site, "plain")(qkv, None, geometry)
+    before = implement(planned, site, "plain")(qkv, None, geometry)
     qkv[:, :, :2] += 1  # rows that only the shift made neighbours of the last ones
-    after = computing(planned, site, "plain")(qkv, None, geometry)
+    after = implement(planned, site, "plain")(qkv, None, geometry)
     torch.testing.assert_close(after[:, :, 6:], before[:, :, 6:])
     assert not torch.allclose(after[:, :, :2], before[:, :, :2])
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nystra.export.attention.full.parameters import Full
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.export.attention.landmark_tokens import pooling_matrix
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.nystra.parameters import Nystra
@@ -46,7 +46,7 @@ def test_attention_layers_of_the_reference(name: str) -> None:
     scale = (constructor["dim"] // heads) ** -0.5
     parameters = Nystra(landmarks, constructor["iters"], "batch", threshold, guard=0.0)
     site = TokenSite(TokenGeometry(grid, grid, scale))
-    site.mechanism = computing(parameters, site, "plain")  # type: ignore[assignment]
+    site.implementation = implement(parameters, site, "plain")  # type: ignore[assignment]
     weights = {key: torch.from_numpy(value) for key, value in case.weights().items()}
     for run, inputs, _, expected, _ in case.runs():
         x = torch.from_numpy(inputs["x"])
@@ -68,7 +68,7 @@ def test_nystromformer_of_the_reference() -> None:
     tokens, landmarks = case.constructor["seq_len"], case.constructor["num_landmarks"]
     site = TokenSite(TokenGeometry((1, tokens), (1, tokens), case.constructor["head_dim"] ** -0.5))
     parameters = Nystromformer((1, landmarks), 6, "batch")
-    site.mechanism = computing(parameters, site, "plain")  # type: ignore[assignment]
+    site.implementation = implement(parameters, site, "plain")  # type: ignore[assignment]
     run, inputs, _, expected, _ = next(case.runs())
     q, k, v = (torch.from_numpy(inputs[name]) for name in ("Q", "K", "V"))
     assert compare(run, "", site.attend(q, k, v).numpy(), expected[""]) < 1e-5
@@ -84,9 +84,9 @@ def test_a_window_site_is_token_sites_side_by_side(parameters: Mechanism) -> Non
     heads, size, window = 2, 5, (4, 6)
     qkv = torch.randn(2, 8, 12, 3 * heads * size, dtype=torch.float64)
     geometry = WindowGeometry(heads, size, size, window, (0, 0), False, 0.4)
-    windows: Any = computing(parameters, WindowSite(geometry), "plain")
+    windows: Any = implement(parameters, WindowSite(geometry), "plain")
     tokens_geometry = TokenGeometry(window, window, 0.4)
-    tokens: Any = computing(parameters, TokenSite(tokens_geometry), "plain")
+    tokens: Any = implement(parameters, TokenSite(tokens_geometry), "plain")
     got = windows(qkv, None, geometry)
     for row in (0, 4):
         for column in (0, 6):
@@ -105,7 +105,7 @@ def test_cross_attention_between_uneven_grids() -> None:
     v = torch.randn(1, 2, 66, 3)
     geometry = TokenGeometry((5, 7), (6, 11), 0.5)
     for parameters in (Full(), Nystra((3, 3)), Nystromformer((3, 3))):
-        tokens: Any = computing(parameters, TokenSite(geometry), "plain")
+        tokens: Any = implement(parameters, TokenSite(geometry), "plain")
         assert tokens(q, k, v, None, geometry).shape == (1, 2, 35, 3)
 
 

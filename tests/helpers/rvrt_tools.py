@@ -96,5 +96,5 @@ def attending(network: nn.Module, mechanism: Any) -> nn.Module:
     """The network with a mechanism at every site, in place."""
     for module in network.modules():
         if isinstance(module, WindowSite):
-            module.mechanism = mechanism
+            module.implementation = mechanism
     return network

@@ -178,7 +178,7 @@ def test_keys_beyond_the_map_score_by_bias_alone(small: HAT) -> None:
     qkv = torch.randn(2, 16, 24, 36)
     want = by_hand(qkv, site.relative_position_bias_table, 2, 8, 2)
     assert (site.attend(qkv) - want).abs().max() < 1e-5
-    moved = site.mechanism(qkv, site.relative_position_bias_table, site.geometry)
+    moved = site.implementation(qkv, site.relative_position_bias_table, site.geometry)
     assert (moved - want).abs().max() > 1e-3  # the trained table as it stands is in another order
 
 

@@ -155,7 +155,7 @@ def attend_masked(module: Any, mask: torch.Tensor) -> None:
         bias = relative_position_bias(table, *geometry.window) + mask[:, None, None]
         return merge(softmax_attention(q, k, v, geometry.scale, bias), qkv.shape[1:-1], geometry)
 
-    module.mechanism = attend
+    module.implementation = attend
 
 
 def group(case: Any, sides: Any, **more: Any) -> nn.Module:

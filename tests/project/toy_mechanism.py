@@ -65,13 +65,13 @@ from .parameters import Toy
 
 @dataclass(frozen=True)
 class Windows:
-    parameters: Toy
+    mechanism: Toy
     form: str
 
     def __call__(self, qkv, bias_table, geometry):
         values = qkv[..., -geometry.heads * geometry.value_dim :]
         mean = values.mean((1, 2), keepdim=True)
-        return values + self.parameters.share * (mean - values)
+        return values + self.mechanism.share * (mean - values)
 """
 
 TOY = Toy(

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from nystra.core.errors import BackendUnavailableError
-from nystra.export.attention.implementation import computing
+from nystra.export.attention.implementation import implement
 from nystra.models.geometry import WindowGeometry
 from nystra.models.sites import WindowSite
 from nystra.models.swinir.network import SwinIR
@@ -43,7 +43,7 @@ def test_the_matrices_times_the_values_are_the_attention(site: Seen, plan: objec
         for head in range(GEOMETRY.heads)
     ]
     got = merge(torch.stack(heads, 1)[None], site.qkv.shape[1:3], GEOMETRY)
-    compute = computing(plan.at(GEOMETRY), site.site, "plain")  # type: ignore[attr-defined]
+    compute = implement(plan.at(GEOMETRY), site.site, "plain")  # type: ignore[attr-defined]
     expected = compute(site.qkv, site.site.relative_position_bias_table, GEOMETRY)
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nystra.export.pytorch.network_session import TorchBackend
+from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import load
 from nystra.runtime.checking.measures import clipped_psnr
 from nystra.runtime.checking.metrics import psnr, ssim
@@ -52,7 +52,7 @@ def pictures(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def full_outputs(folder: Path) -> list[np.ndarray]:
-    run = TorchBackend(load("swinir_x2_w16").network)
+    run = NetworkSession(load("swinir_x2_w16").network)
     return [run(np.moveaxis(small, 2, 0)[None].astype(np.float32)) for small, _ in pictures(folder)]
 
 
@@ -77,7 +77,7 @@ def test_full_without_bias_is_the_network_with_an_empty_table(
     for name, parameter in bare.named_parameters():
         if name.endswith("relative_position_bias_table"):
             parameter.zero_()
-    run = TorchBackend(bare)
+    run = NetworkSession(bare)
     expected = [
         clipped_psnr(run(np.moveaxis(small, 2, 0)[None].astype(np.float32)), full)
         for full, (small, _) in zip(full_outputs(folder), pictures(folder), strict=True)

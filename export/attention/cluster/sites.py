@@ -17,13 +17,13 @@ from .tokens import attend_tokens
 class Windows:
     """Clustered keys at a window site; called as ``models.sites.WindowSite`` says."""
 
-    parameters: Cluster
+    mechanism: Cluster
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
-        attributes = self.parameters.attributes(geometry, bias_table is not None)
+        attributes = self.mechanism.attributes(geometry, bias_table is not None)
         return in_form(window_cluster, self.form)(qkv, table, **attributes)
 
 
@@ -31,11 +31,11 @@ class Windows:
 class Tokens:
     """Clustered keys at a token site, from standard operators."""
 
-    parameters: Cluster
+    mechanism: Cluster
     form: Form
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
-        return attend_tokens(q, k, v, bias, geometry, self.parameters)
+        return attend_tokens(q, k, v, bias, geometry, self.mechanism)

@@ -20,7 +20,7 @@ def attend_tokens(
     v: Tensor,
     bias: Tensor | None,
     geometry: TokenGeometry,
-    parameters: Cluster,
+    mechanism: Cluster,
 ) -> Tensor:
     """Return the attention of tokens; shapes as ``models.sites.TokenSite`` says.
 
@@ -45,11 +45,11 @@ def attend_tokens(
     grid_k, grid_v = k[:, :, key_before:], v[:, :, key_before:]
     seeds = [
         row * key_grid[1] + column
-        for row in cluster_seeds(key_grid[0], parameters.clusters[0])
-        for column in cluster_seeds(key_grid[1], parameters.clusters[1])
+        for row in cluster_seeds(key_grid[0], mechanism.clusters[0])
+        for column in cluster_seeds(key_grid[1], mechanism.clusters[1])
     ]
-    members, centres = key_clusters(grid_k, torch.tensor(seeds, device=k.device), parameters.rounds)
-    bounds = [[*range(0, size, parameters.block), size] for size in query_grid]
+    members, centres = key_clusters(grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds)
+    bounds = [[*range(0, size, mechanism.block), size] for size in query_grid]
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)
     keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)

@@ -15,7 +15,7 @@ from ....models.geometry import PatchGeometry, TokenGeometry, WindowGeometry
 from ....models.layers.patches import exact_patches
 from ....models.sites import exact_map, exact_tokens, exact_windows
 from ....plugins.operators.window_overlap.torch_op import window_overlap
-from ..frame_layout import beside, lay_frames, stack_frames, unlaid
+from ..frame_layout import as_2d, refusal, to_2d, to_3d
 from ..implementation import Form, in_form
 from .parameters import Full
 
@@ -24,28 +24,28 @@ from .parameters import Full
 class Windows:
     """Exact attention at a window site; called as ``models.sites.WindowSite`` says."""
 
-    parameters: Full
+    mechanism: Full
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        mask = self.parameters.masked(geometry)
+        mask = self.mechanism.masked(geometry)
         has_bias = int(bias_table is not None)
-        standard = len(geometry.window) != 2 and (has_bias or unlaid(geometry))
+        standard = len(geometry.window) != 2 and (has_bias or refusal(geometry))
         if self.form == "plain" or standard:
             return exact_windows(qkv, bias_table, replace(geometry, masked=bool(mask)))
         table = qkv.new_zeros(1, 1) if bias_table is None else bias_table
-        attributes = beside(geometry).attributes() | {"mask": mask, "bias": has_bias}
-        flat = lay_frames(qkv, geometry)
+        attributes = as_2d(geometry).attributes() | {"mask": mask, "bias": has_bias}
+        flat = to_2d(qkv, geometry)
         out: Tensor = torch.ops.nystra.window_softmax(flat, table, **attributes)
-        return stack_frames(out, qkv, geometry)
+        return to_3d(out, qkv, geometry)
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Exact attention at a window site whose keys stand over the windows."""
+    """Exact attention at a window site whose key windows overlap."""
 
-    parameters: Full
+    mechanism: Full
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
@@ -59,7 +59,7 @@ class Overlaps:
 class Tokens:
     """Exact attention at a token site; called as ``models.sites.TokenSite`` says."""
 
-    parameters: Full
+    mechanism: Full
     form: Form
 
     def __call__(
@@ -73,7 +73,7 @@ class Tokens:
 class Patches:
     """Exact attention at a patch site; called as ``models.sites.PatchSite`` says."""
 
-    parameters: Full
+    mechanism: Full
     form: Form
 
     def __call__(
@@ -92,7 +92,7 @@ class Patches:
 class Maps:
     """Exact attention at a map site; called as ``models.sites.MapSite`` says."""
 
-    parameters: Full
+    mechanism: Full
     form: Form
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

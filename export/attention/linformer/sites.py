@@ -17,7 +17,7 @@ from .parameters import Linformer
 class Tokens:
     """Linformer at a token site that holds its matrices; of standard operators."""
 
-    parameters: Linformer
+    mechanism: Linformer
     form: Form
     site: Any
 

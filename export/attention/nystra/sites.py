@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystrom.torch_op import window_nystrom, window_nystrom_terms
-from ..frame_layout import lay_frames, stack_frames
+from ..frame_layout import to_2d, to_3d
 from ..implementation import Form, in_form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystra
@@ -18,14 +18,14 @@ from .parameters import Nystra
 class Windows:
     """Kernel Nystrom at a window site; a position bias is dropped."""
 
-    parameters: Nystra
+    mechanism: Nystra
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
-        flat = lay_frames(qkv, geometry)
-        out = in_form(window_nystrom, self.form)(flat, **self.parameters.attributes(geometry))
-        return stack_frames(out, qkv, geometry)
+        flat = to_2d(qkv, geometry)
+        out = in_form(window_nystrom, self.form)(flat, **self.mechanism.attributes(geometry))
+        return to_3d(out, qkv, geometry)
 
     def with_share(
         self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry
@@ -34,22 +34,22 @@ class Windows:
 
         In plain PyTorch whatever the form: no operator gives both.
         """
-        flat = lay_frames(qkv, geometry)
-        out, kept = window_nystrom_terms(flat, **self.parameters.attributes(geometry))
-        return stack_frames(out, qkv, geometry), float((kept < 1).double().mean())
+        flat = to_2d(qkv, geometry)
+        out, kept = window_nystrom_terms(flat, **self.mechanism.attributes(geometry))
+        return to_3d(out, qkv, geometry), float((kept < 1).double().mean())
 
 
 @dataclass(frozen=True)
 class Tokens:
     """Kernel Nystrom at a token site, from standard operators and the pseudoinverse."""
 
-    parameters: Nystra
+    mechanism: Nystra
     form: Form
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
-        given = self.parameters
+        given = self.mechanism
         more = {"threshold": given.threshold, "guard": given.guard}
         return linear_tokens("nystrom_attention", q, k, v, geometry, given, **more)

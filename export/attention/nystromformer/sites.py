@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....models.geometry import TokenGeometry, WindowGeometry
 from ....plugins.operators.window_nystromformer.torch_op import window_nystromformer
-from ..frame_layout import lay_frames, stack_frames
+from ..frame_layout import to_2d, to_3d
 from ..implementation import Form, in_form
 from ..landmark_tokens import linear_tokens
 from .parameters import Nystromformer
@@ -18,25 +18,25 @@ from .parameters import Nystromformer
 class Windows:
     """Row-normalised Nystrom at a window site; a position bias is dropped."""
 
-    parameters: Nystromformer
+    mechanism: Nystromformer
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv; shapes as ``models.sites.WindowSite`` says."""
-        flat = lay_frames(qkv, geometry)
-        out = in_form(window_nystromformer, self.form)(flat, **self.parameters.attributes(geometry))
-        return stack_frames(out, qkv, geometry)
+        flat = to_2d(qkv, geometry)
+        out = in_form(window_nystromformer, self.form)(flat, **self.mechanism.attributes(geometry))
+        return to_3d(out, qkv, geometry)
 
 
 @dataclass(frozen=True)
 class Tokens:
     """Row-normalised Nystrom at a token site, from standard operators and the pseudoinverse."""
 
-    parameters: Nystromformer
+    mechanism: Nystromformer
     form: Form
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
-        return linear_tokens("nystromformer_attention", q, k, v, geometry, self.parameters)
+        return linear_tokens("nystromformer_attention", q, k, v, geometry, self.mechanism)

@@ -17,7 +17,7 @@ from .parameters import Performer
 class Tokens:
     """Performer at a token site, of standard operators."""
 
-    parameters: Performer
+    mechanism: Performer
     form: Form
     site: Any
 
@@ -29,6 +29,6 @@ class Tokens:
         if own is not None:
             out: Tensor = own(q, k, v, bias, geometry)
             return out
-        given = self.parameters
+        given = self.mechanism
         directions = orthogonal_features(given.features, q.shape[-1], given.feature_seed)
         return performer_attention(q, k, v, directions.to(q), geometry.scale)

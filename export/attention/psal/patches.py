@@ -29,51 +29,51 @@ def attend_patches(
     value: Tensor,
     key_mask: Tensor | None,
     geometry: PatchGeometry,
-    parameters: Psal,
+    mechanism: Psal,
     form: Form,
 ) -> Tensor:
     """Return PSAL between patches; shapes as ``models.sites.PatchSite`` says."""
-    geometry = planned_geometry(geometry, parameters)
+    geometry = planned_geometry(geometry, mechanism)
     query, key = (shrink_nearest(tensor, geometry.shrink) for tensor in (query, key))
     usable = None if key_mask is None else usable_keys(key_mask, geometry)
     options = PsalOptions(
-        neighbors=1 if geometry.hard else parameters.neighbors,
+        neighbors=1 if geometry.hard else mechanism.neighbors,
         patch_size=geometry.patch,
-        iterations=parameters.search_iterations,
-        metric=_metric(geometry, parameters),
-        temperature=parameters.temperature / geometry.scale,
-        seed=parameters.seed,
+        iterations=mechanism.search_iterations,
+        metric=_metric(geometry, mechanism),
+        temperature=mechanism.temperature / geometry.scale,
+        seed=mechanism.seed,
     )
     index, score = _matches(query, key, usable, geometry, options, in_form(patch_match, form))
-    if options.metric == "cosine" and parameters.metric == "site":
+    if options.metric == "cosine" and mechanism.metric == "site":
         score = score * _query_norm(query, geometry)
     logits = match_logits(index, score, options.temperature)
     blocks = value_blocks(value, geometry)
-    if parameters.aggregate and geometry.reach == 1:
+    if mechanism.aggregate and geometry.reach == 1:
         pasted = aggregate_values(logits, index, blocks, geometry.patch, usable)
     else:
         pasted = _votes(match_weights(logits, index), index, blocks, geometry.reach)
     return join_blocks(pasted, geometry)
 
 
-def planned_geometry(geometry: PatchGeometry, parameters: Psal) -> PatchGeometry:
+def planned_geometry(geometry: PatchGeometry, mechanism: Psal) -> PatchGeometry:
     """Return how a site compares and pastes under a plan: its own way, or as the plan says."""
-    patch = parameters.patch_size or geometry.patch
-    if parameters.full_size and geometry.shrink == geometry.value_stride:
+    patch = mechanism.patch_size or geometry.patch
+    if mechanism.full_size and geometry.shrink == geometry.value_stride:
         return replace(
             geometry, patch=patch, shrink=1, fuse=0, value_patch=1, value_stride=1, divisor=1.0
         )
     return replace(geometry, patch=patch)
 
 
-def _metric(geometry: PatchGeometry, parameters: Psal) -> str:
+def _metric(geometry: PatchGeometry, mechanism: Psal) -> str:
     """Return the metric of the search.
 
     A dot product with normalised keys is the cosine times the norm of the query, which ranks keys
     as the cosine does.
     """
-    if parameters.metric != "site":
-        return parameters.metric
+    if mechanism.metric != "site":
+        return mechanism.metric
     if geometry.metric == "dot" and geometry.key_norm != "none":
         return "cosine"
     return geometry.metric

@@ -34,7 +34,7 @@ _PADDED = -1e4
 class Patches:
     """PSAL at a patch site; called as ``models.sites.PatchSite`` says."""
 
-    parameters: Psal
+    mechanism: Psal
     form: Form
 
     def __call__(
@@ -46,7 +46,7 @@ class Patches:
         geometry: PatchGeometry,
     ) -> Tensor:
         """Return the value patches of the matched keys."""
-        return attend_patches(query, key, value, key_mask, geometry, self.parameters, self.form)
+        return attend_patches(query, key, value, key_mask, geometry, self.mechanism, self.form)
 
 
 @dataclass(frozen=True)
@@ -56,43 +56,43 @@ class Windows:
     The search does not know the position bias; the scores of what it found get theirs.
     """
 
-    parameters: Psal
+    mechanism: Psal
     form: Form
 
     def __call__(self, qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
         """Return the attention of qkv."""
-        mask = self.parameters.masked(geometry)
-        return attend_windows(qkv, bias_table, geometry, mask, self.parameters, self.form)
+        mask = self.mechanism.masked(geometry)
+        return attend_windows(qkv, bias_table, geometry, mask, self.mechanism, self.form)
 
 
 @dataclass(frozen=True)
 class Tokens:
     """The k nearest tokens of the key grid; called as ``models.sites.TokenSite`` says."""
 
-    parameters: Psal
+    mechanism: Psal
     form: Form
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v."""
-        return attend_tokens(q, k, v, bias, geometry, self.parameters, self.form)
+        return attend_tokens(q, k, v, bias, geometry, self.mechanism, self.form)
 
 
 @dataclass(frozen=True)
 class Maps:
     """Exact attention in local windows; called as ``models.sites.MapSite`` says."""
 
-    parameters: Psal
+    mechanism: Psal
     form: Form
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         """Return the attention of q, k, v (B, C, H, W), each place to its window's places.
 
-        The last windows stand over the map: a channel that is 1 in every query, 0 in every key
+        The last windows extend beyond the map: a channel that is 1 in every query, 0 in every key
         and very low in the keys beyond the map keeps those out.
         """
-        side = self.parameters.local_window
+        side = self.mechanism.local_window
         height, width = q.shape[2], q.shape[3]
         rows, columns = -height % side, -width % side
         packed = torch.cat((q, torch.ones_like(q[:, :1]), k), 1)

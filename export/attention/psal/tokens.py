@@ -25,7 +25,7 @@ def attend_tokens(
     v: Tensor,
     bias: Tensor | None,
     geometry: TokenGeometry,
-    parameters: Psal,
+    mechanism: Psal,
     form: Form,
 ) -> Tensor:
     """Return PSAL of tokens; shapes as ``models.sites.TokenSite`` says.
@@ -38,7 +38,7 @@ def attend_tokens(
         k.flatten(0, 1),
         _grid(geometry.query_grid, count),
         _grid(geometry.key_grid, k.shape[2]),
-        parameters,
+        mechanism,
         form,
     )
     logits = score * geometry.scale
@@ -46,7 +46,7 @@ def attend_tokens(
         every = bias.expand(batch, heads, count, k.shape[2]).flatten(0, 1)
         used = index.clamp(min=0).long().transpose(1, 2)
         logits = logits + every.gather(2, used).transpose(1, 2)
-    out: Tensor = _weighted(index, logits, v.flatten(0, 1), parameters)
+    out: Tensor = _weighted(index, logits, v.flatten(0, 1), mechanism)
     return out.view(batch, heads, count, -1)
 
 
@@ -55,7 +55,7 @@ def attend_windows(
     bias_table: Tensor | None,
     geometry: WindowGeometry,
     mask: int,
-    parameters: Psal,
+    mechanism: Psal,
     form: Form,
 ) -> Tensor:
     """Return PSAL in windows; shapes as ``models.sites.WindowSite`` says.
@@ -72,12 +72,12 @@ def attend_windows(
         ahead = ahead.unsqueeze(1).expand(*q.shape[:-1], 4)
         q, k = torch.cat((q, ahead), -1), torch.cat((k, ahead), -1)
     index, score = _nearest(
-        q.flatten(0, 2), k.flatten(0, 2), geometry.window, geometry.window, parameters, form
+        q.flatten(0, 2), k.flatten(0, 2), geometry.window, geometry.window, mechanism, form
     )
     logits = score * geometry.scale
     if bias_table is not None:
         logits = logits + _position_bias(index, bias_table.to(qkv.dtype), geometry)
-    out = _weighted(index, logits, v.flatten(0, 2), parameters)
+    out = _weighted(index, logits, v.flatten(0, 2), mechanism)
     return merge(out.view(*v.shape), (height, width), geometry).view(batch, height, width, -1)
 
 
@@ -90,16 +90,16 @@ def _nearest(
     k: Tensor,
     query_grid: tuple[int, ...],
     key_grid: tuple[int, ...],
-    parameters: Psal,
+    mechanism: Psal,
     form: Form,
 ) -> tuple[Tensor, Tensor]:
     """Return index and score (B, neighbors, N) of the nearest of k (B, Nk, d) to q (B, N, d)."""
     options = PsalOptions(
-        neighbors=parameters.neighbors,
+        neighbors=mechanism.neighbors,
         patch_size=1,
-        iterations=parameters.search_iterations,
+        iterations=mechanism.search_iterations,
         metric="dot",
-        seed=parameters.seed,
+        seed=mechanism.seed,
     )
     query, key = (
         tokens.transpose(1, 2).unflatten(2, grid)
@@ -130,9 +130,9 @@ def _position_bias(index: Tensor, table: Tensor, geometry: WindowGeometry) -> Te
     return table.t().reshape(-1)[place].flatten(0, 1)
 
 
-def _weighted(index: Tensor, logits: Tensor, v: Tensor, parameters: Psal) -> Tensor:
+def _weighted(index: Tensor, logits: Tensor, v: Tensor, mechanism: Psal) -> Tensor:
     """Return the weighted values (B, N, e) of the found tokens; v is (B, Nk, e)."""
     index, logits = index.unsqueeze(2), logits.unsqueeze(2)
-    weights = match_weights(match_logits(index, logits, parameters.temperature), index)
+    weights = match_weights(match_logits(index, logits, mechanism.temperature), index)
     place = index.clamp(min=0).long() + batch_offset(index, v.shape[1])
     return mix_rows(weights, place, v.flatten(0, 1)).squeeze(1)

@@ -39,7 +39,7 @@ class Stripes(WindowSite):
                 self.relative_position_bias_table = nn.Parameter(own.pos(own.rpe_biases))
 
     def forward(self, qkv: Tensor) -> Tensor:
-        """Return the attention of qkv by the present mechanism."""
+        """Return the attention of qkv by the present implementation."""
         return self.attend(qkv)
 
 
