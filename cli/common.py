@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import NystraError
 from ..core.ports.port import picture_size
 from ..runtime.backends import backend_names
+from ..runtime.session_spec import FASTEST, SessionSpec
 from .console import complain, printable, say
+from .flags.option_flags import add_options
 
 if TYPE_CHECKING:
     from ..runtime.session import Session
-    from ..runtime.session_spec import SessionSpec
 
-BACKEND_NAMES = backend_names()
+_SESSION = ("backend", "threads", "library", "precision")
 
 
 def parse_sizes(flag: str, text: str) -> list[dict[str, int]]:
@@ -55,16 +55,6 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     volume.add_argument("-q", "--quiet", action="store_true", help="print errors only")
 
 
-def add_labels_argument(parser: argparse._ActionsContainer) -> None:
-    """Add ``--labels``."""
-    parser.add_argument(
-        "--labels",
-        type=Path,
-        metavar="FILE",
-        help="what the classes are called, one a line or a JSON list (default: the model's own)",
-    )
-
-
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
     parser.add_argument("--window", type=int, metavar="N", help="attention window of the network")
@@ -86,40 +76,13 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_bytes(flag: str, text: str) -> int:
-    """Return the bytes of a size such as ``4G``, ``500M`` or ``1.5GiB`` that ``flag`` was given.
-
-    Raises:
-        NystraError: It is no size.
-    """
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kmgt]?)(?:i?b)?", text.strip().lower())
-    if match is None:
-        raise NystraError(f"{flag} is {text!r}, expected a size such as 4G or 500M")
-    return int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
-
-
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how a model file is run."""
-    parser.add_argument(
-        "--backend",
-        default="auto",
-        metavar="NAME",
-        help=f"{', '.join(BACKEND_NAMES)}; openvino:GPU names a device; fastest times ort-cpu and "
-        "openvino once on a file; auto is the first that is installed (default: auto)",
+    backends = (
+        f"{', '.join(backend_names())}; openvino:GPU names a device; {FASTEST} times ort-cpu and "
+        "openvino once on a file; auto is the first that is installed"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
-    parser.add_argument(
-        "--library",
-        default="auto",
-        metavar="auto|none|FILE",
-        help="the operator or plugin library; none runs the standard-operator bodies "
-        "(default: auto)",
-    )
-    parser.add_argument(
-        "--precision",
-        metavar="bf16",
-        help="compute in bfloat16, with --backend openvino (default: as the file says)",
-    )
+    add_options(parser, SessionSpec, _SESSION, backend=backends)
 
 
 def session_spec(args: argparse.Namespace, model: Path, side: int | None = None) -> SessionSpec:
@@ -130,9 +93,7 @@ def session_spec(args: argparse.Namespace, model: Path, side: int | None = None)
         model: The file.
         side: Of the pictures or tiles to come, where it is known.
     """
-    from ..runtime.session_spec import FASTEST, SessionSpec
-
-    spec = SessionSpec(model, args.backend, args.threads, args.library, args.precision)
+    spec = SessionSpec(model, **{name: getattr(args, name) for name in _SESSION})
     if spec.backend != FASTEST:
         return spec
     from ..runtime.fastest import choose_fastest

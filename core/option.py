@@ -118,22 +118,22 @@ class Options:
         Raises:
             NystraError: One is.
         """
-        for name, kind in self.options().items():
+        for name, kind in self.declared().items():
             object.__setattr__(self, name, kind.accept(name, getattr(self, name)))
 
     @classmethod
-    def options(cls) -> dict[str, Option]:
-        """Return the options by name."""
+    def declared(cls) -> dict[str, Option]:
+        """Return the options that the record declares, by name."""
         metadata = {entry.name: entry.metadata for entry in fields(cls)}  # type: ignore[arg-type]
         return {name: data["option"] for name, data in metadata.items() if "option" in data}
 
     def values(self) -> dict[str, Any]:
         """Return the values by name."""
-        return {name: getattr(self, name) for name in self.options()}
+        return {name: getattr(self, name) for name in self.declared()}
 
     def changed(self) -> dict[str, Any]:
         """Return the values that are not the default, by name."""
-        kinds = self.options()
+        kinds = self.declared()
         return {
             name: value for name, value in self.values().items() if value != kinds[name].default
         }

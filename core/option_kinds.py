@@ -89,7 +89,7 @@ class Bytes(Number):
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        return "a size such as 4G or 500M"
+        return f"a size of {self.minimum:g} or more bytes, such as 4G or 500M"
 
     @property
     def placeholder(self) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import NystraError
+from ..core.option import Options, option
+from .options import BACKEND, LIBRARY, PRECISION, THREADS
 
 if TYPE_CHECKING:
     from .session import Session
@@ -18,7 +20,7 @@ FASTEST = "fastest"
 
 
 @dataclass(frozen=True)
-class SessionSpec:
+class SessionSpec(Options):
     """A model file and how it is run.
 
     ``dataclasses.replace`` makes another one of it: ``replace(session.spec, threads=1).open()``.
@@ -37,10 +39,10 @@ class SessionSpec:
     """
 
     model: Path
-    backend: str = "auto"
-    threads: int | None = None
-    library: str | Path | None = "auto"
-    precision: str | None = None
+    backend: str = option(BACKEND)
+    threads: int | None = option(THREADS)
+    library: str | Path | None = option(LIBRARY)
+    precision: str | None = option(PRECISION)
     device: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -48,13 +50,11 @@ class SessionSpec:
         """Bring the fields into one form.
 
         Raises:
-            NystraError: The number of threads is below 1, or two devices are named.
+            NystraError: A value is out of range, or two devices are named.
         """
         backend, colon, device = self.backend.partition(":")
         if colon and self.device not in (None, device):
             raise NystraError(f"got the backend {self.backend!r} and the device {self.device!r}")
-        if self.threads is not None and self.threads < 1:
-            raise NystraError(f"the number of threads is {self.threads}, expected 1 or more")
         own = {
             "model": Path(self.model),
             "backend": backend,
@@ -64,6 +64,7 @@ class SessionSpec:
         }
         for name, value in own.items():
             object.__setattr__(self, name, value)
+        super().__post_init__()
 
     @property
     def backend_name(self) -> str:

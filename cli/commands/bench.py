@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import regular_file
 from ...core.ports.port import SIDES, picture_size, size_text
+from ...runtime.backends import backend_names
 from ..common import (
-    BACKEND_NAMES,
     add_checkpoint_arguments,
     add_output_arguments,
     hyper_from,
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backends",
         metavar="LIST",
         help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
-        f"--checkpoint), openvino-bf16, {', '.join(BACKEND_NAMES[1:])} (default: ort-cpu, "
+        f"--checkpoint), openvino-bf16, {', '.join(backend_names()[1:])} (default: ort-cpu, "
         "ort-cpu-library, and torch-cpu with --checkpoint)",
     )
     parser.add_argument(

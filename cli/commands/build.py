@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import NystraError
 from ..common import add_output_arguments, parse_sizes, print_json, steps
 from ..console import say
+from ..flags.option_flags import add_options
 
 if TYPE_CHECKING:
     from ...runtime.engines.build import BuildOptions, Built
@@ -24,6 +25,8 @@ SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from ...runtime.engines.build import BuildOptions
+
     parser.add_argument("model", type=Path, help=".onnx file")
     parser.add_argument(
         "-o",
@@ -45,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "and newer)",
     )
     shapes = parser.add_argument_group("shapes (default: one tile)")
-    shapes.add_argument("--tile", type=int, metavar="N", help="side in pixels (default: 256)")
+    add_options(shapes, BuildOptions, ("tile",))
     for flag, what in (("min", "smallest"), ("opt", "best"), ("max", "largest")):
         shapes.add_argument(f"--{flag}Shapes", metavar="input:1x3x64x64,...", help=f"{what} shapes")
     parser.add_argument(
@@ -66,10 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes", metavar="HxW,...", help="pictures whose output shapes --dry-run compares"
     )
-    parser.add_argument(
-        "--seconds", type=float, metavar="S", help="give the build up after so long"
-    )
-    parser.add_argument("--rebuild", action="store_true", help="even if the cache has the engine")
+    add_options(parser, BuildOptions, ("seconds", "rebuild"))
     parser.add_argument(
         "--engine", type=Path, metavar="FILE", help="take this engine, built elsewhere (--trust)"
     )
@@ -143,10 +143,6 @@ def _check(args: argparse.Namespace) -> None:
         raise NystraError("--precision is for openvino: TensorRT computes as the file says")
     if args.target and args.backend != "tensorrt-rtx":
         raise NystraError("--target is for --backend tensorrt-rtx: TensorRT builds for its own GPU")
-    if args.tile is not None and args.tile < 1:
-        raise NystraError(f"--tile is {args.tile}, expected 1 or more")
-    if args.seconds is not None and args.seconds <= 0:
-        raise NystraError(f"--seconds is {args.seconds:g}, expected more than 0")
     if args.sizes and not args.dry_run:
         raise NystraError("--sizes is for --dry-run; an engine's sizes are --tile or --optShapes")
     if args.trust and args.engine is None:

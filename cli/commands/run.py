@@ -8,24 +8,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ..common import (
-    add_labels_argument,
     add_output_arguments,
     add_session_arguments,
     open_session,
-    parse_bytes,
     print_json,
     print_table,
     warn,
 )
 from ..console import say
+from ..flags.option_flags import add_options, option_values
 from ..flags.ray_flags import add_cluster_arguments, cluster_options, distributed_runner
-from ..flags.video_flags import add_video_arguments, video_options
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
@@ -39,6 +36,10 @@ _LONG = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from ...runtime.tasks.classification.options import ClassOptions
+    from ...runtime.tasks.restoration.options import RunOptions
+    from ...runtime.tasks.video.options import VideoOptions
+
     parser.epilog = (
         "Exit codes: 0 all pictures done or skipped; 2 at least one failed (in a folder the others "
         "are written all the same) or nothing could be done; 3 a backend is missing."
@@ -53,86 +54,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="picture, video, folder, or - for stdout; of classes a .csv or .json file (default: "
         "a table)",
     )
-    parser.add_argument(
-        "-t",
-        "--tile",
-        type=int,
-        default=0,
-        metavar="N",
-        help="tile side in input pixels, 0 = by the memory (default: 0)",
-    )
-    parser.add_argument(
-        "--overlap", type=int, metavar="N", help="overlap of the tiles, in input pixels"
-    )
-    parser.add_argument(
-        "--max-memory",
-        metavar="BYTES",
-        help="what the process may take in all, such as 4G (default: what is free)",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="processes that share the pictures of a folder, and the threads (default: one)",
-    )
-    parser.add_argument(
-        "--mask",
-        type=Path,
-        metavar="FILE|FOLDER",
-        help="of a model that fills holes: white = fill, same size as the picture",
-    )
-    parser.add_argument(
-        "--reference",
-        type=Path,
-        metavar="FILE|FOLDER",
-        help="of a model that copies from another picture",
-    )
-    _add_output_group(parser)
-    _add_class_group(parser)
-    add_video_arguments(parser)
+    add_options(parser, RunOptions, ("tile", "overlap", "max_memory", "jobs", "mask", "reference"))
+    outputs = parser.add_argument_group("outputs")
+    names = ("overwrite", "skip_existing", "recursive", "format", "suffix", "quality")
+    add_options(outputs, RunOptions, names)
+    classes = parser.add_argument_group("classes (of a model that classifies)")
+    add_options(classes, ClassOptions, ("top", "labels"))
+    video = parser.add_argument_group("video (mp4, mov, mkv, or a folder of frames)")
+    add_options(video, VideoOptions)
     add_cluster_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
 
-def _add_output_group(parser: argparse.ArgumentParser) -> None:
-    outputs = parser.add_argument_group("outputs")
-    outputs.add_argument("--overwrite", action="store_true", help="replace existing outputs")
-    outputs.add_argument(
-        "--skip-existing",
-        action="store_true",
-        help="leave out pictures whose output exists: go on where a run stopped",
-    )
-    outputs.add_argument(
-        "--recursive", action="store_true", help="take the pictures of subfolders too"
-    )
-    outputs.add_argument(
-        "--format",
-        metavar="NAME",
-        help="png, jpg, tif or webp (default: the input's, else png); of classes csv or json",
-    )
-    outputs.add_argument(
-        "--suffix", default="", metavar="TEXT", help="behind the names in a folder, such as _x2"
-    )
-    outputs.add_argument(
-        "--quality",
-        type=int,
-        metavar="N",
-        help="of JPEG (default: 95) and of WebP (default: lossless), 1 to 100",
-    )
-
-
-def _add_class_group(parser: argparse.ArgumentParser) -> None:
-    classes = parser.add_argument_group("classes (of a model that classifies)")
-    classes.add_argument(
-        "--top", type=int, metavar="K", help="classes of each picture, best first (default: 5)"
-    )
-    add_labels_argument(classes)
-
-
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
     from ...runtime.tasks.registry import find_task
+    from ...runtime.tasks.video.options import VideoOptions
 
     prints = args.output == "-" or (args.output is None and args.format is not None)
     if args.json and prints:
@@ -157,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         args.input,
         args.output,
         options,
-        video=video_options(args),
+        video=VideoOptions(**option_values(args, VideoOptions)),
         report=_reporter(summary, quiet=args.quiet, verbose=args.verbose),
     )
     if args.json:
@@ -187,15 +125,16 @@ def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
 
     if args.output is None and task.needs_output:
         raise NystraError(f"a model of the task {name!r} needs an output: give -o")
-    memory = None if args.max_memory is None else parse_bytes("--max-memory", args.max_memory)
-    values = vars(args) | {"max_memory": memory}
     kind = task.options()
-    own = {field.name for field in fields(kind)}
-    others = {field.name for row in TASKS for field in fields(row.options())} - own
-    given = [f"--{flag.replace('_', '-')}" for flag in sorted(others) if values[flag]]
-    if given:
-        raise NystraError(f"{', '.join(given)}: does not apply to a model of the task {name!r}")
-    return kind(**{flag: values[flag] for flag in own})
+    others = {key: option for row in TASKS for key, option in row.options().declared().items()}
+    foreign = [
+        f"`{key}`"
+        for key in sorted(others.keys() - kind.declared().keys())
+        if getattr(args, key) != others[key].default
+    ]
+    if foreign:
+        raise NystraError(f"{', '.join(foreign)}: does not apply to a model of the task {name!r}")
+    return kind(**option_values(args, kind))
 
 
 def _check_threads(threads: int | None) -> None:

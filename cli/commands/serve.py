@@ -5,23 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
 from ..common import (
     add_output_arguments,
     add_session_arguments,
-    parse_bytes,
     print_json,
     session_spec,
     warn,
 )
 from ..console import say
+from ..flags.option_flags import add_options, option_values
 
 if TYPE_CHECKING:
-    from ...runtime.serving.limits import Limits
     from ...runtime.serving.opening import Models
 
 SUMMARY = "Serve model files over HTTP: pictures in, pictures or classes out."
@@ -32,6 +30,8 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from ...runtime.serving.limits import Limits
+
     parser.epilog = (
         f"With {TOKEN} in the environment requests need Authorization: Bearer. Ctrl-C or SIGTERM "
         "answers what is under way and ends with exit code 0."
@@ -39,21 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx")
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
-    limits = parser.add_argument_group("limits")
-    for flag, kind, help in (
-        ("tile", int, "largest side of a tile in pixels (default: 256, less with little memory)"),
-        ("batch", int, "images of different requests in one run of a model (default: 8)"),
-        ("workers", int, "requests under way at once (default: 4)"),
-        ("queue", int, "requests that wait besides; more get 429 (default: 64)"),
-        ("max-bytes", str, "of a request's body, such as 64M (default: 64M)"),
-        ("max-pixels", int, "of a picture (default: 40000000)"),
-        ("max-memory", str, "of pictures under way, such as 4G (default: half of what is free)"),
-        ("timeout", float, "seconds until an answer (default: 300)"),
-        ("upload-timeout", float, "seconds for an upload, or for taking an answer (default: 60)"),
-        ("connections", int, "open at once (default: 512)"),
-        ("patience", float, "seconds that a stop waits for requests under way (default: 30)"),
-    ):
-        limits.add_argument(f"--{flag}", type=kind, metavar="N", help=help)
+    add_options(parser.add_argument_group("limits"), Limits)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
@@ -66,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     import uvicorn  # noqa: F401
 
     from ... import __version__
+    from ...runtime.serving.limits import Limits
     from ...runtime.serving.serve import serve
 
     token = os.environ.get(TOKEN)
@@ -75,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         warn(f"{args.host} may be reached from other machines and no {TOKEN} is set")
     serve(
         [session_spec(args, model) for model in args.models],
-        _limits(args),
+        Limits(**option_values(args, Limits)),
         host=args.host,
         port=args.port,
         token=token,
@@ -83,18 +70,6 @@ def run(args: argparse.Namespace) -> int:
         ready=lambda address, models: _tell(args, address, models),
     )
     return 0
-
-
-def _limits(args: argparse.Namespace) -> Limits:
-    """Return the limits that were given, and the usual ones."""
-    from ...runtime.serving.limits import Limits
-
-    values: dict[str, Any] = vars(args) | {"memory": args.max_memory}
-    for name, flag in (("max_bytes", "--max-bytes"), ("memory", "--max-memory")):
-        if values[name] is not None:
-            values[name] = parse_bytes(flag, values[name])
-    names = [field.name for field in fields(Limits)]
-    return Limits(**{name: values[name] for name in names if values[name] is not None})
 
 
 def _tell(args: argparse.Namespace, address: str, models: Models) -> None:

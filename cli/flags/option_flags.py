@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ def add_options(
     parser: argparse._ActionsContainer,
     record: type[Options],
     names: Iterable[str] | None = None,
+    **docs: str,
 ) -> None:
     """Add a flag for each option of a record.
 
@@ -22,29 +24,28 @@ def add_options(
         parser: Or a group of it.
         record: The record.
         names: Those that are added, in this order; None adds all.
+        **docs: What an option means, where the record does not say it in full.
     """
-    options = record.options()
+    options = record.declared()
     for name in options if names is None else names:
-        add_option(parser, name, options[name], partial(options[name].read, name))
+        kind = replace(options[name], doc=docs.get(name, options[name].doc))
+        how = {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
+        add_option(parser, name, kind, default=kind.default, **how)
 
 
-def add_option(
-    parser: argparse._ActionsContainer, name: str, kind: Option, read: Any = None
-) -> None:
-    """Add the flag of an option; what it leaves is None where it was not given.
+def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **how: Any) -> None:
+    """Add the flag of an option.
 
     Args:
         parser: Or a group of it.
         name: Of the option.
         kind: The option.
-        read: Makes a value of a text; None leaves the text.
+        **how: As argparse takes it; without ``type`` the text of the flag stays as it is.
     """
     flags = [*([f"-{kind.short}"] if kind.short else []), flag_of(name, kind)]
-    if isinstance(kind, Switch):
-        parser.add_argument(*flags, dest=name, action="store_true", default=None, help=kind.help)
-    else:
-        how = {} if read is None else {"type": read}
-        parser.add_argument(*flags, dest=name, metavar=kind.placeholder, help=kind.help, **how)
+    looks = {"action": "store_true"} if isinstance(kind, Switch) else {"metavar": kind.placeholder}
+    how = {"default": None, **looks, **how}
+    parser.add_argument(*flags, dest=name, help=kind.help, **how)
 
 
 def flag_of(name: str, kind: Option) -> str:
@@ -52,10 +53,9 @@ def flag_of(name: str, kind: Option) -> str:
     return kind.flag or f"--{name.replace('_', '-')}"
 
 
-def given_options(args: argparse.Namespace, record: type[Options]) -> dict[str, Any]:
-    """Return those options of a record that are on the command line, by name."""
-    values = vars(args)
-    return {name: values[name] for name in record.options() if values[name] is not None}
+def option_values(args: argparse.Namespace, record: type[Options]) -> dict[str, Any]:
+    """Return the values that the flags of a record were given, or their defaults, by name."""
+    return {name: getattr(args, name) for name in record.declared()}
 
 
 def flags_by_name(parser: argparse.ArgumentParser) -> dict[str, str]:

@@ -32,7 +32,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     groups: dict[tuple[str, ...], Any] = {}
     for name, users in _users().items():
-        kind = mechanism_class(users[0]).options()[name]
+        kind = mechanism_class(users[0]).declared()[name]
         if users not in groups:
             groups[users] = parser.add_argument_group(f"--attn {', '.join(users)}")
         add_option(groups[users], name, kind)  # read when the mechanism is known
@@ -42,7 +42,7 @@ def _users() -> dict[str, tuple[str, ...]]:
     """Return the names of all parameters, each with the mechanisms that have it."""
     users: dict[str, tuple[str, ...]] = {}
     for user in MECHANISMS:
-        for name in mechanism_class(user).options():
+        for name in mechanism_class(user).declared():
             users[name] = (*users.get(name, ()), user)
     return users
 
@@ -72,7 +72,7 @@ def plan_from(args: argparse.Namespace) -> Plan:
     values = {}
     for key, text in given.items():
         refuse_foreign(key, spelled(key), kind, f"--attn {name}")
-        values[key] = kind.options()[key].read(key, text)
+        values[key] = kind.declared()[key].read(key, text)
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 
 
@@ -89,4 +89,4 @@ def _refuse_beside_a_plan(args: argparse.Namespace, given: dict[str, Any]) -> No
 
 def spelled(name: str) -> str:
     """Return the flag of a parameter, whichever mechanism has it."""
-    return flag_of(name, mechanism_class(_users()[name][0]).options()[name])
+    return flag_of(name, mechanism_class(_users()[name][0]).declared()[name])

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
+from .option_flags import add_options
 
 if TYPE_CHECKING:
     from ...runtime.distributed.options import ClusterOptions
@@ -15,20 +16,11 @@ if TYPE_CHECKING:
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them."""
+    from ...runtime.distributed.options import ClusterOptions
+
     cluster = parser.add_argument_group("on many machines (pip install 'nystra[ray]')")
-    cluster.add_argument(
-        "--ray",
-        metavar="HOST:PORT|local",
-        help="spread pictures, frames, or the tiles of one picture over a Ray cluster that this "
-        "machine is part of, or over processes here; --threads are then those of a worker "
-        "(default: 1)",
-    )
-    cluster.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="processes that hold the model (default: as many as the CPUs or GPUs allow)",
-    )
+    add_options(cluster, ClusterOptions, ("address", "workers"))
+    cluster.set_defaults(address=None)  # no cluster
 
 
 def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
@@ -37,7 +29,7 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
     Raises:
         NystraError: It is no address, ``--workers`` was given without one, or ``--jobs`` with it.
     """
-    if args.ray is None:
+    if args.address is None:
         if args.workers is not None:
             raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")
         return None
@@ -46,7 +38,7 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
     from ...runtime.distributed.options import ClusterOptions
 
     threads = 1 if args.threads is None else args.threads
-    return ClusterOptions(args.ray, args.workers, threads, args.library)
+    return ClusterOptions(args.address, args.workers, threads, args.library)
 
 
 def distributed_runner(task: Task, name: str, cluster: ClusterOptions) -> Runner:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ class TritonPythonModel:
         )
         self._answer = find_answerer(session).open(session, session.path.stem)
         defaults = self._answer.parameters()
-        known = {field.name for field in fields(defaults)}
+        known = defaults.declared()
         own = {name: text for name, text in given.items() if name in known}
         self._defaults = read_parameters(defaults, own)
         self._inputs = {port.role: port.name for port in session.facts.inputs}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 from ...runtime.engines.record import EngineRecord
@@ -104,7 +103,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         f"\n# and the same for the input {port.name!r}, the {port.role}" for port in ports[1:]
     )
     labelled = [tensor.name for tensor in answerer.tensors if tensor.labelled]
-    known = [field.name for field in fields(answerer.parameters)]
+    known = answerer.parameters.declared()
     if labelled:
         output = labelled[-1]
         end = (
@@ -121,9 +120,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
             f'open("out.png", "wb").write(answer.as_numpy("{output}")[0])'
         )
         names = "InferInput"
-        listed = "; ".join(
-            f"`{field.name}`: {field.metadata['help']}" for field in fields(answerer.parameters)
-        )
+        listed = "; ".join(f"`{key}`: {kind.help}" for key, kind in known.items())
         note = f"Parameters, all optional: {listed}." if known else "There are no parameters."
         note += " The file is equal to the byte to what `nystra run` writes."
     return (

@@ -72,7 +72,7 @@ class Mechanism(Options):
 
     def __str__(self) -> str:
         """Return the name and what differs from the defaults: ``nystra landmarks=2x2``."""
-        kinds = self.options()
+        kinds = self.declared()
         changed = [f"{name}={kinds[name].show(value)}" for name, value in self.changed().items()]
         return " ".join((self.name, *changed))
 

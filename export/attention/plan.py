@@ -156,7 +156,7 @@ def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
         kind = mechanism_class(name)
         for key in given:
             refuse_foreign(key, key, kind)
-        shared = {key: value for key, value in base.values().items() if key in kind.options()}
+        shared = {key: value for key, value in base.values().items() if key in kind.declared()}
         return kind(**shared | given)
     except NystraError as error:
         raise NystraError(f"{where}: {error}") from None

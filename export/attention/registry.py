@@ -55,14 +55,14 @@ def refuse_foreign(key: str, shown: str, kind: type[Mechanism], owner: str = "")
         kind: The mechanism.
         owner: How the user called the mechanism; "" takes its name.
     """
-    if key in kind.options():
+    if key in kind.declared():
         return
     owner = owner or kind.name
-    users = [name for name in MECHANISMS if key in mechanism_class(name).options()]
+    users = [name for name in MECHANISMS if key in mechanism_class(name).declared()]
     if users:
         prefix = owner.removesuffix(kind.name)
         raise NystraError(
             f"{shown} does not apply to {owner}: it is for {prefix}{' or '.join(users)}"
         )
-    known = ", ".join(kind.options()) or "no parameters"
+    known = ", ".join(kind.declared()) or "no parameters"
     raise NystraError(f"unknown key {shown!r:.40}; {owner} has {known}")

@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from ...core.errors import NystraError
+from ...core.option import Option, Options, option
+from ..options import LIBRARY, THREADS, WORKERS
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 
 
 @dataclass(frozen=True)
-class ClusterOptions:
-    """The flags of ``nystra run`` that go with ``--ray``.
+class Address(Option):
+    """``HOST:PORT`` of a cluster, or ``local``."""
 
-    Attributes:
-        address: ``HOST:PORT`` of a cluster that this machine is part of, or ``local`` for one that
-            is started here and ends with the run.
-        workers: Processes that each hold the model; None is as many as the CPUs (or GPUs) allow.
-        threads: Of a worker, and the CPUs that it is given.
-        library: The operator library on the machines of the workers, as `Session` takes it.
-    """
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return (
+            "local or HOST:PORT, as `ray start --head` prints it (port 6379, not the client's "
+            "ray://)"
+        )
 
-    address: str
-    workers: int | None = None
-    threads: int = 1
-    library: str = "auto"
+    def _accepted(self, name: str, value: Any) -> str:
+        if value != LOCAL and not (isinstance(value, str) and _ADDRESS.fullmatch(value)):
+            raise self.refused(name, value)
+        return str(value)
 
-    def __post_init__(self) -> None:
-        """Refuse what is no address, and numbers below 1."""
-        if self.address != LOCAL and _ADDRESS.fullmatch(self.address) is None:
-            raise NystraError(
-                f"--ray is {self.address!r}, expected local or HOST:PORT, as `ray start --head` "
-                "prints it (port 6379, not the client's ray://)"
-            )
-        for flag, number in (("--workers", self.workers), ("--threads", self.threads)):
-            if number is not None and number < 1:
-                raise NystraError(f"{flag} is {number}, expected 1 or more")
+
+@dataclass(frozen=True)
+class ClusterOptions(Options):
+    """Which cluster, and how much of it."""
+
+    address: str = option(
+        Address(
+            LOCAL,
+            "spread pictures, frames, or the tiles of one picture over a Ray cluster that this "
+            "machine is part of, or over processes here; threads are then those of a worker, 1 "
+            "unless given",
+            flag="--ray",
+            metavar="HOST:PORT|local",
+            usual="neither",
+        )
+    )
+    workers: int | None = option(WORKERS)
+    threads: int = option(THREADS, default=1, doc="threads of a worker, and the CPUs it is given")
+    library: str = option(LIBRARY)
 
     @property
     def place(self) -> tuple[str, int]:

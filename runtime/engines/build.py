@@ -8,33 +8,34 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ...core.errors import BackendUnavailableError, ExportError
+from ...core.option import Options, option
+from ...core.option_kinds import Number
 from . import cache, toolkit
 from .child import Progress, ask
 from .model import EngineModel
-from .profile import Profile, ShapeFlags, profile_text
+from .profile import ENGINE_TILE, REBUILD, Profile, ShapeFlags, profile_text
 from .record import EngineRecord
 from .refusal import refusal_of, unsupported_reason
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class BuildOptions(Options):
     """How an engine is built.
 
     Attributes:
         backend: ``tensorrt`` or ``tensorrt-rtx``.
         shapes: The profile asked for.
-        tile: Side of the one picture, where no shapes are asked for.
         targets: GPUs for TensorRT-RTX; empty: the one at hand, else `toolkit.TARGETS`.
-        seconds: A build is given up after so long, or None.
-        rebuild: Build even where the cache has the engine.
     """
 
     backend: str
     shapes: ShapeFlags = field(default_factory=ShapeFlags)
-    tile: int | None = None
+    tile: int | None = option(ENGINE_TILE)
     targets: tuple[str, ...] = ()
-    seconds: float | None = None
-    rebuild: bool = False
+    seconds: float | None = option(
+        Number(None, "give the build up after so long", 0, real=True, above=True, metavar="S")
+    )
+    rebuild: bool = option(REBUILD)
 
 
 @dataclass(frozen=True)

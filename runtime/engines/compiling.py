@@ -10,30 +10,29 @@ from typing import Any
 
 from ...core.errors import ExportError, NystraError
 from ...core.metadata import ModelMetadata
+from ...core.option import Options, option
 from ..model.model_facts import parse_facts
 from ..model.onnx_header import read_onnx_header
+from ..options import PRECISION
 from . import cache
 from .build import Built
-from .profile import ShapeFlags, make_profile
+from .profile import ENGINE_TILE, REBUILD, ShapeFlags, make_profile
 
 
 @dataclass(frozen=True)
-class CompileOptions:
+class CompileOptions(Options):
     """How a network is compiled.
 
     Attributes:
         backend: ``openvino``, or ``openvino:`` and a device.
         shapes: The shapes asked for; all three are the same.
-        tile: Side of the one picture, where no shapes are asked for.
-        precision: ``fp32``, ``bf16``, or None: as the file says.
-        rebuild: Compile even where the cache has the network.
     """
 
     backend: str
     shapes: ShapeFlags = field(default_factory=ShapeFlags)
-    tile: int | None = None
-    precision: str | None = None
-    rebuild: bool = False
+    tile: int | None = option(ENGINE_TILE)
+    precision: str | None = option(PRECISION)
+    rebuild: bool = option(REBUILD)
 
 
 def compile_network(

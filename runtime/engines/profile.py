@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.errors import NystraError
+from ...core.option_kinds import Switch
 from ...core.ports.port import SIDES, Port
+from ..options import TILE
 
 DEFAULT_TILE = 256
 """Side of the one picture an engine is built for where nothing else is asked, in pixels."""
+
+ENGINE_TILE = replace(
+    TILE,
+    default=None,
+    minimum=1,
+    doc="side of the one picture, where no shapes are given",
+    usual=str(DEFAULT_TILE),
+)
+REBUILD = Switch("even if the cache has the engine")
 
 Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape, Shape]]

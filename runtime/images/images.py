@@ -20,6 +20,7 @@ import numpy as np
 from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ...core.files.writing import atomic_write_bytes
+from ..options import QUALITY
 from .picture import Picture
 
 SUFFIXES = {
@@ -171,8 +172,7 @@ def encode_picture(
     """
     from . import codecs
 
-    if quality is not None and not 1 <= quality <= 100:
-        raise NystraError(f"the quality is {quality}, expected 1 to 100")
+    QUALITY.accept("quality", quality)
     height, width = picture.size
     limit = _SIDE_LIMITS.get(kind)
     if limit is not None and max(height, width) > limit:

@@ -60,7 +60,7 @@ def open_application(
 
     metrics = Metrics([spec.model.stem for spec in specs])
     models = open_models(specs, limits, metrics.ran)
-    memory = available_memory() // 2 if limits.memory is None else limits.memory
+    memory = available_memory() // 2 if limits.max_memory is None else limits.max_memory
     engine = Engine(limits.workers, limits.queue, memory)
     metrics.watch(engine)
     app = create_app(models, engine, limits, metrics, token=token, version=version)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...core.option import Options
 from ..images.images import picture_head
 from ..session import Session
 from ..tasks.answer import Answer, Files, UnreadableFileError, UnusableOutputError
@@ -57,7 +58,7 @@ class Service:
 
     route: str
     summary: str
-    parameters: type[Any]
+    parameters: type[Options]
     parts: tuple[str, ...]
     gives: tuple[str, ...]
     open: Callable[[Session, str, Limits, Ran], Served]
@@ -82,7 +83,7 @@ def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
         if size[0] * size[1] > most:
             raise TooLargeError(
                 f"the {role} is {size[1]}x{size[0]}, more than the {most} pixels this service "
-                "takes: cut it into parts, or start the service with a larger --max-pixels"
+                "takes: cut it into parts, or start the service with a larger `max_pixels`"
             )
     return heads
 

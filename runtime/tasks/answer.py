@@ -6,13 +6,14 @@ What ``nystra serve``, Triton and Ray Serve hand to a model; the task of the mod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, get_type_hints
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
+from ...core.option import Options
 from ..images.images import decode_picture
 from ..images.picture import Picture
 from ..session import Session
@@ -22,7 +23,7 @@ Array = npt.NDArray[Any]
 Files: TypeAlias = Mapping[str, bytes]
 """Content of a file by the role of the input it is for, or by that input's name."""
 
-Parameters = TypeVar("Parameters")
+Parameters = TypeVar("Parameters", bound=Options)
 
 
 class UnreadableFileError(NystraError):
@@ -74,11 +75,11 @@ class Answerer(Protocol):
     """An open model that answers requests.
 
     Attributes:
-        parameters: A dataclass of what a request may ask for, each field a `parameter`.
+        parameters: The record of what a request may ask for.
         media_types: Of the answers.
     """
 
-    parameters: ClassVar[type[Any]]
+    parameters: ClassVar[type[Options]]
     media_types: ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -110,11 +111,6 @@ class Answerer(Protocol):
         """
 
 
-def parameter(default: Any, help: str) -> Any:
-    """Return a field of a dataclass of parameters, with a default and a line of help."""
-    return field(default=default, metadata={"help": help})
-
-
 def file_tensor(content: bytes) -> Array:
     """Return the content of a file as an array of one ``bytes``."""
     return np.array([content], np.object_)
@@ -141,36 +137,17 @@ def read_parameters(defaults: Parameters, values: Mapping[str, Any]) -> Paramete
     Raises:
         NystraError: One is unknown, or not of its type.
     """
-    kind: Any = type(defaults)
-    known = [each.name for each in fields(kind)]
-    unknown = sorted(set(values) - set(known))
+    kinds = defaults.declared()
+    unknown = sorted(set(values) - set(kinds))
     if unknown:
         raise NystraError(
-            f"unknown parameters {', '.join(unknown)}: expected some of {', '.join(known)}"
+            f"unknown parameters {', '.join(unknown)}: expected some of {', '.join(kinds)}"
         )
-    hints = get_type_hints(kind)
-    checked: dict[str, Any] = {
-        name: _checked(name, value, hints[name]) for name, value in values.items()
+    read = {
+        name: kinds[name].read(name, value)
+        if isinstance(value, str)
+        else kinds[name].accept(name, value)
+        for name, value in values.items()
     }
-    made: Parameters = replace(defaults, **checked)  # type: ignore[type-var]
-    return made
-
-
-def _checked(name: str, value: Any, hint: Any) -> str | int:
-    choices = [
-        choice
-        for each in (hint, *get_args(hint))
-        if getattr(each, "__origin__", None) is Literal
-        for choice in get_args(each)
-    ]
-    if choices:
-        if value not in choices:
-            raise NystraError(f"the {name} is {value!r}, expected {' or '.join(choices)}")
-        return str(value)
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = -1
-    if number < 0 or isinstance(value, bool):
-        raise NystraError(f"the parameter {name} is {value!r}, expected a whole number")
-    return number
+    changed: Parameters = replace(defaults, **read)  # type: ignore[type-var]
+    return changed

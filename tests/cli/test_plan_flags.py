@@ -25,7 +25,7 @@ from nystra.plugins.operators import find_schema
 EVERY = {
     (name, key): kind
     for name in MECHANISMS
-    for key, kind in mechanism_class(name).options().items()
+    for key, kind in mechanism_class(name).declared().items()
 }
 
 

@@ -193,11 +193,11 @@ def test_a_model_whose_library_is_not_there(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "torch"}, "the backend is 'torch', expected python"),
-        ({"name": "a/b"}, "the model's name is 'a/b'"),
-        ({"instances": 0}, "--instances is 0, expected 1"),
-        ({"backend": "openvino", "gpu": True}, "--gpu does not apply"),
-        ({"backend": "onnxruntime", "tile": 64}, "--tile and --overlap are for --backend python"),
+        ({"backend": "torch"}, "`backend` is 'torch', expected python"),
+        ({"name": "a/b"}, "`name` is 'a/b'"),
+        ({"instances": 0}, "`instances` is 0, expected a whole number of 1"),
+        ({"backend": "openvino", "gpu": True}, "`gpu` does not apply"),
+        ({"backend": "onnxruntime", "tile": 64}, "`tile` and `overlap` are for `backend` python"),
         ({"server_path": "models"}, "expected an absolute path"),
     ],
 )
@@ -274,9 +274,9 @@ def test_answers_to_requests(model: Path) -> None:
         ({}, {}, r"got \[\], expected \['image'\]"),
         ({"image": sent, "mask": sent}, {}, r"got \['image', 'mask'\], expected \['image'\]"),
         ({"image": sent}, {"colour": 1}, "unknown parameters colour: expected some of format"),
-        ({"image": sent}, {"tile": "x"}, "the parameter tile is 'x', expected a whole number"),
-        ({"image": sent}, {"format": "exe"}, "the format is 'exe', expected png or jpg"),
-        ({"image": sent}, {"quality": 101}, "the quality is 101"),
+        ({"image": sent}, {"tile": "x"}, "`tile` is 'x', expected a whole number"),
+        ({"image": sent}, {"format": "exe"}, "`format` is 'exe', expected png"),
+        ({"image": sent}, {"quality": 101}, "`quality` is 101"),
     ):
         with pytest.raises(NystraError, match=message):
             answer(given, read_parameters(own, values))

@@ -75,11 +75,13 @@ class Service:
         from nystra.runtime.serving.http.app import create_app
         from nystra.runtime.serving.http.metrics import Metrics
 
-        self.limits = limits or Limits(workers=2, memory=1 << 28)
+        self.limits = limits or Limits(workers=2, max_memory=1 << 28)
         metrics = Metrics([path.stem for path in paths])
         specs = [SessionSpec(path, threads=1, library=None) for path in paths]
         self.models: Models = open_models(specs, self.limits, metrics.ran)
-        self.engine = Engine(self.limits.workers, self.limits.queue, self.limits.memory or 1 << 28)
+        self.engine = Engine(
+            self.limits.workers, self.limits.queue, self.limits.max_memory or 1 << 28
+        )
         metrics.watch(self.engine)
         self.app = create_app(self.models, self.engine, self.limits, metrics, **how)
 

@@ -278,7 +278,7 @@ def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for wrong in ("ray://head:10001", "head", "auto", ""):
         with pytest.raises(NystraError, match="expected local or HOST:PORT"):
             ClusterOptions(wrong)
-    with pytest.raises(NystraError, match="--workers is 0"):
+    with pytest.raises(NystraError, match="`workers` is 0"):
         ClusterOptions("local", 0)
     (tmp_path / "in").mkdir()
     given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]

@@ -143,8 +143,8 @@ def test_without_the_builder(
 BAD_COMMANDS = [
     (["--backend", "ort-cpu"], "unknown backend 'ort-cpu'"),
     (["--target", "sm86"], "--target is for --backend tensorrt-rtx"),
-    (["--tile", "0"], "--tile is 0, expected 1 or more"),
-    (["--seconds", "0"], "--seconds is 0, expected more than 0"),
+    (["--tile", "0"], "--tile is 0, expected a whole number of 1 or more"),
+    (["--seconds", "0"], "--seconds is 0.0, expected a number above 0"),
     (["--sizes", "8x8"], "--sizes is for --dry-run"),
     (["--trust"], "--trust is for --engine"),
     (["--library", "/nowhere.so"], "there is no plugin library at /nowhere.so"),

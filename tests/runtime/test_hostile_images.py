@@ -197,7 +197,7 @@ def test_quality() -> None:
     for kind in ("JPEG", "WebP"):
         sizes = [len(encode_picture(noise, kind, quality=quality)) for quality in (20, 90, None)]
         assert sizes[0] < sizes[1] < sizes[2]
-    with pytest.raises(NystraError, match="quality is 0, expected 1 to 100"):
+    with pytest.raises(NystraError, match="`quality` is 0, expected a whole number from 1 to 100"):
         encode_picture(noise, "JPEG", quality=0)
 
 

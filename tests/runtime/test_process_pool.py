@@ -106,6 +106,6 @@ def test_jobs_that_cannot_be(
 ) -> None:
     arguments = ["run", str(model), "-i", str(folder), "-o", str(tmp_path / "out")]
     assert main([*arguments, "--jobs", "0"]) == 2
-    assert "--jobs is 0, expected 1 or more processes" in capsys.readouterr().err
+    assert "--jobs is 0, expected a whole number of 1 or more" in capsys.readouterr().err
     assert main([*arguments, "--video", "--jobs", "2"]) == 2
     assert "--jobs shares the pictures of a folder" in capsys.readouterr().err

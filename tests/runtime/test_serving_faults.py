@@ -39,7 +39,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def slow(model: Path) -> Iterator[Service]:
     """A service whose model takes 20 ms a tile of 16 pixels."""
-    limits = Limits(tile=16, workers=2, queue=8, memory=1 << 26, timeout=0.2, upload_timeout=0.3)
+    limits = Limits(
+        tile=16, workers=2, queue=8, max_memory=1 << 26, timeout=0.2, upload_timeout=0.3
+    )
     made = Service(model, limits=limits)
     batcher: Any = made.models.served[0]._batcher  # type: ignore[attr-defined]
     quick = batcher._function
@@ -84,7 +86,7 @@ def test_an_upload_that_stops_in_the_middle(slow: Service) -> None:
 
 
 def test_uploads_share_a_bound(model: Path) -> None:
-    limits = Limits(memory=100_000, upload_timeout=0.5)
+    limits = Limits(max_memory=100_000, upload_timeout=0.5)
     crowded = Service(model, limits=limits)
 
     async def crowd() -> list[int]:
@@ -139,7 +141,7 @@ def test_commands_that_cannot_be(
         ([str(bare), "--library", "none"], 3, "needs the operator library"),
         ([str(model), "--port", "70000"], 2, "expected 0 to 65535"),
         ([str(model), "--host", "no.such.host.invalid"], 2, "is no address"),
-        ([str(model), "--batch", "0"], 2, "--batch is 0, expected 1 or more"),
+        ([str(model), "--batch", "0"], 2, "--batch is 0, expected a whole number of 1 or more"),
         ([str(model), "--max-bytes", "much"], 2, "--max-bytes is 'much'"),
     ):
         assert main(["serve", "--port", "0", *arguments]) == code

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Service]:
-    limits = Limits(tile=16, workers=2, memory=1 << 20, max_bytes=20_000, max_pixels=4096)
+    limits = Limits(tile=16, workers=2, max_memory=1 << 20, max_bytes=20_000, max_pixels=4096)
     made = Service(folder / "twice.onnx", folder / "thrice.onnx", limits=limits)
     yield made
     made.close()
@@ -95,7 +95,13 @@ BAD: dict[str, tuple[str, bytes, int, str, str]] = {
     "model": ("?model=x", png(), 404, "unknown_model", "expected twice, thrice"),
     "format": ("?format=bmp", png(), 422, "invalid", "format: Input should be 'png', 'jpg'"),
     "parameter": ("?sharpen=1", png(), 422, "invalid", "sharpen: Extra inputs"),
-    "quality": ("?quality=0", png(), 422, "invalid", "quality is 0, expected 1 to 100"),
+    "quality": (
+        "?quality=0",
+        png(),
+        422,
+        "invalid",
+        "quality is 0, expected a whole number",
+    ),
     "tile": ("?tile=17", png(), 422, "invalid", "expected at most the service's own of 16"),
     "overlap": ("?tile=8&overlap=9", png(20, 20), 422, "invalid", "leaves no step"),
     "pixels": ("", png(64, 65), 413, "too_large", "65x64, more than the 4096 pixels"),
@@ -164,7 +170,7 @@ def test_a_token(folder: Path) -> None:
 
 
 def test_a_full_queue(folder: Path) -> None:
-    limits = Limits(workers=1, queue=1, memory=1 << 28)
+    limits = Limits(workers=1, queue=1, max_memory=1 << 28)
     busy = Service(folder / "twice.onnx", limits=limits)
 
     async def crowd() -> list[int]:

@@ -215,8 +215,13 @@ def test_no_pyav(
     ("given", "target", "more", "words"),
     [
         ("frames", "out.mp4", [], "give --fps"),
-        ("frames", "out.mp4", ["--fps", "fast"], "no frame rate"),
-        ("frames", "out.mp4", ["--fps", "25", "--crf", "60"], "expected 0 (best) to 51"),
+        ("frames", "out.mp4", ["--fps", "fast"], "expected a frame rate"),
+        (
+            "frames",
+            "out.mp4",
+            ["--fps", "25", "--crf", "60"],
+            "--crf is 60, expected a whole",
+        ),
         ("frames", "out.mp4", ["--fps", "25", "--codec", "vp9"], "expected h264 or hevc"),
         ("frames", "out.mp4", ["--fps", "25", "--format", "jpg"], "do not apply to a video"),
         ("frames", "out.mp4", ["--fps", "25", "--recursive"], "--recursive does not apply"),

@@ -3,9 +3,8 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, Literal, cast, get_type_hints
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
 
 from ....core.errors import NystraError
+from ....core.option_kinds import Choice
 from ...tasks.answer import Answer
 from ..errors import GoneError, ModelFailedError, ServiceError, StoppingError
 from ..limits import Limits
@@ -208,9 +208,9 @@ def _query(service: Service) -> type[BaseModel]:
     named: dict[str, Any] = {
         "model": (str | None, Field(None, description="name of the model (default: the first)"))
     }
-    for each in fields(service.parameters):
-        help = each.metadata["help"]
-        named[each.name] = (hints[each.name], Field(each.default, description=help))
+    for name, kind in service.parameters.declared().items():
+        hint = Literal[kind.choices] | None if isinstance(kind, Choice) else hints[name]
+        named[name] = (hint, Field(kind.default, description=kind.help))
     config = ConfigDict(extra="forbid")
     made: type[BaseModel] = create_model(service.parameters.__name__, __config__=config, **named)
     return made

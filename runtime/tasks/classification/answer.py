@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ....core.json_text import stable_json
+from ....core.option import Options, option
+from ...options import TOP
 from ...session import Session
-from ..answer import Answer, AnswerTensor, Files, decode_image, parameter
+from ..answer import Answer, AnswerTensor, Files, decode_image
 from .classifier import Classifier, classifier_for
-from .options import USUAL_TOP
 
 Array = npt.NDArray[Any]
 
@@ -23,10 +24,10 @@ PROBABILITIES = "probabilities"
 
 
 @dataclass(frozen=True)
-class ClassParameters:
+class ClassParameters(Options):
     """What a request may ask for besides the picture."""
 
-    top: int = parameter(USUAL_TOP, "how many classes, best first")
+    top: int = option(TOP)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ClassificationAnswerer:
         output: Name of its output.
     """
 
-    parameters: ClassVar[type[Any]] = ClassParameters
+    parameters: ClassVar[type[Options]] = ClassParameters
     media_types: ClassVar[tuple[str, ...]] = ("application/json",)
     classifier: Classifier
     name: str

@@ -56,8 +56,9 @@ def classify_pictures(
             pictures, or the output cannot be written; nothing was.
     """
     how = options or ClassOptions()
-    if video is not None and video.given:
-        raise NystraError(f"{', '.join(video.given)}: does not apply to a model that classifies")
+    if video is not None and (names := video.changed()):
+        shown = ", ".join(f"`{name}`" for name in names)
+        raise NystraError(f"{shown}: does not apply to a model that classifies")
     source = Path(input)
     pictures, others = list_pictures(source, recursive=how.recursive)
     target = None if output is None else Path(output)
@@ -75,7 +76,7 @@ def classify_pictures(
             try:
                 picture = read_input(here)
                 logits = classify(picture.pixels)
-                classes = ranked(logits, classify.preprocessing.labels, how.count)
+                classes = ranked(logits, classify.preprocessing.labels, how.top)
                 seconds = time.perf_counter() - begin
                 size = picture.size[::-1]
                 result = _result(

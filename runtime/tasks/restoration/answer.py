@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from ....core.errors import NystraError
+from ....core.option import Options, option
+from ....core.option_kinds import Choice
 from ...checking.sanity import find_problems
 from ...images.images import SUFFIXES, encode_picture, format_named, picture_head
 from ...images.picture import Array, Picture, resize_plane
+from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
 from ..answer import (
     Answer,
@@ -18,7 +21,6 @@ from ..answer import (
     UnusableOutputError,
     decode_image,
     file_tensor,
-    parameter,
 )
 from .auxiliary_inputs import ROLES, companion_arrays
 from .restorer import Restorer
@@ -95,15 +97,17 @@ def with_pixels(before: Picture, pixels: Array) -> Picture:
 
 
 @dataclass(frozen=True)
-class RestoreParameters:
+class RestoreParameters(Options):
     """What a request may ask for besides the picture."""
 
-    format: Literal["png", "jpg", "tif", "webp"] | None = parameter(
-        None, "of the answer (default: the picture's, else png)"
+    format: str | None = option(
+        Choice(
+            None, "of the answer", ("png", "jpg", "tif", "webp"), usual="the picture's, else png"
+        )
     )
-    quality: int | None = parameter(None, "of JPEG (95) and of WebP (lossless), 1 to 100")
-    tile: int = parameter(0, "side of the tiles in pixels of the picture, 0 = the service's own")
-    overlap: int | None = parameter(None, "of the tiles, in pixels of the picture")
+    quality: int | None = option(QUALITY)
+    tile: int = option(TILE, usual="0, the service's own")
+    overlap: int | None = option(OVERLAP)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class RestorationAnswerer:
         output: Name of its output.
     """
 
-    parameters: ClassVar[type[Any]] = RestoreParameters
+    parameters: ClassVar[type[Options]] = RestoreParameters
     media_types: ClassVar[tuple[str, ...]] = tuple(MEDIA_TYPES.values())
     restorer: Restorer
     roles: tuple[str, ...]

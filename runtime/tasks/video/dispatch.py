@@ -56,8 +56,9 @@ def means_video(
 
 def check_no_video(video: VideoOptions) -> None:
     """Raise NystraError where something is asked for that only a video has."""
-    if video.given:
+    if names := video.changed():
+        shown = ", ".join(f"`{name}`" for name in names)
         raise NystraError(
-            f"{', '.join(video.given)}: does not apply to pictures. A video is a file such as "
-            "clip.mp4, or a folder with --video"
+            f"{shown}: does not apply to pictures. A video is a file such as "
+            "clip.mp4, or a folder with `video`"
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
-from ....core.errors import NystraError
+from ....core.option import Option, Options, option
+from ....core.option_kinds import Choice, Number, Switch
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv")
 """File suffixes of the videos that are read and written."""
@@ -26,59 +28,72 @@ _NTSC = {
 
 
 @dataclass(frozen=True)
-class VideoOptions:
-    """The flags that only videos have; what is None was not given.
-
-    Attributes:
-        video: A folder holds the frames of one video, not pictures that have nothing in common.
-        fps: Frames a second where a folder of frames becomes a video.
-        codec: ``h264`` or ``hevc``; None is hevc for more than 8 bits, else h264.
-        crf: Quality of the codec, 0 (lossless or nearly so) to 51; None is 18.
-        time_overlap: Frames that two runs of a network on frames have in common.
-        noise: Standard deviation of the noise in steps of 255, for a network that wants to know.
-    """
-
-    video: bool = False
-    fps: Fraction | None = None
-    codec: str | None = None
-    crf: int | None = None
-    time_overlap: int | None = None
-    noise: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what no video has."""
-        if self.codec is not None and self.codec not in CODECS:
-            raise NystraError(f"the codec is {self.codec!r}, expected {' or '.join(CODECS)}")
-        if self.crf is not None and not 0 <= self.crf <= 51:
-            raise NystraError(f"the crf is {self.crf}, expected 0 (best) to 51")
-        if self.time_overlap is not None and self.time_overlap < 0:
-            raise NystraError(f"the overlap in time is {self.time_overlap} frames, expected 0 up")
-        if self.noise is not None and not 0 <= self.noise <= 255:
-            raise NystraError(f"the noise is {self.noise:g}, expected 0 to 255")
-        if self.fps is not None and not 0 < self.fps <= 1000:
-            raise NystraError(f"got {self.fps} frames a second, expected above 0, up to 1000")
+class FrameRate(Option):
+    """Frames a second; a text may say ``25``, ``30000/1001``, or ``29.97``, taken for that."""
 
     @property
-    def given(self) -> list[str]:
-        """The flags that were given, as they are written."""
-        return [
-            f"--{field.name.replace('_', '-')}"
-            for field in fields(self)
-            if getattr(self, field.name) not in (None, False)
-        ]
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "a frame rate above 0, up to 1000, such as 25, 29.97 or 30000/1001"
+
+    def read(self, name: str, text: str) -> Fraction:
+        """Return the frame rate that a text says."""
+        if text in _NTSC:
+            return _NTSC[text]
+        if not re.fullmatch(r"\d{1,6}(\.\d{1,6}|/[1-9]\d{0,5})?", text):
+            raise self.refused(name, text)
+        return self._accepted(name, Fraction(text))
+
+    def _accepted(self, name: str, value: Any) -> Fraction:
+        if not isinstance(value, (Fraction, int)) or not 0 < value <= 1000:
+            raise self.refused(name, value)
+        return Fraction(value)
 
 
-def parse_fps(text: str) -> Fraction:
-    """Read frames a second: ``25``, ``30000/1001``, or ``29.97``, which is taken for that.
+@dataclass(frozen=True)
+class VideoOptions(Options):
+    """What only videos have; what is None was not given."""
 
-    Raises:
-        NystraError: It is not of that form.
-    """
-    if text in _NTSC:
-        return _NTSC[text]
-    if not re.fullmatch(r"\d{1,6}(\.\d{1,6}|/[1-9]\d{0,5})?", text):
-        raise NystraError(f"--fps {text!r} is no frame rate, expected 25, 29.97 or 30000/1001")
-    return Fraction(text)
+    video: bool = option(
+        Switch(
+            "the folder holds the frames of one video, in the order of the numbers in their names "
+            "(said already by a video as the output, and by a model of frames)"
+        )
+    )
+    fps: Fraction | None = option(
+        FrameRate(None, "frames a second of a folder that becomes a video, 30000/1001", metavar="N")
+    )
+    codec: str | None = option(
+        Choice(
+            None,
+            " or ".join(CODECS),
+            tuple(CODECS),
+            usual="hevc above 8 bits, else h264",
+            metavar="NAME",
+        )
+    )
+    crf: int | None = option(
+        Number(None, "quality of the codec, 0 the best and largest", 0, 51, usual="18")
+    )
+    time_overlap: int | None = option(
+        Number(
+            None,
+            "frames that two runs of a model of frames have in common",
+            0,
+            usual="a quarter",
+        )
+    )
+    noise: float | None = option(
+        Number(
+            None,
+            "standard deviation of the noise, for a model of frames that asks for it",
+            0,
+            255,
+            real=True,
+            unit="steps of 255",
+            metavar="S",
+        )
+    )
 
 
 def is_video(path: str | os.PathLike[str]) -> bool:
