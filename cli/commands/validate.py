@@ -234,11 +234,12 @@ def _sheet(
     args: argparse.Namespace, session: Session, restorer: Restorer, source: Source | None
 ) -> None:
     from ...export.report.model_sheet import UserPictures, draw_model_sheet
-    from ...runtime.tasks.restoration.auxiliary_inputs import Companions
+    from ...runtime.tasks.restoration.options import RunOptions
 
     pictures = None
     if args.images is not None:
-        pictures = UserPictures(args.images, args.truth, Companions(args.mask, args.reference))
+        auxiliary = RunOptions(mask=args.mask, reference=args.reference).auxiliary()
+        pictures = UserPictures(args.images, args.truth, auxiliary)
     draw_model_sheet(args.sheet, session, restorer, source, pictures)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -136,6 +136,12 @@ class Port:
         if length is None:
             raise NystraError(f"the {axis} of {self.name!r} is open: say how long it is to be")
         return length
+
+
+def keyed_ports(ports: Sequence[Port]) -> dict[str, Port]:
+    """Return ports by role, or by name where several have one role."""
+    roles = [port.role for port in ports]
+    return {port.role if roles.count(port.role) == 1 else port.name: port for port in ports}
 
 
 def picture_size(height: int, width: int) -> dict[str, int]:

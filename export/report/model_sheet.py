@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.images.images import picture_format
 from ...runtime.session import Session
-from ...runtime.tasks.restoration.auxiliary_inputs import Companions
 from ...runtime.tasks.restoration.restorer import Restorer
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from .scenes import scene_side, shipped_scenes, user_scenes
@@ -25,12 +25,12 @@ class UserPictures:
     Attributes:
         images: What the model gets, a file or a folder.
         truth: What it should make of them.
-        companions: Masks or references.
+        auxiliary: Masks, references and the like, by the role or the name of the input.
     """
 
     images: Path
     truth: Path
-    companions: Companions
+    auxiliary: Mapping[str, Path]
 
 
 def sheet_restorer(sheet: Path, session: Session) -> Restorer:
@@ -89,7 +89,7 @@ def model_rows(
     if pictures is None:
         scenes = shipped_scenes(restorer, side)
     else:
-        scenes = user_scenes(pictures.images, pictures.truth, pictures.companions, restorer, side)
+        scenes = user_scenes(pictures.images, pictures.truth, pictures.auxiliary, restorer, side)
     return run_scenes(scenes, restorer, exact)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...core.ports.examples import example_array
-from ...core.ports.port import Port, picture_size
+from ...core.ports.port import Port
 from ...runtime.images.images import read_picture
 from ...runtime.images.pairs import paired_pictures
-from ...runtime.tasks.restoration.auxiliary_inputs import Companions
+from ...runtime.tasks.restoration.auxiliary_inputs import AuxiliaryInputs
+from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES
 from ...runtime.tasks.restoration.restorer import Restorer
 from ..load.images import photographs
 
@@ -22,7 +22,6 @@ Pixels = npt.NDArray[np.float32]
 
 MOST_PICTURES = 6
 _INPUT_SIDE, _OUTPUT_SIDE, _QUADRATIC_SIDE = 256, 512, 128
-_MASK = Port("mask", "mask", lengths={"batch": 1, "channels": 1})
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,15 @@ class Scene:
         name: Of the picture.
         pixels: (H, W, C) in 0..1, what the model gets: a picture of its own.
         truth: (H * scale, W * scale, C') in 0..1, what it should make of it, or None.
-        others: ``mask`` (H, W) and ``reference`` (Hr, Wr, C), where the model takes them.
+        auxiliary: What goes with it, as a `Restorer` takes it.
+        ports: The inputs that this is for.
     """
 
     name: str
     pixels: Pixels
     truth: Pixels | None = None
-    others: dict[str, Any] = field(default_factory=dict)
+    auxiliary: dict[str, Pixels] = field(default_factory=dict)
+    ports: tuple[Port, ...] = ()
 
 
 def scene_side(restorer: Restorer, *, small: bool) -> int:
@@ -60,40 +61,39 @@ def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
     for name, path in photographs().items():
         pixels = read_picture(path).pixels
         pixels = pixels[_middle(pixels.shape, side)]
-        others: dict[str, Any] = {}
-        if restorer.mask_input is not None:
-            others["mask"] = example_array(_MASK, picture_size(*pixels.shape[:2]))[0, 0]
-        if restorer.reference_input is not None:
-            others["reference"] = pixels[:, ::-1]
-        known = bool(others) and restorer.scale == 1
-        yield Scene(name, pixels, pixels if known else None, others)
+        auxiliary = {
+            port.name: AUXILIARY_ROLES[port.role].stand_in(pixels) for port in restorer.auxiliary
+        }
+        known = bool(auxiliary) and restorer.scale == 1
+        yield Scene(name, pixels, pixels if known else None, auxiliary, restorer.auxiliary)
 
 
 def user_scenes(
-    images: Path, truths: Path, companions: Companions, restorer: Restorer, side: int
+    images: Path, truths: Path, given: Mapping[str, Path], restorer: Restorer, side: int
 ) -> Iterator[Scene]:
     """Yield the first of the user's pictures with their truth, around the middle or the hole."""
     scale = restorer.scale
+    auxiliary = AuxiliaryInputs.match(restorer.auxiliary, given)
     for here, there in paired_pictures(images, truths)[:MOST_PICTURES]:
         picture, truth = read_picture(here), read_picture(there).pixels
-        others, _ = companions.read(here, picture.size)
-        rows, columns = shown = _middle(picture.size, side, others.get("mask"))
-        if "mask" in others:
-            others["mask"] = others["mask"][shown]
-        if "reference" in others:
-            reference = others["reference"]
-            others["reference"] = reference[_middle(reference.shape, side)]
+        arrays, _ = auxiliary.read(here, picture.size)
+        holes = [arrays[port.name] for port in restorer.auxiliary if port.role == "mask"]
+        rows, columns = shown = _middle(picture.size, side, *holes[:1])
+        for port in restorer.auxiliary:
+            pixels = arrays[port.name]
+            same = AUXILIARY_ROLES[port.role].same_size
+            arrays[port.name] = pixels[shown if same else _middle(pixels.shape, side)]
         large = tuple(
             slice(extent.start * scale, extent.stop * scale) for extent in (rows, columns)
         )
-        yield Scene(here.name, picture.pixels[shown], truth[large], others)
+        yield Scene(here.name, picture.pixels[shown], truth[large], arrays, restorer.auxiliary)
 
 
 def _middle(size: tuple[int, ...], side: int, mask: Any = None) -> tuple[slice, slice]:
     """Return rows and columns of the middle of a picture, or of what a mask says to fill."""
     centre = [length / 2 for length in size[:2]]
     if mask is not None and mask.any():
-        centre = [float(places.mean()) for places in np.nonzero(mask)]
+        centre = [float(places.mean()) for places in np.nonzero(mask)[:2]]
     extents = []
     for length, middle in zip(size, centre, strict=False):
         shown = min(side, length)

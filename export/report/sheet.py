@@ -10,9 +10,10 @@ import numpy as np
 
 from ...runtime.checking.measures import PSNR_CEILING
 from ...runtime.checking.metrics import psnr
-from ...runtime.images.picture import resize_plane
+from ...runtime.images.picture import GREY_WEIGHTS, resize_plane
 from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
-from ...runtime.tasks.restoration.restorer import GREY_WEIGHTS, Restorer
+from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES
+from ...runtime.tasks.restoration.restorer import Restorer
 from .scenes import Pixels, Scene
 
 
@@ -58,8 +59,9 @@ class SheetRow:
         height, width = self.scene.pixels.shape[:2]
         name, _ = self.baseline_image
         cells = [(f"{self.scene.name}: input, {width}x{height}", self.shown)]
-        if "reference" in self.scene.others:
-            cells.append(("reference", self.scene.others["reference"]))
+        for port in self.scene.ports:
+            if not AUXILIARY_ROLES[port.role].same_size:
+                cells.append((port.role, self.scene.auxiliary[port.name]))
         if name == "Lanczos":
             cells.append(("Lanczos, without the model", self.plain))
         if self.exact is not None:
@@ -91,8 +93,9 @@ def run_scenes(
     """
     rows = []
     for scene in scenes:
-        exported = _colour(restorer(scene.pixels, **scene.others)[0])
-        full = None if exact is None else _colour(exact(scene.pixels, **scene.others)[0])
+        others = scene.auxiliary
+        exported = _colour(restorer(scene.pixels, auxiliary=others)[0])
+        full = None if exact is None else _colour(exact(scene.pixels, auxiliary=others)[0])
         truth = None if scene.truth is None else _colour(scene.truth)
         shown = _shown(scene, restorer)
         rows.append(SheetRow(scene, shown, exported, full, truth, _plain(shown, exported)))
@@ -141,11 +144,10 @@ def _shown(scene: Scene, restorer: Restorer) -> Pixels:
     pixels = scene.pixels
     if (restorer.input_channels, restorer.output_channels, pixels.shape[2]) == (1, 3, 3):
         pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
-    mask = scene.others.get("mask")
-    if mask is None:
-        return pixels
-    holed: Pixels = np.where(mask[:, :, None] > 0, np.float32(1), pixels)
-    return holed
+    for port in scene.ports:
+        if port.role == "mask":
+            pixels = np.where(scene.auxiliary[port.name] > 0, np.float32(1), pixels)
+    return pixels
 
 
 def _decibels(got: Pixels, expected: Pixels) -> str:

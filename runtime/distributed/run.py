@@ -14,6 +14,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..backends import find_backend
 from ..session import Session
+from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from ..tasks.restoration.options import Report, RunOptions
 from ..tasks.restoration.run import plan_pictures, run_pictures
 from ..tasks.restoration.session_restorer import restorer_for
@@ -71,7 +72,7 @@ def run_distributed(
     pairs, results, folder = plan_pictures(input, output, how)
     if not pairs:
         return results
-    restorer_for(session).check_companions(how.mask is not None, how.reference is not None)
+    AuxiliaryInputs.match(restorer_for(session).auxiliary, how.auxiliary())
     if folder:
         with hired(how, most=len(pairs)) as crew:
             name = Path(input).name
@@ -99,6 +100,7 @@ def _crew(
         name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
         for name in ("mask", "reference")
     }
+    absolute["inputs"] = {key: Path(path).absolute() for key, path in how.inputs.items()}
     setup = Setup(
         replace(
             session.spec,

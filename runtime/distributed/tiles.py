@@ -31,7 +31,7 @@ def spread_tiles(network: Network, crew: Crew) -> Network:
     Raises:
         NystraError: The network has to see the whole picture, so there is nothing to spread.
     """
-    if network.tiling == "internal" or network.mask_input or network.reference_input:
+    if network.whole:
         raise NystraError(
             "the model has to see the whole of a picture, so workers cannot share one: leave "
             "--ray out, or give a folder"

@@ -70,7 +70,7 @@ class _Frames:
         wanted = (frame for frame in source.frames() if wants(frame.index))
         for place, frame in enumerate(wanted):
             picture, name = frame.load(), source.name(frame.index)
-            others, doubts = self.here.companions.read(name, picture.size)
+            auxiliary, doubts = self.here.auxiliary.read(name, picture.size)
             under_way[place] = frame, doubts
-            how: dict[str, Any] = {**self.here.tiling, **others}
+            how: dict[str, Any] = {**self.here.tiling, "auxiliary": auxiliary}
             yield "picture", (picture, str(name), how)

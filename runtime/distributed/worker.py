@@ -113,7 +113,7 @@ class Worker:
             options = replace(options, max_memory=_share(setup.session.threads or 1))
         # What may be replaced was settled before the run began.
         options = replace(options, overwrite=True, skip_existing=False, quiet=True)
-        self._turns = Turns(PictureJob(self._restorer, options.companions(), options))
+        self._turns = Turns(PictureJob(self._restorer, options))
 
 
 def _share(threads: int) -> int:

@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+GREY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
+"""Weights of red, green and blue in the luma of BT.601."""
+
 
 @dataclass(frozen=True)
 class Picture:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
+from ...core.ports.examples import example_arrays
+from ...core.ports.port import Port, picture_size
 from .memory_law import MemoryLaw
 from .memory_meter import MemoryMeter
 from .run_tiled import Batches, ImageFunction, run_tiled
@@ -33,8 +35,8 @@ class TiledNetwork:
     """A function on NCHW arrays with what has to be known to run it on large ones.
 
     Attributes:
-        function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``; with
-            arguments named ``mask_input`` and ``reference_input`` where these are set.
+        function: (B, C, h, w) -> (B, C', h * scale, w * scale), B at most ``batch``; with an
+            argument (1, C, h, w) of the name of each of ``auxiliary``.
         scale: Output pixels per input pixel and axis.
         input_channels: C.
         output_channels: C'.
@@ -44,8 +46,7 @@ class TiledNetwork:
         size_minimum: Smaller pictures are mirrored up to it and cropped, in pixels.
         tiling: ``internal`` forbids tiles; anything else allows them.
         fixed_size: The only (height, width) the function takes, or None.
-        mask_input: Name of the input that marks the hole to fill, or None.
-        reference_input: Name of the input that takes another picture in colour, or None.
+        auxiliary: The inputs besides the image; with one the image is run whole.
         quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.
         batch: How many tiles are run at once.
         meter: Measures what a run takes; None assumes it (on devices with a memory of their own).
@@ -63,8 +64,7 @@ class TiledNetwork:
     size_minimum: int = 1
     tiling: str = "supported"
     fixed_size: tuple[int, int] | None = None
-    mask_input: str | None = None
-    reference_input: str | None = None
+    auxiliary: tuple[Port, ...] = ()
     quadratic_bytes: float = 0.0
     batch: int = 1
     meter: MemoryMeter | None = None
@@ -116,6 +116,11 @@ class TiledNetwork:
         return (output - np.float32(low)) / np.float32(high - low)
 
     @property
+    def whole(self) -> bool:
+        """Whether the network has to see the whole image: it is never cut into tiles."""
+        return self.tiling == "internal" or bool(self.auxiliary)
+
+    @property
     def worst(self) -> MemoryLaw:
         """The most memory that a run may take, as far as is known without a measurement."""
         linear_only = self.meter is not None and self.meter.linear_only
@@ -151,7 +156,7 @@ class TiledNetwork:
                     f"tiles of {tile} are not possible: leave -t out"
                 )
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
-        if self.tiling == "internal" or self.mask_input or self.reference_input:
+        if self.whole:
             if tile:
                 raise NystraError("the model has to see the whole picture: leave -t out")
             self._refuse_too_large(size, pixels, max_memory, "a picture")
@@ -207,15 +212,10 @@ class TiledNetwork:
         )
 
     def _trial(self, side: int) -> None:
-        """Run the model on a grey square, with a hole in its middle or itself as reference."""
+        """Run the model on a grey square, with an example of each other input."""
         grey = np.float32(sum(self.range) / 2)
         image = np.full((self.batch, self.input_channels, side, side), grey)
-        others: dict[str, Array] = {}
-        if self.mask_input is not None:
-            others[self.mask_input] = np.zeros((1, 1, side, side), np.float32)
-            others[self.mask_input][:, :, side // 4 : side // 2, side // 4 : side // 2] = 1
-        if self.reference_input is not None:
-            others[self.reference_input] = np.full((1, 3, side, side), grey)
+        others = example_arrays(self.auxiliary, picture_size(side, side))
         (self.trial or self.function)(image, **others)
 
 

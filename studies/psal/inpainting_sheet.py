@@ -24,13 +24,15 @@ import torch
 from scipy.ndimage import binary_dilation
 
 from nystra.cli.main import main as nystra
+from nystra.core.ports.port import Port
 from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.loading import load
 from nystra.models.sites import PatchSite
 from nystra.runtime import Picture, Session, read_picture, validate_quality, write_picture
+from nystra.runtime.images.picture import GREY_WEIGHTS
 from nystra.runtime.images.sheet import comparison_sheet
 from nystra.runtime.tasks.restoration.quality import QualityReport
-from nystra.runtime.tasks.restoration.restorer import GREY_WEIGHTS, Restorer
+from nystra.runtime.tasks.restoration.restorer import Restorer
 
 Array = npt.NDArray[Any]
 
@@ -168,7 +170,7 @@ def rows_of(
         holed, mask, truth = (
             read_picture(folder / part / name).pixels for part in ("in", "masks", "truth")
         )
-        cells = {"hole": holed, "coarse": coarse(holed, mask=mask[:, :, 0])[0]}
+        cells = {"hole": holed, "coarse": coarse(holed, auxiliary={"mask": mask})[0]}
         for mechanism in MECHANISMS:
             cells[f"refined, {mechanism}"] = read_picture(folder / mechanism / name).pixels
         cells["truth"] = truth
@@ -215,7 +217,7 @@ def main() -> None:
         raise SystemExit(f"{arguments.checkpoint} is no inpainting generator")
 
     def restorer(function: Callable[..., Array]) -> Restorer:
-        return Restorer(function, mask_input="mask", tiling="internal")
+        return Restorer(function, auxiliary=(Port("mask", "mask"),), tiling="internal")
 
     coarse = restorer(coarse_only(network))
     fillers: dict[str, Session | Restorer] = {

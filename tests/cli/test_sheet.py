@@ -11,10 +11,10 @@ from PIL import Image
 
 from exported_files import swinir_files
 from nystra.cli.main import main
+from nystra.core.ports.port import Port
 from nystra.export.load.images import photographs
 from nystra.export.report.scenes import scene_side, shipped_scenes, user_scenes
 from nystra.runtime import Picture, Session, read_picture, write_picture
-from nystra.runtime.tasks.restoration.auxiliary_inputs import Companions
 from nystra.runtime.tasks.restoration.restorer import Restorer
 
 Cells = list[list[tuple[str, npt.NDArray[Any]]]]
@@ -108,11 +108,11 @@ def test_an_export_draws_full_attention_beside_what_it_wrote(
 
 
 def test_holes_are_in_the_middle_of_what_is_shown(tmp_path: Path) -> None:
-    restorer = Restorer(lambda image, hole: image, mask_input="hole")
+    restorer = Restorer(lambda image, hole: image, auxiliary=(Port("hole", "mask"),))
     (scene, *_) = shipped_scenes(restorer, 64)
     assert scene.pixels.shape == (64, 64, 3)
     assert scene.truth is scene.pixels
-    assert 0 < scene.others["mask"].mean() < 0.2
+    assert 0 < scene.auxiliary["hole"].mean() < 0.2
     picture = np.random.default_rng(1).random((90, 200, 3)).astype(np.float32)
     mask = np.zeros((90, 200), np.uint8)
     mask[20:30, 150:160] = 255
@@ -120,9 +120,9 @@ def test_holes_are_in_the_middle_of_what_is_shown(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         write_picture(tmp_path / name / "a.png", Picture(picture))
     Image.fromarray(mask).save(tmp_path / "mask.png")
-    companions = Companions(tmp_path / "mask.png")
-    (given,) = user_scenes(tmp_path / "low", tmp_path / "high", companions, restorer, 32)
-    rows, columns = np.nonzero(given.others["mask"])
+    paths = {"mask": tmp_path / "mask.png"}
+    (given,) = user_scenes(tmp_path / "low", tmp_path / "high", paths, restorer, 32)
+    rows, columns = np.nonzero(given.auxiliary["hole"][:, :, 0])
     assert given.pixels.shape == (32, 32, 3)
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (12, 21, 12, 21)
     np.testing.assert_array_equal(given.truth, given.pixels)

@@ -29,16 +29,19 @@ f (float[b,1,h,w] input, float[b,3,rh,rw] reference) => (float[b,3,h,w] output) 
 
 
 def save(path: Path, graph: str, role: str, channels: int, **more: str) -> Path:
+    """Save a graph whose inputs are ``input`` and one called like its role."""
+    return save_roles(path, graph, {"input": "image", role: role}, channels, **more)
+
+
+def save_roles(path: Path, graph: str, roles: dict[str, str], channels: int, **more: str) -> Path:
+    """Save a graph with the roles of its inputs by name."""
     model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 20]>' + graph)
-    if role == "reference":
+    if "reference" in roles.values():
         axes = onnx.numpy_helper.from_array(np.array([2, 3], np.int64), "axes")
         model.graph.initializer.append(axes)
     common = {"layout": "NCHW", "range": [0, 1], "dtype": "float32"}
-    io = [
-        {"name": "input", "role": "image"} | common,
-        {"name": role, "role": role} | common,
-        {"name": "output", "role": "picture"} | common,
-    ]
+    named = roles | {"output": "picture"}
+    io = [{"name": name, "role": role} | common for name, role in named.items()]
     entries = nystra_metadata(1, channels, **{"nystra.io": json.dumps(io), **more})
     onnx.helper.set_model_props(model, entries)
     onnx.save(model, path)

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from auxiliary_models import COPIER, FILLER, HOLE, hole, picture, save
+from auxiliary_models import COPIER, FILLER, HOLE, hole, picture, save, save_roles
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Picture, RunOptions, Session, read_picture, run_pictures, write_picture
-from nystra.runtime.tasks.restoration.auxiliary_inputs import mask_of
+from nystra.runtime.tasks.restoration.auxiliary_roles import read_mask
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
 
@@ -46,7 +46,7 @@ def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> 
     path = save(tmp_path / "m.onnx", graph, "mask", model_channels)
     restorer = restorer_for(Session(path, threads=1))
     values = picture(channels=channels)
-    got, _ = restorer(values, mask=hole()[:, :, 0])
+    got, _ = restorer(values, auxiliary={"mask": hole()})
     np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, values), atol=1e-6)
 
 
@@ -55,10 +55,10 @@ def test_a_huge_picture_is_never_tiled(
 ) -> None:
     monkeypatch.setattr("nystra.runtime.tiling.tile_memory.available_memory", lambda: 1 << 28)
     restorer = restorer_for(Session(filler, threads=1))
-    _, tiles = restorer(picture(300, 400), mask=hole(300, 400)[:, :, 0])
+    _, tiles = restorer(picture(300, 400), auxiliary={"mask": hole(300, 400)})
     assert tiles == 1
     with pytest.raises(NystraError, match="has to see the whole picture"):
-        restorer(picture(), 4, mask=hole()[:, :, 0])
+        restorer(picture(), 4, auxiliary={"mask": hole()})
 
 
 def test_what_cannot_fit_is_refused_before_it_runs(
@@ -69,18 +69,18 @@ def test_what_cannot_fit_is_refused_before_it_runs(
     more = {"nystra.quadratic_bytes": "2.0", "nystra.tiling": "internal"}
     session = Session(save(tmp_path / "m.onnx", graph, "mask", 3, **more))
     restorer = replace(restorer_for(session), meter=None)  # which would find that the file lies
-    restorer(picture(40, 50), mask=hole(40, 50)[:, :, 0])  # 2 * 2000^2 bytes fit
+    restorer(picture(40, 50), auxiliary={"mask": hole(40, 50)})  # 2 * 2000^2 bytes fit
     with pytest.raises(NystraError, match="needs about 10 MiB for a picture of 60x40"):
-        restorer(picture(40, 60), mask=hole(40, 60)[:, :, 0])
+        restorer(picture(40, 60), auxiliary={"mask": hole(40, 60)})
 
 
 def test_fixed_size(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", FILLER.format(c=3, h=16, w=16), "mask", 3)
     restorer = restorer_for(Session(path, threads=1))
-    got, _ = restorer(picture(), mask=hole()[:, :, 0])
+    got, _ = restorer(picture(), auxiliary={"mask": hole()})
     np.testing.assert_allclose(got, np.where(hole() > 0, HOLE, picture()), atol=1e-6)
     with pytest.raises(NystraError, match="takes exactly 16x16 pixels"):
-        restorer(picture(8, 17), mask=hole(8, 17)[:, :, 0])
+        restorer(picture(8, 17), auxiliary={"mask": hole(8, 17)})
 
 
 def test_folders_are_paired_by_name(tmp_path: Path, filler: Path) -> None:
@@ -128,18 +128,18 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
     def read(pixels: np.ndarray, alpha: np.ndarray | None = None) -> tuple[np.ndarray, list[str]]:
         path = tmp_path / "m.png"
         write_picture(path, Picture(pixels, alpha), overwrite=True)
-        return mask_of(read_picture(path), size, f"the mask {path}")
+        return read_mask(read_picture(path), size, f"the mask {path}")
 
     mask, warnings = read(np.repeat(hole(), 3, 2))
-    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    np.testing.assert_array_equal(mask, hole())
     assert warnings == []
     mask, warnings = read(np.clip(hole() * 0.94 + 0.03, 0, 1))  # as JPEG leaves it
-    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    np.testing.assert_array_equal(mask, hole())
     assert warnings == []
     soft = hole() * 0.8
     soft[0, 0] = 0.4
     mask, (text,) = read(soft)
-    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    np.testing.assert_array_equal(mask, hole())
     assert "is not black and white: 19.79% of it is grey" in text
     mask, (text,) = read(np.zeros((*size, 1), np.float32))
     assert mask.sum() == 0
@@ -148,7 +148,7 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
     assert mask.min() == 1
     assert "left to fill from" in text
     mask, _ = read(np.ones((*size, 1), np.float32), hole()[:, :, 0])
-    np.testing.assert_array_equal(mask, hole()[:, :, 0])
+    np.testing.assert_array_equal(mask, hole())
 
 
 def test_reference(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_reference(tmp_path: Path) -> None:
     np.testing.assert_allclose(back.pixels, grey + colour[:1, :1], atol=1e-4)
     restorer = restorer_for(Session(path, threads=1))
     luma = (picture() @ np.array([0.299, 0.587, 0.114], np.float32))[:, :, None]
-    got, tiles = restorer(picture(), reference=colour[:, :, :1])
+    got, tiles = restorer(picture(), auxiliary={"reference": colour[:, :, :1]})
     np.testing.assert_allclose(got, np.repeat(luma + 0.1, 3, 2), atol=1e-5)
     assert tiles == 1
 
@@ -182,9 +182,9 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
     plain = save_upscaler(tmp_path / "plain.onnx", metadata=nystra_metadata())
     before = sorted(tmp_path.rglob("*"))
     for model, mask, reference, message in (
-        (filler, None, None, r"needs a mask: give --mask MASK\.png \(white = fill\)"),
-        (plain, "m.png", None, r"the model takes no mask: leave --mask \(mask=\) out"),
-        (filler, "m.png", "m.png", "takes no reference: leave --reference "),
+        (filler, None, None, r"needs a mask: give `mask` MASK\.png \(white = fill\)"),
+        (plain, "m.png", None, r"the model takes no mask: leave `mask` out"),
+        (filler, "m.png", "m.png", "takes no reference: leave `reference` out"),
         (filler, "absent.png", None, "there is no mask or folder at"),
         (filler, "bad.png", None, "not a picture"),
         (filler, "empty", None, r"holds no mask for a\.png"),
@@ -207,14 +207,50 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
 def test_restorer_says_what_is_wrong(filler: Path) -> None:
     restorer = restorer_for(Session(filler, threads=1))
     mask = hole()[:, :, 0]
-    with pytest.raises(NystraError, match=r"fills holes and needs a mask: .* from Python mask="):
+    with pytest.raises(NystraError, match="fills holes and needs a mask: give `mask`"):
         restorer(picture())
-    with pytest.raises(NystraError, match=r"takes no reference: leave .* \(reference=\) out"):
-        restorer(picture(), mask=mask, reference=picture())
-    for wrong, size in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(), "12x8x1")):
+    with pytest.raises(NystraError, match="takes no reference: leave `reference` out"):
+        restorer(picture(), auxiliary={"mask": mask, "reference": picture()})
+    for wrong, size in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(9, 12), "12x9")):
         message = f"the mask is {size} pixels, its picture 12x8: expected the same size"
         with pytest.raises(NystraError, match=message):
-            restorer(picture(), mask=wrong)
+            restorer(picture(), auxiliary={"mask": wrong})
+
+
+THREE = """
+f (float[b,3,h,w] input, float[b,1,h,w] hole, float[b,3,ah,aw] first, float[b,3,sh,sw] second)
+=> (float[b,3,h,w] output) <float half = {0.5}> {
+  mask = Greater (hole, half)
+  other = ReduceMean <keepdims = 1> (first, axes)
+  another = ReduceMax <keepdims = 1> (second, axes)
+  sum = Add (other, another)
+  output = Where (mask, sum, input)
+}
+"""
+
+
+def test_any_number_of_inputs_by_role_or_name(tmp_path: Path) -> None:
+    roles = {"input": "image", "hole": "mask", "first": "reference", "second": "reference"}
+    path = save_roles(tmp_path / "m.onnx", THREE, roles, 3)
+    level = {"first": 0.2, "second": 0.4}
+    for name, value in level.items():
+        write_picture(tmp_path / f"{name}.png", Picture(np.full((5, 4, 3), value, np.float32)))
+    write_picture(tmp_path / "a.png", Picture(picture()))
+    write_picture(tmp_path / "m.png", Picture(hole()))
+    options = RunOptions(
+        mask=tmp_path / "m.png", inputs={name: tmp_path / f"{name}.png" for name in level}
+    )
+    (result,) = run_pictures(path, tmp_path / "a.png", tmp_path / "o.png", options, threads=1)
+    assert result["status"] == "done"
+    filled = np.float32(round(0.6 * 255) / 255)
+    got = read_picture(tmp_path / "o.png").pixels
+    np.testing.assert_allclose(got, np.where(hole() > 0, filled, picture()), atol=1e-6)
+    less = replace(options, inputs={"first": tmp_path / "first.png"})
+    with pytest.raises(NystraError, match="copies and needs a second: give `second`"):
+        run_pictures(path, tmp_path / "a.png", tmp_path / "p.png", less, threads=1)
+    more = replace(options, reference=tmp_path / "m.png")
+    with pytest.raises(NystraError, match="the model takes no reference: leave `reference` out"):
+        run_pictures(path, tmp_path / "a.png", tmp_path / "p.png", more, threads=1)
 
 
 def test_command_line(tmp_path: Path, filler: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,7 @@ def one_large_file(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:
 def test_when_one_comes_after_the_other(
     change: Callable[[Any], Any], session: Session, folder: Path, tmp_path: Path
 ) -> None:
-    job = PictureJob(restorer_for(session), QUIET.companions(), QUIET)
+    job = PictureJob(restorer_for(session), QUIET)
     pairs = [(path, tmp_path / "out" / path.name) for path in sorted(folder.iterdir())]
     assert most_pixels(job, session, pairs) == 128 * 128
     assert most_pixels(job, session, change(pairs)) == 0
@@ -98,7 +98,7 @@ def test_memory_bounds_what_is_small(
     session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "available_memory", lambda: 12 * 40_960 * 1000)
-    job = PictureJob(restorer_for(session), QUIET.companions(), QUIET)
+    job = PictureJob(restorer_for(session), QUIET)
     pairs = [(path, Path("out", path.name)) for path in sorted(folder.iterdir())]
     assert most_pixels(job, session, pairs) == 1000
 

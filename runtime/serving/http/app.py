@@ -125,7 +125,8 @@ def _add(
         model = models.find(service.route, given["model"])
         request.state.model = model.name
         how = service.parameters(**{name: given[name] for name in given if name != "model"})
-        parts = await read_parts(request, service.parts, limits.max_bytes)
+        roles = tuple(dict.fromkeys((*service.parts, *model.facts()["parts"])))
+        parts = await read_parts(request, roles, limits.max_bytes)
         begin = time.perf_counter()
         cost = await run_in_threadpool(model.cost, parts, how)
         work = Work[Answer](lambda work: answer_request(model, parts, how, work), cost)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ....core.ports.preprocessing import Preprocessing
+from ...images.picture import GREY_WEIGHTS
 from ...images.resampling import resample
-from ..restoration.restorer import GREY_WEIGHTS
 
 Array = npt.NDArray[Any]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ....core.errors import NystraError
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ...checking.sanity import find_problems
@@ -22,7 +21,7 @@ from ..answer import (
     decode_image,
     file_tensor,
 )
-from .auxiliary_inputs import ROLES, companion_arrays
+from .auxiliary_inputs import auxiliary_arrays
 from .restorer import Restorer
 from .session_restorer import restorer_for
 
@@ -116,21 +115,18 @@ class RestorationAnswerer:
 
     Attributes:
         restorer: The model.
-        roles: Of its inputs.
         output: Name of its output.
     """
 
     parameters: ClassVar[type[Options]] = RestoreParameters
     media_types: ClassVar[tuple[str, ...]] = tuple(MEDIA_TYPES.values())
     restorer: Restorer
-    roles: tuple[str, ...]
     output: str
 
     @classmethod
     def open(cls, session: Session, name: str) -> RestorationAnswerer:
         """Return what answers requests with an open session; see `restorer_for`."""
-        roles = tuple(port.role for port in session.facts.inputs)
-        return cls(restorer_for(session), roles, session.facts.outputs[0].name)
+        return cls(restorer_for(session), session.facts.outputs[0].name)
 
     @property
     def tensors(self) -> tuple[AnswerTensor, ...]:
@@ -141,11 +137,9 @@ class RestorationAnswerer:
         self, files: Files, parameters: RestoreParameters, check: Callable[[], None] = lambda: None
     ) -> Answer:
         """Return the restored picture as a file; ``check`` is called after each tile."""
-        if "image" not in files or not set(files) <= set(self.roles):
-            raise NystraError(f"got {sorted(files)}, expected {sorted(self.roles)}")
         before = decode_image(files)
-        auxiliary = {role: decode_image(files, role) for role in ROLES if role in files}
-        arrays, doubts = companion_arrays(auxiliary, before.size)
+        others = {key: decode_image(files, key) for key in files if key != "image"}
+        auxiliary, doubts = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
         restored = restore(
             self.restorer,
             before,
@@ -153,7 +147,7 @@ class RestorationAnswerer:
             tile=parameters.tile,
             overlap=parameters.overlap,
             progress=lambda done, total: check(),
-            **arrays,
+            auxiliary=auxiliary,
         )
         check()
         _, own_format = picture_head(files["image"])

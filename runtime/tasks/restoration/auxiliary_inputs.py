@@ -1,49 +1,47 @@
-"""What a model takes besides the picture: the mask of a hole, or a reference picture."""
+"""The files that go with the pictures of a run: of masks, references, of any input besides them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import NystraError
+from ....core.ports.port import Port
 from ...images.images import SUFFIXES, read_picture
 from ...images.picture import Picture
-from .restorer import GREY_WEIGHTS, check_mask_size
+from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
 
 Array = npt.NDArray[Any]
 
-ROLES = ("mask", "reference")
-"""What a picture may have beside it."""
-
-_BLACK, _WHITE = 0.1, 0.9
-
 
 @dataclass(frozen=True)
-class Companions:
-    """Where masks and references come from.
+class AuxiliaryInputs:
+    """Where the pictures for the inputs besides the picture come from.
 
     Attributes:
-        mask: A picture for all, or a folder of pictures with the names of the inputs; None where
-            the model takes none.
-        reference: The same of the reference.
+        ports: The inputs.
+        paths: By the name of an input: a picture for all, or a folder of pictures with the names
+            of the inputs.
     """
 
-    mask: Path | None = None
-    reference: Path | None = None
+    ports: tuple[Port, ...] = ()
+    paths: Mapping[str, Path] | None = None
 
-    def check_exist(self) -> None:
-        """Raise NystraError when a file or folder that was given is not there."""
-        for what, path in (("mask", self.mask), ("reference", self.reference)):
-            if path is not None and not path.exists():
-                raise NystraError(f"there is no {what} or folder at {path}")
+    @classmethod
+    def match(cls, ports: Sequence[Port], given: Mapping[str, Path]) -> AuxiliaryInputs:
+        """Return paths with the inputs that they are for; see `match_inputs`.
 
-    def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments a ``Restorer`` takes for one picture, and warnings.
+        Raises:
+            NystraError: One is missing, or one too many.
+        """
+        return cls(tuple(ports), match_inputs(ports, given))
+
+    def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
+        """Return what goes with one picture, by the name of the input, and warnings.
 
         Args:
             picture: Its path.
@@ -52,35 +50,36 @@ class Companions:
         Raises:
             NystraError: None fits the picture, it cannot be read, or has another size.
         """
-        given = {"mask": self.mask, "reference": self.reference}
-        paths = {
-            role: find_partner(path, picture, role)
-            for role, path in given.items()
-            if path is not None
-        }
-        pictures = {role: read_picture(path) for role, path in paths.items()}
-        return companion_arrays(pictures, size, f"the mask {paths.get('mask')}")
+        arrays: dict[str, Array] = {}
+        warnings: list[str] = []
+        for port in self.ports:
+            path = find_partner((self.paths or {})[port.name], picture, port.role)
+            role = AUXILIARY_ROLES[port.role]
+            arrays[port.name], odd = role.read(read_picture(path), size, f"the {port.role} {path}")
+            warnings += odd
+        return arrays, warnings
 
 
-def companion_arrays(
-    pictures: Mapping[str, Picture], size: tuple[int, int], mask: str = "the mask"
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the arguments a ``Restorer`` takes for pictures by their role, and warnings.
+def auxiliary_arrays(
+    ports: Sequence[Port], given: Mapping[str, Picture], size: tuple[int, int]
+) -> tuple[dict[str, Array], list[str]]:
+    """Return what a `Restorer` takes for pictures, by the name of the input, and warnings.
 
     Args:
-        pictures: Those of the roles in `ROLES` that there are; others are passed over.
+        ports: The inputs besides the picture.
+        given: The pictures, by role or name as in `match_inputs`.
         size: Height and width of the picture that they go with.
-        mask: What to call the mask in the messages.
 
     Raises:
-        NystraError: The mask has another size.
+        NystraError: One is missing or one too many, or has another size.
     """
-    arrays: dict[str, Any] = {}
+    matched = match_inputs(ports, given)
+    arrays: dict[str, Array] = {}
     warnings: list[str] = []
-    if "mask" in pictures:
-        arrays["mask"], warnings = mask_of(pictures["mask"], size, mask)
-    if "reference" in pictures:
-        arrays["reference"] = pictures["reference"].pixels
+    for port in ports:
+        role = AUXILIARY_ROLES[port.role]
+        arrays[port.name], odd = role.read(matched[port.name], size, f"the {port.role}")
+        warnings += odd
     return arrays, warnings
 
 
@@ -108,39 +107,3 @@ def find_partner(given: Path, picture: Path, what: str) -> Path:
             else f"the folder {given} holds several {what}s for {picture.name}: {names}"
         )
     return matches[0]
-
-
-def mask_of(
-    picture: Picture, size: tuple[int, int], name: str = "the mask"
-) -> tuple[npt.NDArray[np.float32], list[str]]:
-    """Return what a picture masks: white is to be filled, black (and what is transparent) stays.
-
-    Args:
-        picture: Grey or in colour; the luma of a colour picture counts.
-        size: Height and width it must have.
-        name: What to call it in the messages.
-
-    Returns:
-        (height, width) of 0 and 1 (1 from half-way to white on), and warnings: greys, nothing to
-        fill, nothing to fill from.
-
-    Raises:
-        NystraError: It has another size.
-    """
-    level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS
-    check_mask_size(level, size, name)
-    if picture.alpha is not None:
-        level = level * picture.alpha
-    mask = (level > 0.5).astype(np.float32)
-    grey, filled = float(np.mean((level > _BLACK) & (level < _WHITE))), float(mask.mean())
-    warnings = []
-    if grey > 0:
-        warnings.append(
-            f"{name} is not black and white: {grey:.2%} of it is grey; what is lighter "
-            "than half-way is filled"
-        )
-    if filled == 0:
-        warnings.append(f"{name} is black: nothing is filled (white = fill)")
-    elif filled == 1:
-        warnings.append(f"{name} is white: nothing of the picture is left to fill from")
-    return mask, warnings

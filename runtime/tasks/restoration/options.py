@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....core.errors import NystraError
 from ....core.option import Options, option
 from ....core.option_kinds import Number, Switch, Text
 from ...options import FORMAT, MASK, MAX_MEMORY, OVERLAP, OVERWRITE, QUALITY, REFERENCE, TILE
-
-if TYPE_CHECKING:
-    from .auxiliary_inputs import Companions
 
 Report = Callable[[dict[str, Any], int, int], None]
 """Called with (result, things done, things in all) after each picture or frame."""
@@ -22,7 +19,11 @@ Report = Callable[[dict[str, Any], int, int], None]
 
 @dataclass(frozen=True)
 class RunOptions(Options):
-    """How pictures and videos are restored."""
+    """How pictures and videos are restored.
+
+    ``inputs`` are files of further inputs, as ``mask`` and ``reference`` are: by their role, or by
+    the name of the input where several have one role.
+    """
 
     tile: int = option(TILE)
     overlap: int | None = option(OVERLAP)
@@ -38,6 +39,7 @@ class RunOptions(Options):
     mask: str | os.PathLike[str] | None = option(MASK)
     reference: str | os.PathLike[str] | None = option(REFERENCE)
     quiet: bool = option(Switch("show no progress bar"))
+    inputs: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict, kw_only=True)
     jobs: int | None = option(
         Number(
             None,
@@ -59,17 +61,15 @@ class RunOptions(Options):
         """How a picture is cut, as what restores one takes it."""
         return {"tile": self.tile, "overlap": self.overlap, "max_memory": self.max_memory}
 
-    def companions(self) -> Companions:
-        """Return masks and references.
+    def auxiliary(self) -> dict[str, Path]:
+        """Return the files of the inputs besides the picture, by role or name.
 
         Raises:
             NystraError: A file or folder that was given is not there.
         """
-        from .auxiliary_inputs import Companions
-
-        mask, reference = (
-            None if given is None else Path(given) for given in (self.mask, self.reference)
-        )
-        companions = Companions(mask, reference)
-        companions.check_exist()
-        return companions
+        given = {"mask": self.mask, "reference": self.reference, **self.inputs}
+        paths = {key: Path(path) for key, path in given.items() if path is not None}
+        for key, path in paths.items():
+            if not path.exists():
+                raise NystraError(f"there is no {key} or folder at {path}")
+        return paths

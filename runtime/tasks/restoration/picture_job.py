@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from ...images.images import (
     read_picture,
     write_picture,
 )
-from ...images.picture import Picture
+from ...images.picture import Array, Picture
 from ...results import picture_result
 from ..errors import in_one_line
 from .answer import restore
-from .auxiliary_inputs import Companions
+from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer
 from .worklist import STREAM, check_pair
@@ -41,7 +41,7 @@ class Read:
         here: Its file.
         there: Where the result goes.
         picture: The picture.
-        others: Mask and reference, as a `Restorer` takes them.
+        auxiliary: What goes with it, as a `Restorer` takes it.
         doubts: What is odd about those.
         seconds: What reading took.
     """
@@ -49,7 +49,7 @@ class Read:
     here: Path
     there: Path
     picture: Picture
-    others: dict[str, Any]
+    auxiliary: dict[str, Array]
     doubts: list[str]
     seconds: float
 
@@ -75,24 +75,39 @@ class Made:
 
 @dataclass(frozen=True)
 class PictureJob:
-    """What is the same for all pictures of a run."""
+    """What is the same for all pictures of a run.
+
+    Attributes:
+        restorer: The model.
+        options: Of the run.
+        auxiliary: The files that go with the pictures.
+    """
 
     restorer: Restorer
-    companions: Companions
     options: RunOptions
+    auxiliary: AuxiliaryInputs = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out which file is for which input.
+
+        Raises:
+            NystraError: A file is missing, or one too many.
+        """
+        auxiliary = AuxiliaryInputs.match(self.restorer.auxiliary, self.options.auxiliary())
+        object.__setattr__(self, "auxiliary", auxiliary)
 
     def read(self, here: Path, there: Path, picture: Picture | None = None) -> Read:
         """Read a picture, unless it is given, and what goes with it."""
         begin = time.perf_counter()
         check_pair(here, there, overwrite=self.options.overwrite)
         before = read_input(here) if picture is None else picture
-        others, doubts = self.companions.read(here, before.size)
-        return Read(here, there, before, others, doubts, time.perf_counter() - begin)
+        auxiliary, doubts = self.auxiliary.read(here, before.size)
+        return Read(here, there, before, auxiliary, doubts, time.perf_counter() - begin)
 
     def run(self, read: Read, move: Move) -> Made:
         """Run the model on a picture."""
         begin = time.perf_counter()
-        how = {**self.options.tiling, **read.others}
+        how = {**self.options.tiling, "auxiliary": read.auxiliary}
         made = restore(self.restorer, read.picture, str(read.here), progress=move, **how)
         return Made(read, made.picture, made.tiles, made.warnings, time.perf_counter() - begin)
 

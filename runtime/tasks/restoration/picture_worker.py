@@ -28,7 +28,7 @@ class _Worker:
         if request["do"] == "load":
             options = RunOptions(**request["options"])
             session = SessionSpec.from_dict(request["session"]).open()
-            self._job = PictureJob(restorer_for(session), options.companions(), options)
+            self._job = PictureJob(restorer_for(session), options)
             return {}
         assert self._job is not None  # the parent asks to load first
         written: set[Path] = set()

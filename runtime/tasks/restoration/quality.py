@@ -18,7 +18,8 @@ from ...checking.official_procedure import official_pad
 from ...images.images import read_picture
 from ...images.pairs import paired_pictures
 from ...session import Session
-from .auxiliary_inputs import Companions
+from .auxiliary_inputs import AuxiliaryInputs
+from .options import RunOptions
 from .restorer import Restorer
 from .session_restorer import restorer_for
 
@@ -162,19 +163,17 @@ def validate_quality(
         NystraError: A picture cannot be read, has no partner or another size than expected, or
             a mask or reference is missing, one too many, or leaves nothing to measure.
     """
-    companions = Companions(
-        None if mask is None else Path(mask), None if reference is None else Path(reference)
-    )
-    companions.check_exist()
+    paths = RunOptions(mask=mask, reference=reference).auxiliary()
     restorer = restorer_for(runner) if isinstance(runner, Session) else runner
-    restorer.check_companions(mask is not None, reference is not None)
+    auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
+    masks = [port.name for port in restorer.auxiliary if port.role == "mask"]
     if isinstance(runner, Session) and window is None and runner.facts.window is not None:
         window = max(runner.facts.window)
     if pad not in ("none", "official"):
         raise NystraError(f"the pad is {pad!r}, expected 'none' or 'official'")
     if pad == "official" and window is None:
         raise NystraError("the official padding needs the model's window: give --window")
-    if pad == "official" and (mask is not None or reference is not None):
+    if pad == "official" and paths:
         raise NystraError("the official padding is for models without mask and reference")
     scale = restorer.scale
     border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
@@ -183,16 +182,17 @@ def validate_quality(
     warnings: list[str] = []
     for index, (here, there) in enumerate(pairs):
         picture, truth = read_picture(here), read_picture(there).pixels
-        others, doubts = companions.read(here, picture.size)
+        others, doubts = auxiliary.read(here, picture.size)
         warnings += doubts
         given = picture.pixels
         if pad == "official" and window is not None:
             given = np.moveaxis(official_pad(np.moveaxis(given, 2, 0), window), 0, 2)
-        output, _ = restorer(given, tile, overlap, None, **others)
+        output, _ = restorer(given, tile, overlap, auxiliary=others)
         got, expected = comparable(output, picture.size, truth, scale, (here, there))
         regions: tuple[RegionQuality, ...] = ()
-        if "mask" in others:
-            hole = others["mask"].repeat(scale, 0).repeat(scale, 1)[: got.shape[0], : got.shape[1]]
+        if masks:
+            hole = others[masks[0]][:, :, 0].repeat(scale, 0).repeat(scale, 1)
+            hole = hole[: got.shape[0], : got.shape[1]]
             regions = _inside_outside(got, expected, hole > 0, border, channel, here)
         results.append(
             PictureQuality(

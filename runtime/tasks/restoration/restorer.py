@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import NystraError
+from ...images.picture import GREY_WEIGHTS
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
+from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
 
 Array = npt.NDArray[Any]
-
-GREY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
-"""Weights of red, green and blue in the luma of BT.601."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Restorer(TiledNetwork):
         overlap: int | None = None,
         progress: Callable[[int, int], None] | None = None,
         *,
-        mask: Array | None = None,
-        reference: Array | None = None,
+        auxiliary: Mapping[str, Array] = MappingProxyType({}),
         max_memory: int | None = None,
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Run the model on a picture's pixels.
@@ -54,8 +53,8 @@ class Restorer(TiledNetwork):
             tile: Side of the tiles in input pixels; 0 chooses by the available memory.
             overlap: Of the tiles in input pixels; None is 32, less where the tile is small.
             progress: Called with (tiles done, tiles in all).
-            mask: (H, W), 1 in the hole and 0 elsewhere; where the model takes one.
-            reference: (Hr, Wr, C) in 0..1; where the model takes one.
+            auxiliary: Pixels (H, W, C) in 0..1 of each further input, by its name: of a mask 1 in
+                the hole and 0 elsewhere.
             max_memory: Bytes that this process may take in all; None is what is available.
 
         Returns:
@@ -63,8 +62,8 @@ class Restorer(TiledNetwork):
             and the number of tiles that were run.
 
         Raises:
-            NystraError: The sizes contradict each other, a mask or reference is missing or one
-                too many, the memory does not suffice, or the model fails.
+            NystraError: The sizes contradict each other, an input is missing or one too many, the
+                memory does not suffice, or the model fails.
         """
         if self.input_channels == 1 and self.output_channels == 3 and pixels.shape[2] == 3:
             pixels = (pixels @ GREY_WEIGHTS)[:, :, None]
@@ -73,14 +72,11 @@ class Restorer(TiledNetwork):
         height, width = image.shape[2:]
         least = self.size_minimum if self.fixed_size is None else 1
         image = mirror_to(image, max(height, least), max(width, least))
-        self.check_companions(mask is not None, reference is not None)
-        if mask is not None:
-            check_mask_size(mask, (height, width))
-        others = self._others(image, mask, reference)
+        others = self._others(image, (height, width), auxiliary)
         if others and self.fixed_size is not None:
             image = mirror_to(image, *self.fixed_size)
-        pair = max(image[0, 0].size, 0 if reference is None else reference[:, :, 0].size)
-        side, shared = self.choose_tiles(image.shape[2:], pair, tile, overlap, max_memory)
+        most = max(array[0, 0].size for array in (image, *others.values()))
+        side, shared = self.choose_tiles(image.shape[2:], most, tile, overlap, max_memory)
         if channels > self.input_channels:
             parts = [image[:, i : i + 1] for i in range(channels)]
         elif channels < self.input_channels:
@@ -105,59 +101,31 @@ class Restorer(TiledNetwork):
             picture = (picture @ GREY_WEIGHTS)[:, :, None]
         return picture, count
 
-    def check_companions(self, mask: bool, reference: bool) -> None:
-        """Refuse a mask or a reference that the model does not take, and ask for one it needs.
+    def _others(
+        self, image: Array, size: tuple[int, int], auxiliary: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Return the inputs besides the image (1, C, H, W) as the model takes them.
 
         Args:
-            mask: One is given.
-            reference: One is given.
-
-        Raises:
-            NystraError: One is missing, or one too many.
+            image: Mirrored up to the least size.
+            size: Height and width of the picture.
+            auxiliary: As in `__call__`.
         """
-        for what, given, taken, purpose, example in (
-            ("mask", mask, self.mask_input, "fills holes", "MASK.png (white = fill)"),
-            ("reference", reference, self.reference_input, "copies", "PICTURE.png"),
-        ):
-            if given and taken is None:
-                raise NystraError(f"the model takes no {what}: leave --{what} ({what}=) out")
-            if taken is not None and not given:
-                raise NystraError(
-                    f"the model {purpose} and needs a {what}: give --{what} {example}, from "
-                    f"Python {what}="
-                )
-
-    def _others(
-        self, image: Array, mask: Array | None, reference: Array | None
-    ) -> dict[str, Array]:
-        """Return the inputs besides the image, by name; with them the picture is run whole."""
-        others: dict[str, Array] = {}
-        size = self.fixed_size or image.shape[2:]
-        if self.mask_input or self.reference_input:
-            sizes = [image.shape[2:]] + ([] if reference is None else [reference.shape[:2]])
-            for height, width in sizes if self.fixed_size is not None else ():
-                if height > size[0] or width > size[1]:
+        given = match_inputs(self.auxiliary, auxiliary)
+        for port in self.auxiliary:
+            if AUXILIARY_ROLES[port.role].same_size:
+                check_same_size(given[port.name].shape, size, f"the {port.role}")
+        arrays = {port.name: planes_of(port, given[port.name]) for port in self.auxiliary}
+        if arrays and self.fixed_size is not None:
+            for height, width in (array.shape[2:] for array in (image, *arrays.values())):
+                if height > self.fixed_size[0] or width > self.fixed_size[1]:
                     raise NystraError(
-                        f"the model takes exactly {size[0]}x{size[1]} pixels and has to see the "
-                        f"whole of a picture, and one is {height}x{width}: export it without "
-                        "--static"
+                        f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels "
+                        f"and has to see the whole of a picture, and one is {height}x{width}: "
+                        "export it without --static"
                     )
-        if self.mask_input is not None and mask is not None:
-            plane = np.asarray(mask, dtype=np.float32)[None, None]
-            others[self.mask_input] = mirror_to(plane, size[0], size[1])
-        if self.reference_input is not None and reference is not None:
-            colour = np.repeat(reference, 3, axis=2) if reference.shape[2] == 1 else reference
-            planes = np.moveaxis(colour, 2, 0)[None].astype(np.float32)
-            if self.fixed_size is not None:
-                planes = mirror_to(planes, size[0], size[1])
-            others[self.reference_input] = np.ascontiguousarray(planes)
-        return others
-
-
-def check_mask_size(mask: Array, size: tuple[int, int], name: str = "the mask") -> None:
-    """Raise NystraError where a mask (H, W) is not of its picture's height and width."""
-    if mask.shape != size:
-        raise NystraError(
-            f"{name} is {'x'.join(str(side) for side in mask.shape[1::-1] + mask.shape[2:])} "
-            f"pixels, its picture {size[1]}x{size[0]}: expected the same size"
-        )
+        for port in self.auxiliary:
+            if self.fixed_size is not None or AUXILIARY_ROLES[port.role].same_size:
+                target = self.fixed_size or image.shape[2:]
+                arrays[port.name] = mirror_to(arrays[port.name], *target)
+        return arrays

@@ -57,18 +57,17 @@ def run_pictures(
             there and neither ``overwrite`` nor ``skip_existing`` is set; nothing was written.
     """
     how = options or RunOptions()
-    companions = how.companions()
+    how.auxiliary()  # the cheaper errors come before the model is loaded
     pairs, results, folder = plan_pictures(input, output, how)
     if not pairs:
         return results
     only: Picture | None = None
-    if not folder:  # the cheaper errors come before the model is loaded
+    if not folder:
         check_pair(*pairs[0], overwrite=how.overwrite)
         only = read_input(pairs[0][0])
     session = model if isinstance(model, Session) else Session(model, **how_run)
     restorer = restorer_for(session) if spread is None else spread(restorer_for(session))
-    restorer.check_companions(how.mask is not None, how.reference is not None)
-    job = PictureJob(restorer, companions, how)
+    job = PictureJob(restorer, how)
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         if folder:
             return results + _folder(job, session, pairs, move, report)

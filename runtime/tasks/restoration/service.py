@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import NystraError
+from ....core.ports.port import keyed_ports
 from ...images.picture import Picture
 from ...serving.batch_limit import images_a_run
 from ...serving.batcher import Batcher, Ran
@@ -18,6 +19,7 @@ from ...serving.work import Work
 from ...session import Session
 from ..answer import Answer, Files
 from .answer import RestorationAnswerer, RestoreParameters, restore
+from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
 from .restorer import Restorer
 
 _TRIAL_SIDES = (32, 128)
@@ -32,9 +34,7 @@ class RestorationModel:
         self._most = limits.max_pixels
         self._answer = RestorationAnswerer.open(session, name)
         restorer = self._answer.restorer
-        self._companions = bool(restorer.mask_input or restorer.reference_input)
-        self.whole = restorer.tiling == "internal" or self._companions
-        self.tile = None if self.whole else _largest_tile(restorer, limits)
+        self.tile = None if restorer.whole else _largest_tile(restorer, limits)
         images = images_a_run(session, limits.batch)
         pixels = None
         if self.tile is not None and restorer.meter is not None:
@@ -47,10 +47,9 @@ class RestorationModel:
     def facts(self) -> dict[str, Any]:
         """Return what a client has to know of it."""
         restorer = self._restorer
-        takes = [("mask", restorer.mask_input), ("reference", restorer.reference_input)]
         return {
             "scale": restorer.scale,
-            "parts": ["image", *(role for role, taken in takes if taken)],
+            "parts": ["image", *keyed_ports(restorer.auxiliary)],
             "channels": restorer.input_channels,
             "tile": self.tile,
             "batch": self._images,
@@ -59,7 +58,7 @@ class RestorationModel:
 
     def cost(self, files: Files, parameters: RestoreParameters) -> int:
         """Return the bytes of a picture and its result in float32, and of their files."""
-        self._restorer.check_companions("mask" in files, "reference" in files)
+        match_inputs(self._restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
                 f"the tile is {parameters.tile}, expected at most the service's own of {self.tile}"
@@ -97,16 +96,14 @@ class RestorationModel:
         failure: Exception | None = None
         for height, width in sizes:
             grey = Picture(np.full((height, width, self._restorer.input_channels), 0.5, np.float32))
-            others: dict[str, Any] = {}
-            if self._restorer.mask_input:
-                others["mask"] = np.zeros((height, width), np.float32)
-                others["mask"][height // 4 : height // 2, width // 4 : width // 2] = 1
-            if self._restorer.reference_input:
-                others["reference"] = np.full((height, width, 3), 0.5, np.float32)
+            auxiliary = {
+                port.name: AUXILIARY_ROLES[port.role].stand_in(grey.pixels)
+                for port in self._restorer.auxiliary
+            }
             tile = self._tile(0)
             batched = self._batched(tile, Work(lambda _: None))
             try:
-                restore(batched, grey, "a grey picture", tile=tile, **others)
+                restore(batched, grey, "a grey picture", tile=tile, auxiliary=auxiliary)
             except Exception as error:
                 failure = failure or error
             else:
@@ -129,7 +126,7 @@ SERVICE = Service(
     route="restore",
     summary="Restore a picture",
     parameters=RestoreParameters,
-    parts=("image", "mask", "reference"),
+    parts=("image", *AUXILIARY_ROLES),
     gives=RestorationAnswerer.media_types,
     open=RestorationModel,
 )

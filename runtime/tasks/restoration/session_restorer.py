@@ -11,6 +11,7 @@ from ....core.ports.port import UNKNOWN
 from ...session import Session
 from ...tiling.fixed_batch import fill_batch
 from ...tiling.memory_meter import MemoryMeter
+from .auxiliary_roles import AUXILIARY_ROLES
 from .probing import Probed, padded, probe
 from .restorer import Restorer
 
@@ -24,20 +25,19 @@ def restorer_for(session: Session) -> Restorer:
     `probing`.
 
     Raises:
-        NystraError: The model does not take one image, with a mask or a reference where
-            ``nystra.io`` names one, and give one picture.
+        NystraError: The model does not take one image, and what else has a role of
+            `AUXILIARY_ROLES` in ``nystra.io``, and give one picture.
     """
     meter = memory_meter(session)
     facts = session.facts
     image, picture = facts.image, facts.picture
-    mask, reference = facts.input("mask"), facts.input("reference")
-    taken = [port for port in (image, mask, reference) if port is not None]
+    auxiliary = tuple(port for port in facts.inputs if port.role in AUXILIARY_ROLES)
     if picture is not None and picture.role not in ("picture", UNKNOWN):
         raise NystraError(
             f"{session.path} gives {picture.role}, no picture: it is a model of the task "
             f"{facts.task!r}, which nystra run and nystra validate take"
         )
-    if image is None or picture is None or len(taken) != len(facts.inputs):
+    if image is None or picture is None or 1 + len(auxiliary) != len(facts.inputs):
         described = [f"{tensor.name} {tensor.shape} {tensor.dtype}" for tensor in session.inputs]
         raise NystraError(
             f"{session.path} does not take one image (1, C, H, W) of floating numbers and nothing "
@@ -83,8 +83,7 @@ def restorer_for(session: Session) -> Restorer:
         probed.minimum,
         facts.tiling,
         probed.fixed,
-        None if mask is None else mask.name,
-        None if reference is None else reference.name,
+        auxiliary,
         facts.quadratic_bytes,
         batch,
         meter,

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ....core.ports.port import FRAMES_AXES, Port
+from ...images.picture import GREY_WEIGHTS
 from ...session import Session
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
-from ..restoration.restorer import GREY_WEIGHTS
 from ..restoration.session_restorer import memory_meter
 
 Array = npt.NDArray[Any]

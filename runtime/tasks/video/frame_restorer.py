@@ -15,7 +15,7 @@ from ...images.picture import Picture
 from ...tiling.tiled_network import TiledNetwork
 from ...video.clip import Clip, Frame, Source
 from ..restoration.answer import check_output, restore, with_pixels
-from ..restoration.auxiliary_inputs import Companions
+from ..restoration.auxiliary_inputs import AuxiliaryInputs
 from ..restoration.options import RunOptions
 from ..restoration.restorer import Restorer
 from .clip_restorer import ClipRestorer
@@ -63,12 +63,12 @@ class OneByOne:
     Attributes:
         restorer: The network.
         tiling: As `settled` returns it.
-        companions: Masks and references; those of a folder go by the names of the frames.
+        auxiliary: The files that go with the frames; those of a folder by the names of the frames.
     """
 
     restorer: Restorer
     tiling: dict[str, Any]
-    companions: Companions
+    auxiliary: AuxiliaryInputs
 
     @property
     def scale(self) -> int:
@@ -82,9 +82,9 @@ class OneByOne:
                 continue
             before = frame.load()
             name = source.name(frame.index)
-            others, doubts = self.companions.read(name, before.size)
+            auxiliary, doubts = self.auxiliary.read(name, before.size)
             begin = time.perf_counter()
-            restored = restore(self.restorer, before, str(name), **self.tiling, **others)
+            restored = restore(self.restorer, before, str(name), **self.tiling, auxiliary=auxiliary)
             seconds = time.perf_counter() - begin
             warnings = doubts + restored.warnings
             yield Made(frame, restored.picture, seconds, restored.tiles, warnings)
@@ -198,7 +198,6 @@ def settled(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str,
     size = (max(clip.size[0], least), max(clip.size[1], least))
     pixels = size[0] * size[1]
     side, shared = network.choose_tiles(size, pixels, **options.tiling)
-    whole = network.tiling == "internal" or network.mask_input or network.reference_input
-    if whole or network.fixed_size is not None:
+    if network.whole or network.fixed_size is not None:
         return {"tile": options.tile, "overlap": options.overlap}
     return {"tile": side if isinstance(side, int) else max(size), "overlap": shared}

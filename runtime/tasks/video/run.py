@@ -21,7 +21,7 @@ from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
 from ..errors import in_one_line
-from ..restoration.auxiliary_inputs import Companions
+from ..restoration.auxiliary_inputs import AuxiliaryInputs
 from ..restoration.options import Report, RunOptions
 from ..restoration.session_restorer import restorer_for
 from ..restoration.worklist import STREAM, Naming
@@ -109,10 +109,10 @@ def frame_maker(
     Raises:
         NystraError: The model takes neither, or what is asked for contradicts it.
     """
-    companions = options.companions()
+    paths = options.auxiliary()
     if session.facts.input("frames") is not None:
-        if companions != Companions():
-            raise NystraError("a model of frames takes no mask and no reference: leave them out")
+        if paths:
+            raise NystraError(f"a model of frames takes no {' and no '.join(paths)}: leave it out")
         clips = clip_restorer_for(session, video.noise)
         how = settled(clips.network, source.clip, options)
         return InWindows(clips, how, video.time_overlap)
@@ -120,8 +120,8 @@ def frame_maker(
         if given is not None:
             raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
-    restorer.check_companions(companions.mask is not None, companions.reference is not None)
-    return OneByOne(restorer, settled(restorer, source.clip, options), companions)
+    auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
+    return OneByOne(restorer, settled(restorer, source.clip, options), auxiliary)
 
 
 def _sink(
@@ -152,6 +152,7 @@ def _sink(
         "overlap in time": f"{video.time_overlap}",
         "noise": f"{video.noise}",
         "mask or reference": f"{options.mask} {options.reference}",
+        **{f"input {key}": f"{path}" for key, path in options.inputs.items()},
     }
     return VideoSink(Path(there), source, scale, video, job, overwrite=options.overwrite)
 

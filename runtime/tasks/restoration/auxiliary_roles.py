@@ -1,0 +1,144 @@
+"""What a network may take besides the picture: a row for each role of such an input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import NystraError
+from ....core.ports.examples import example_array
+from ....core.ports.port import Port, keyed_ports, picture_size
+from ...images.picture import GREY_WEIGHTS, Picture
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+_BLACK, _WHITE = 0.1, 0.9
+_HOLE = Port("mask", "mask", lengths={"batch": 1, "channels": 1})
+
+
+@dataclass(frozen=True)
+class AuxiliaryRole:
+    """How the inputs of a role are given.
+
+    Attributes:
+        purpose: What a network does that takes one.
+        example: A file that would do, and what it holds.
+        channels: Of the input, where the model leaves them open.
+        same_size: It has the picture's height and width; otherwise its own.
+        read: Takes a picture, height and width of the picture that it goes with, and what to call
+            it; returns its pixels (H, W, C) and warnings.
+        stand_in: Takes the pixels (H, W, C) of a picture; returns pixels to go with it where the
+            user gives none.
+    """
+
+    purpose: str
+    example: str
+    channels: int
+    same_size: bool
+    read: Callable[[Picture, tuple[int, int], str], tuple[Array, list[str]]]
+    stand_in: Callable[[Array], Array]
+
+
+def read_mask(
+    picture: Picture, size: tuple[int, int], name: str = "the mask"
+) -> tuple[npt.NDArray[np.float32], list[str]]:
+    """Return what a picture masks: white is to be filled, black (and what is transparent) stays.
+
+    Args:
+        picture: Grey or in colour; the luma of a colour picture counts.
+        size: Height and width it must have.
+        name: What to call it in the messages.
+
+    Returns:
+        (height, width, 1) of 0 and 1 (1 from half-way to white on), and warnings: greys, nothing
+        to fill, nothing to fill from.
+
+    Raises:
+        NystraError: It has another size.
+    """
+    level = picture.pixels[:, :, 0] if picture.grey else picture.pixels @ GREY_WEIGHTS
+    check_same_size(level.shape, size, name)
+    if picture.alpha is not None:
+        level = level * picture.alpha
+    mask = (level > 0.5).astype(np.float32)
+    grey, filled = float(np.mean((level > _BLACK) & (level < _WHITE))), float(mask.mean())
+    warnings = []
+    if grey > 0:
+        warnings.append(
+            f"{name} is not black and white: {grey:.2%} of it is grey; what is lighter "
+            "than half-way is filled"
+        )
+    if filled == 0:
+        warnings.append(f"{name} is black: nothing is filled (white = fill)")
+    elif filled == 1:
+        warnings.append(f"{name} is white: nothing of the picture is left to fill from")
+    return mask[:, :, None], warnings
+
+
+def _read_pixels(picture: Picture, size: tuple[int, int], name: str) -> tuple[Array, list[str]]:
+    return picture.pixels, []
+
+
+def _hole(pixels: Array) -> Array:
+    """Return a mask with a hole in the middle."""
+    return example_array(_HOLE, picture_size(*pixels.shape[:2]))[0, 0, :, :, None]
+
+
+AUXILIARY_ROLES = {
+    "mask": AuxiliaryRole("fills holes", "MASK.png (white = fill)", 1, True, read_mask, _hole),
+    "reference": AuxiliaryRole(
+        "copies", "PICTURE.png", 3, False, _read_pixels, lambda pixels: pixels[:, ::-1]
+    ),
+}
+
+
+def match_inputs(ports: Sequence[Port], given: Mapping[str, T]) -> dict[str, T]:
+    """Return what is given by the name of the input that it is for.
+
+    Args:
+        ports: The inputs besides the picture.
+        given: By the role of an input, where no other one has it, or by its name.
+
+    Raises:
+        NystraError: One is missing, or one too many.
+    """
+    keyed = keyed_ports(ports)
+    names = {port.name: port for port in ports}
+    matched: dict[str, T] = {}
+    for key, value in given.items():
+        port = keyed.get(key) or names.get(key)
+        if port is None:
+            raise NystraError(f"the model takes no {key}: leave `{key}` out")
+        matched[port.name] = value
+    for key, port in keyed.items():
+        if port.name not in matched:
+            role = AUXILIARY_ROLES[port.role]
+            raise NystraError(
+                f"the model {role.purpose} and needs a {key}: give `{key}` {role.example}"
+            )
+    return matched
+
+
+def check_same_size(shape: tuple[int, ...], size: tuple[int, int], name: str = "the mask") -> None:
+    """Raise NystraError where an array (H, W, ...) is not of its picture's height and width."""
+    if shape[:2] != size:
+        raise NystraError(
+            f"{name} is {shape[1]}x{shape[0]} pixels, its picture {size[1]}x{size[0]}: expected "
+            "the same size"
+        )
+
+
+def planes_of(port: Port, pixels: Array) -> npt.NDArray[np.float32]:
+    """Return pixels (H, W) or (H, W, C) as an input takes them: (1, C', H, W)."""
+    image: Array = pixels[:, :, None] if pixels.ndim == 2 else pixels
+    wanted = port.channels or AUXILIARY_ROLES[port.role].channels
+    if image.shape[2] == 3 and wanted == 1:
+        image = (image @ GREY_WEIGHTS)[:, :, None]
+    elif image.shape[2] == 1:
+        image = np.repeat(image, wanted, axis=2)
+    return np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
