@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from ...core.errors import NystraError
+from .relation import Limit, Relation
 
 DOMAIN = "nystra"
 """The ONNX domain of every operator."""
@@ -89,7 +90,8 @@ class OperatorSchema:
         attributes: The attributes, ``revision`` last.
         types: Element types of T.
         int32: The inputs and outputs that are int32; all others are of type T.
-        rule: Raises NystraError where attributes that are fine alone do not fit together.
+        relations: What refuses attributes that are fine alone, checked in this order.
+        limits: Numbers that its kernels are built for.
     """
 
     name: str
@@ -99,7 +101,8 @@ class OperatorSchema:
     attributes: tuple[Attribute, ...]
     types: tuple[str, ...] = ("float", "float16", "bfloat16")
     int32: tuple[str, ...] = ()
-    rule: Callable[[str, Attributes], None] | None = field(default=None, compare=False)
+    relations: tuple[Relation, ...] = ()
+    limits: tuple[Limit, ...] = ()
 
     def validate(self, attributes: Mapping[str, object]) -> Attributes:
         """Return all attributes of a node, defaults filled in and types made exact.
@@ -125,8 +128,8 @@ class OperatorSchema:
                 raise NystraError(f"{self.name}: attribute {attribute.name} is missing")
             checked[attribute.name] = attribute.check(self.name, value)
         ordered = {attribute.name: checked[attribute.name] for attribute in self.attributes}
-        if self.rule is not None:
-            self.rule(self.name, ordered)
+        for relation in self.relations:
+            relation.check(self.name, ordered)
         return ordered
 
 

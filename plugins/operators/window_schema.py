@@ -1,15 +1,15 @@
-"""What the window operators have in common: their attributes and the rules between them."""
+"""What the window operators have in common: their attributes and the relations between them."""
 
 from __future__ import annotations
 
-from ...core.errors import NystraError
-from .schema import Attribute, Attributes
+from .relation import Limit, Relation
+from .schema import Attribute
 
 LARGEST_SIDE = 1024
 """The largest side of a window, in tokens."""
 
 MAX_LANDMARKS = 64
-"""The most landmarks a window may have: what the kernels hold in registers and caches."""
+"""The largest number of landmarks of a window: what the kernels hold in registers and caches."""
 
 SIZE_ATTRIBUTES = (
     Attribute("heads", "int", None, 1, 1024, "h, the number of heads"),
@@ -59,48 +59,58 @@ def cell_bounds(n: int, parts: int) -> list[tuple[int, int]]:
 def cuts_a_cell(window: int, shift: int, parts: int) -> bool:
     """Say whether the region border of a shifted window lies strictly inside a landmark's cell.
 
+    The border at ``window - shift`` lies between two cells where it is a multiple of the exact
+    side of a cell, window / parts: cells are that, rounded to whole places outwards.
+
     Args:
         window: Places of the window along one axis.
-        shift: Places of the cyclic shift along it; the border is at ``window - shift``.
+        shift: Places of the cyclic shift along it.
         parts: Landmarks along it.
     """
-    border = window - shift
-    return shift > 0 and any(start < border < end for start, end in cell_bounds(window, parts))
+    return shift * parts % window != 0
 
 
-def window_rule(owner: str, attributes: Attributes) -> None:
-    """Check shifts against windows.
+WINDOW_RELATIONS = (
+    Relation(
+        lambda a: a.shift_h >= a.window_h,
+        lambda a: f"attribute shift_h is {a.shift_h}; expected less than window_h, {a.window_h}",
+    ),
+    Relation(
+        lambda a: a.shift_w >= a.window_w,
+        lambda a: f"attribute shift_w is {a.shift_w}; expected less than window_w, {a.window_w}",
+    ),
+)
+"""Shifts are smaller than windows."""
 
-    Raises:
-        NystraError: A shift is not smaller than its window.
-    """
-    for axis in ("h", "w"):
-        window, shift = attributes[f"window_{axis}"], attributes[f"shift_{axis}"]
-        if shift >= window:
-            raise NystraError(
-                f"{owner}: shift_{axis} is {shift}; expected less than window_{axis}, {window}"
-            )
+
+def _cut(border: int, window: int, what: str, parts: int) -> str:
+    return (
+        f"with mask 1 the region border at {border} of {window} {what} cuts a landmark's cell "
+        f"({parts} cells); expected a border between cells: use mask 0, other landmarks or full "
+        "attention (NystraWindowSoftmax) here"
+    )
 
 
-def landmark_rule(owner: str, attributes: Attributes) -> None:
-    """Check shifts, the number of landmarks, and that no region border cuts a cell.
+LANDMARK_RELATIONS = (
+    *WINDOW_RELATIONS,
+    Relation(
+        lambda a: a.landmark_rows * a.landmark_cols > MAX_LANDMARKS,
+        lambda a: (
+            f"attributes landmark_rows and landmark_cols are {a.landmark_rows} x {a.landmark_cols} "
+            f"landmarks; expected at most {MAX_LANDMARKS} in a window"
+        ),
+    ),
+    Relation(
+        lambda a: cuts_a_cell(a.window_h, a.shift_h, a.landmark_rows),
+        lambda a: _cut(a.window_h - a.shift_h, a.window_h, "rows", a.landmark_rows),
+        when="mask",
+    ),
+    Relation(
+        lambda a: cuts_a_cell(a.window_w, a.shift_w, a.landmark_cols),
+        lambda a: _cut(a.window_w - a.shift_w, a.window_w, "columns", a.landmark_cols),
+        when="mask",
+    ),
+)
+"""Also: not too many landmarks, and no region border cuts a cell."""
 
-    Raises:
-        NystraError: A shift is too large, there are too many landmarks, or the mask cuts a cell.
-    """
-    window_rule(owner, attributes)
-    rows, cols = attributes["landmark_rows"], attributes["landmark_cols"]
-    if rows * cols > MAX_LANDMARKS:
-        raise NystraError(
-            f"{owner}: {rows} x {cols} landmarks; expected at most {MAX_LANDMARKS} in a window"
-        )
-    if not attributes["mask"]:
-        return
-    for axis, parts, what in (("h", rows, "rows"), ("w", cols, "columns")):
-        window, shift = int(attributes[f"window_{axis}"]), int(attributes[f"shift_{axis}"])
-        if cuts_a_cell(window, shift, int(parts)):
-            raise NystraError(
-                f"{owner}: with mask 1 the region border at {window - shift} of {window} {what} "
-                f"cuts a landmark's cell ({parts} cells); expected a border between cells: "
-                "use mask 0, other landmarks or full attention (NystraWindowSoftmax) here"
-            )
+LANDMARK_LIMITS = (Limit("MaxLandmarks", MAX_LANDMARKS, "landmarks of a window"),)

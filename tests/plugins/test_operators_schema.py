@@ -113,6 +113,16 @@ def test_cuts_a_cell() -> None:
     assert not cuts_a_cell(7, 3, 7)
 
 
+def test_a_cut_cell_has_the_border_strictly_inside() -> None:
+    """The product that says so, against the cells themselves."""
+    for window in range(1, 18):
+        for shift in range(window):
+            border = window - shift
+            for parts in range(1, 20):
+                inside = any(start < border < end for start, end in cell_bounds(window, parts))
+                assert cuts_a_cell(window, shift, parts) == (shift > 0 and inside)
+
+
 def test_schemas_import_neither_torch_nor_onnx() -> None:
     code = (
         "import sys\n"

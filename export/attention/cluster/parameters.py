@@ -13,7 +13,8 @@ from ....plugins.operators.window_cluster.schema import (
     MAX_BIAS_BLOCKS,
     MAX_CLUSTERS,
     SCHEMA,
-    blocks_fit,
+    count_blocks,
+    cuts_a_block,
 )
 from ....plugins.operators.window_schema import LARGEST_SIDE
 from ..mechanism import Geometry, Windowed
@@ -114,9 +115,9 @@ class Cluster(Windowed):
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
         """Tell whether the bias may be averaged over blocks of that side."""
         axes = list(zip(geometry.window, geometry.shift, strict=True))
-        whole = not self.masked(geometry) or all(blocks_fit(*axis, side) for axis in axes)
-        count = math.prod(-(-size // side) for size in geometry.window)
-        return side % block == 0 and whole and count <= MAX_BIAS_BLOCKS
+        whole = not self.masked(geometry) or not any(cuts_a_block(*axis, side) for axis in axes)
+        few = count_blocks(geometry.window, side) <= MAX_BIAS_BLOCKS
+        return side % block == 0 and whole and few
 
 
 def _bias_block(sides: list[int], geometry: WindowGeometry, bias: bool) -> int:

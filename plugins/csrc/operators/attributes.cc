@@ -38,6 +38,7 @@ Attributes::Attributes(const Schema& schema, const Read& read) : schema_(schema)
     values_.push_back(&attribute == &revision ? known : read(attribute));
     check_range(attribute, values_.back());
   }
+  if (schema.relations != nullptr) schema.relations(*this);
 }
 
 const Value& Attributes::operator[](const char* name) const {

@@ -28,7 +28,8 @@ class Attributes {
   using Read = std::function<Value(const Attribute&)>;
 
   // Reads all attributes, the revision first: it says why others may differ. Throws Refusal where
-  // one is out of range, and where the revision is not the one this library knows.
+  // one is out of range, where they do not fit together, and where the revision is not the one
+  // this library knows.
   Attributes(const Schema& schema, const Read& read);
 
   int64_t integer(const char* name) const { return (*this)[name].integer; }

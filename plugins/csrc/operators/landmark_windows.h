@@ -12,8 +12,6 @@ class LandmarkWindows {
   Shape output(int, const Shape* in) const { return windows_.output(in[0]); }
 
  protected:
-  // Throws Refusal where there are too many landmarks, or where a masked region border cuts a
-  // landmark's cell.
   explicit LandmarkWindows(const Attributes&);
 
   LandmarkParams params(const Shape* in) const;

@@ -54,9 +54,6 @@ PatchMatch::PatchMatch(const Attributes& a) {
   params_.neighbors = a.integer("neighbors");
   params_.metric = a.integer("metric");
   params_.seed = a.integer("seed");
-  if (params_.patch % 2 == 0)
-    throw Refusal("attribute patch_size is " + std::to_string(params_.patch) +
-                  "; expected an odd number");
 }
 
 void PatchMatch::check(const Shape* in) const {

@@ -15,7 +15,6 @@ class PatchMatch {
  public:
   static constexpr const Schema& kSchema = kPatchMatchSchema;
 
-  // Throws Refusal where patches have no middle.
   explicit PatchMatch(const Attributes&);
 
   void check(const Shape* in) const;

@@ -16,12 +16,15 @@ struct Attribute {
   double fallback;  // what a caller may leave out; a node carries it always
 };
 
+class Attributes;
+
 struct Schema {
   const char* name;     // the node type
   const char* inputs;   // a letter a tensor: T (float, half or bfloat16, all alike) or I (int32)
   const char* outputs;  // the same
   const Attribute* attributes;
-  size_t count;  // of attributes; the last is the revision
+  size_t count;                          // of attributes; the last is the revision
+  void (*relations)(const Attributes&);  // throws Refusal where they do not fit together; or null
 
   const Attribute* begin() const { return attributes; }
   const Attribute* end() const { return attributes + count; }

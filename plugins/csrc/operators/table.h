@@ -7,6 +7,13 @@
 
 namespace nystra {
 
+// In relations.cc.
+void check_relations_of_WindowSoftmax(const Attributes&);
+void check_relations_of_WindowNystrom(const Attributes&);
+void check_relations_of_WindowNystromformer(const Attributes&);
+void check_relations_of_WindowCluster(const Attributes&);
+void check_relations_of_PatchMatch(const Attributes&);
+
 inline constexpr Attribute kPinvAttributes[] = {
     {"iterations", true, 1, 8, 6},
     {"batch_init", true, 0, 1, 0},
@@ -14,7 +21,7 @@ inline constexpr Attribute kPinvAttributes[] = {
 };
 inline constexpr Schema kPinvSchema = {
     "NystraPinv", "T", "T",
-    kPinvAttributes, 3,
+    kPinvAttributes, 3, nullptr,
 };
 
 inline constexpr Attribute kWindowSoftmaxAttributes[] = {
@@ -32,7 +39,7 @@ inline constexpr Attribute kWindowSoftmaxAttributes[] = {
 };
 inline constexpr Schema kWindowSoftmaxSchema = {
     "NystraWindowSoftmax", "TT", "T",
-    kWindowSoftmaxAttributes, 11,
+    kWindowSoftmaxAttributes, 11, check_relations_of_WindowSoftmax,
 };
 
 inline constexpr Attribute kWindowOverlapAttributes[] = {
@@ -49,7 +56,7 @@ inline constexpr Attribute kWindowOverlapAttributes[] = {
 };
 inline constexpr Schema kWindowOverlapSchema = {
     "NystraWindowOverlap", "TT", "T",
-    kWindowOverlapAttributes, 10,
+    kWindowOverlapAttributes, 10, nullptr,
 };
 
 inline constexpr Attribute kWindowNystromAttributes[] = {
@@ -72,7 +79,7 @@ inline constexpr Attribute kWindowNystromAttributes[] = {
 };
 inline constexpr Schema kWindowNystromSchema = {
     "NystraWindowNystrom", "T", "T",
-    kWindowNystromAttributes, 16,
+    kWindowNystromAttributes, 16, check_relations_of_WindowNystrom,
 };
 
 inline constexpr Attribute kWindowNystromformerAttributes[] = {
@@ -93,7 +100,7 @@ inline constexpr Attribute kWindowNystromformerAttributes[] = {
 };
 inline constexpr Schema kWindowNystromformerSchema = {
     "NystraWindowNystromformer", "T", "T",
-    kWindowNystromformerAttributes, 14,
+    kWindowNystromformerAttributes, 14, check_relations_of_WindowNystromformer,
 };
 
 inline constexpr Attribute kWindowClusterAttributes[] = {
@@ -116,7 +123,7 @@ inline constexpr Attribute kWindowClusterAttributes[] = {
 };
 inline constexpr Schema kWindowClusterSchema = {
     "NystraWindowCluster", "TT", "T",
-    kWindowClusterAttributes, 16,
+    kWindowClusterAttributes, 16, check_relations_of_WindowCluster,
 };
 
 inline constexpr Attribute kPatchMatchAttributes[] = {
@@ -129,7 +136,7 @@ inline constexpr Attribute kPatchMatchAttributes[] = {
 };
 inline constexpr Schema kPatchMatchSchema = {
     "NystraPatchMatch", "TTTTI", "IT",
-    kPatchMatchAttributes, 6,
+    kPatchMatchAttributes, 6, check_relations_of_PatchMatch,
 };
 
 }  // namespace nystra

@@ -10,8 +10,6 @@ class WindowCluster {
  public:
   static constexpr const Schema& kSchema = kWindowClusterSchema;
 
-  // Throws Refusal where there are too many clusters or blocks, where bias_block is no multiple of
-  // block, or where a masked region border cuts a block.
   explicit WindowCluster(const Attributes&);
 
   void check(const Shape* in) const;

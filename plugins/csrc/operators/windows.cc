@@ -3,12 +3,6 @@
 namespace nystra {
 namespace {
 
-void check_shift(const char* axis, int64_t shift, int64_t window) {
-  if (shift >= window)
-    throw Refusal(std::string("attribute shift_") + axis + " is " + std::to_string(shift) +
-                  "; expected less than window_" + axis + ", " + std::to_string(window));
-}
-
 void check_multiple(const char* what, int64_t got, int64_t window, const Shape& qkv) {
   if (got != -1 && got % window != 0)
     throw Refusal("input qkv is " + text(qkv) + ", its " + what + " " + std::to_string(got) +
@@ -40,8 +34,6 @@ Windows::Windows(const Attributes& a) {
   shape_.shift_h = a.integer("shift_h");
   shape_.shift_w = a.integer("shift_w");
   shape_.mask = a.integer("mask");
-  check_shift("h", shape_.shift_h, shape_.window_h);
-  check_shift("w", shape_.shift_w, shape_.window_w);
 }
 
 void Windows::check(const Shape& qkv) const {

@@ -12,7 +12,6 @@ namespace nystra {
 
 class Windows {
  public:
-  // Throws Refusal where a shift is not smaller than its window.
   explicit Windows(const Attributes&);
 
   // Windows without shift whose key windows extend beyond them.

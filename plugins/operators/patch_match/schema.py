@@ -1,7 +1,7 @@
 """The schema of ``NystraPatchMatch``."""
 
-from ....core.errors import NystraError
-from ..schema import REVISION_ATTRIBUTE, Attribute, Attributes, OperatorSchema
+from ..relation import Limit, Relation
+from ..schema import REVISION_ATTRIBUTE, Attribute, OperatorSchema
 
 L2, DOT, COSINE = 0, 1, 2
 """The values of ``metric``."""
@@ -16,18 +16,10 @@ MAX_PATCH_SIZE = 23
 """The largest side of a patch."""
 
 MAX_NEIGHBORS = 32
-"""The most entries of a row: what the kernels hold in registers and caches."""
+"""The largest number of entries of a row: what the kernels hold in registers and caches."""
 
 LARGEST_MAP = 1 << 24
 """A map has fewer pixels than this: indices are exact in float32 and sums stay below 2**31."""
-
-
-def _rule(owner: str, attributes: Attributes) -> None:
-    if attributes["patch_size"] % 2 == 0:
-        raise NystraError(
-            f"{owner}: patch_size is {attributes['patch_size']}; expected an odd number"
-        )
-
 
 SCHEMA = OperatorSchema(
     name="NystraPatchMatch",
@@ -52,5 +44,18 @@ SCHEMA = OperatorSchema(
         REVISION_ATTRIBUTE,
     ),
     int32=("start", "index"),
-    rule=_rule,
+    relations=(
+        Relation(
+            lambda a: a.patch_size % 2 == 0,
+            lambda a: f"attribute patch_size is {a.patch_size}; expected an odd number",
+        ),
+    ),
+    limits=(
+        Limit("MaxPixels", LARGEST_MAP, "pixels of a map that is searched: fewer"),
+        Limit("MaxPatch", MAX_PATCH_SIZE, "side of a patch"),
+        Limit("MaxNeighbors", MAX_NEIGHBORS, "entries of a row"),
+        Limit("L2", L2, "metric"),
+        Limit("Dot", DOT, "metric"),
+        Limit("Cosine", COSINE, "metric"),
+    ),
 )

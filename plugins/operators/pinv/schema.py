@@ -1,5 +1,6 @@
 """The schema of ``NystraPinv``."""
 
+from ..relation import Limit
 from ..schema import REVISION_ATTRIBUTE, OperatorSchema
 from ..window_schema import BATCH_INIT_ATTRIBUTE, ITERATIONS_ATTRIBUTE
 
@@ -12,4 +13,5 @@ SCHEMA = OperatorSchema(
     inputs=("A",),
     outputs=("Z",),
     attributes=(ITERATIONS_ATTRIBUTE, BATCH_INIT_ATTRIBUTE, REVISION_ATTRIBUTE),
+    limits=(Limit("MaxPinvSize", 128, "m, of the kernels"),),
 )

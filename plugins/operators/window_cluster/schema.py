@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from ....core.errors import NystraError
-from ..schema import REVISION_ATTRIBUTE, Attribute, Attributes, OperatorSchema
+from collections.abc import Iterable
+from functools import reduce
+from operator import mul
+
+from ..relation import Limit, Relation, ceil_div
+from ..schema import REVISION_ATTRIBUTE, Attribute, OperatorSchema
 from ..window_schema import (
     BIAS_ATTRIBUTE,
     LARGEST_SIDE,
     SCALE_ATTRIBUTE,
     WINDOW_ATTRIBUTES,
-    window_rule,
+    WINDOW_RELATIONS,
 )
 
 MAX_CLUSTERS = 64
-"""The most clusters a window may have: what the kernels hold in registers and caches."""
+"""The largest number of clusters of a window: what the kernels hold in registers and caches."""
 
 MAX_ROUNDS = 2
-"""The most rounds of clustering beside the one there always is."""
+"""The largest number of rounds of clustering after the first, which there always is."""
 
 MAX_BLOCK = 8
 """The largest side of a block whose tokens see each other exactly."""
 
 MAX_BIAS_BLOCKS = 1024
-"""The most blocks of the coarse bias in a window: its matrix has the square of it a head."""
+"""The largest number of blocks of the coarse bias in a window; a head has the square of it."""
 
 
 def cluster_seeds(n: int, parts: int) -> list[int]:
@@ -30,50 +34,65 @@ def cluster_seeds(n: int, parts: int) -> list[int]:
     return [(2 * i + 1) * n // (2 * parts) for i in range(parts)]
 
 
-def blocks_fit(window: int, shift: int, block: int) -> bool:
-    """Say whether no block of a shifted window holds tokens of two regions.
+def cuts_a_block(window: int, shift: int, block: int) -> bool:
+    """Say whether a block of a shifted window holds tokens of two regions.
 
     Args:
         window: Places of the window along one axis.
         shift: Places of the cyclic shift along it; the border is at ``window - shift``.
         block: Places of a block along it.
     """
-    return shift == 0 or (window - shift) % block == 0
+    return (shift > 0) & ((window - shift) % block != 0)
 
 
-def cluster_rule(owner: str, attributes: Attributes) -> None:
-    """Check shifts, the number of clusters, and that no region border cuts a block.
+def count_blocks(window: Iterable[int], block: int) -> int:
+    """Return how many blocks of that side a window has; the last ones may be smaller."""
+    blocks: int = reduce(mul, (ceil_div(side, block) for side in window))
+    return blocks
 
-    Raises:
-        NystraError: A shift is too large, there are too many clusters or blocks, bias_block is no
-            multiple of block, or the mask cuts a block.
-    """
-    window_rule(owner, attributes)
-    rows, cols = int(attributes["cluster_rows"]), int(attributes["cluster_cols"])
-    if rows * cols > MAX_CLUSTERS:
-        raise NystraError(
-            f"{owner}: {rows} x {cols} clusters; expected at most {MAX_CLUSTERS} in a window"
-        )
-    block, coarse = int(attributes["block"]), int(attributes["bias_block"])
-    if coarse % block:
-        raise NystraError(f"{owner}: bias_block is {coarse}; expected a multiple of block, {block}")
-    down, across = (-(-int(attributes[f"window_{axis}"]) // coarse) for axis in "hw")
-    if down * across > MAX_BIAS_BLOCKS:
-        raise NystraError(
-            f"{owner}: {down} x {across} blocks of bias_block {coarse} in a window; "
+
+def _cut(border: int, window: int, what: str, block: int) -> str:
+    return (
+        f"with mask 1 the region border at {border} of {window} {what} cuts a block of bias_block "
+        f"{block}; expected a border between blocks: use mask 0, smaller blocks or full attention "
+        "(NystraWindowSoftmax) here"
+    )
+
+
+_RELATIONS = (
+    *WINDOW_RELATIONS,
+    Relation(
+        lambda a: a.cluster_rows * a.cluster_cols > MAX_CLUSTERS,
+        lambda a: (
+            f"attributes cluster_rows and cluster_cols are {a.cluster_rows} x {a.cluster_cols} "
+            f"clusters; expected at most {MAX_CLUSTERS} in a window"
+        ),
+    ),
+    Relation(
+        lambda a: a.bias_block % a.block != 0,
+        lambda a: (
+            f"attribute bias_block is {a.bias_block}; expected a multiple of block, {a.block}"
+        ),
+    ),
+    Relation(
+        lambda a: count_blocks((a.window_h, a.window_w), a.bias_block) > MAX_BIAS_BLOCKS,
+        lambda a: (
+            f"attribute bias_block is {a.bias_block}, which cuts a window into "
+            f"{ceil_div(a.window_h, a.bias_block)} x {ceil_div(a.window_w, a.bias_block)} blocks; "
             f"expected at most {MAX_BIAS_BLOCKS}: take a larger bias_block"
-        )
-    if not attributes["mask"]:
-        return
-    for axis, what in (("h", "rows"), ("w", "columns")):
-        window, shift = int(attributes[f"window_{axis}"]), int(attributes[f"shift_{axis}"])
-        if not blocks_fit(window, shift, coarse):
-            raise NystraError(
-                f"{owner}: with mask 1 the region border at {window - shift} of {window} {what} "
-                f"cuts a block of bias_block {coarse}; expected a border between blocks: use "
-                "mask 0, smaller blocks or full attention (NystraWindowSoftmax) here"
-            )
-
+        ),
+    ),
+    Relation(
+        lambda a: cuts_a_block(a.window_h, a.shift_h, a.bias_block),
+        lambda a: _cut(a.window_h - a.shift_h, a.window_h, "rows", a.bias_block),
+        when="mask",
+    ),
+    Relation(
+        lambda a: cuts_a_block(a.window_w, a.shift_w, a.bias_block),
+        lambda a: _cut(a.window_w - a.shift_w, a.window_w, "columns", a.bias_block),
+        when="mask",
+    ),
+)
 
 SCHEMA = OperatorSchema(
     name="NystraWindowCluster",
@@ -98,5 +117,10 @@ SCHEMA = OperatorSchema(
         Attribute("bias_block", "int", 4, 2, LARGEST_SIDE, "side of the blocks of the coarse bias"),
         REVISION_ATTRIBUTE,
     ),
-    rule=cluster_rule,
+    relations=_RELATIONS,
+    limits=(
+        Limit("MaxClusters", MAX_CLUSTERS, "clusters of a window"),
+        Limit("MaxBlock", MAX_BLOCK, "side of a block that is exact inside"),
+        Limit("MaxBiasBlocks", MAX_BIAS_BLOCKS, "blocks of the coarse bias in a window"),
+    ),
 )

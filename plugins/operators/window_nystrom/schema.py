@@ -4,9 +4,10 @@ from ..schema import REVISION_ATTRIBUTE, OperatorSchema
 from ..window_schema import (
     KERNEL_ATTRIBUTES,
     LANDMARK_ATTRIBUTES,
+    LANDMARK_LIMITS,
+    LANDMARK_RELATIONS,
     SCALE_ATTRIBUTE,
     WINDOW_ATTRIBUTES,
-    landmark_rule,
 )
 
 SCHEMA = OperatorSchema(
@@ -26,5 +27,6 @@ SCHEMA = OperatorSchema(
         *KERNEL_ATTRIBUTES,
         REVISION_ATTRIBUTE,
     ),
-    rule=landmark_rule,
+    relations=LANDMARK_RELATIONS,
+    limits=LANDMARK_LIMITS,
 )

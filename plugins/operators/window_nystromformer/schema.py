@@ -1,7 +1,13 @@
 """The schema of ``NystraWindowNystromformer``."""
 
 from ..schema import REVISION_ATTRIBUTE, OperatorSchema
-from ..window_schema import LANDMARK_ATTRIBUTES, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, landmark_rule
+from ..window_schema import (
+    LANDMARK_ATTRIBUTES,
+    LANDMARK_LIMITS,
+    LANDMARK_RELATIONS,
+    SCALE_ATTRIBUTE,
+    WINDOW_ATTRIBUTES,
+)
 
 SCHEMA = OperatorSchema(
     name="NystraWindowNystromformer",
@@ -13,5 +19,6 @@ SCHEMA = OperatorSchema(
     inputs=("qkv",),
     outputs=("out",),
     attributes=(*WINDOW_ATTRIBUTES, SCALE_ATTRIBUTE, *LANDMARK_ATTRIBUTES, REVISION_ATTRIBUTE),
-    rule=landmark_rule,
+    relations=LANDMARK_RELATIONS,
+    limits=LANDMARK_LIMITS,
 )

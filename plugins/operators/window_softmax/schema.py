@@ -1,7 +1,7 @@
 """The schema of ``NystraWindowSoftmax``."""
 
 from ..schema import REVISION_ATTRIBUTE, OperatorSchema
-from ..window_schema import BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, window_rule
+from ..window_schema import BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, WINDOW_ATTRIBUTES, WINDOW_RELATIONS
 
 SCHEMA = OperatorSchema(
     name="NystraWindowSoftmax",
@@ -14,5 +14,5 @@ SCHEMA = OperatorSchema(
     inputs=("qkv", "bias_table"),
     outputs=("out",),
     attributes=(*WINDOW_ATTRIBUTES, BIAS_ATTRIBUTE, SCALE_ATTRIBUTE, REVISION_ATTRIBUTE),
-    rule=window_rule,
+    relations=WINDOW_RELATIONS,
 )

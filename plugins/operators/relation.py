@@ -1,0 +1,59 @@
+"""What the attributes of an operator must fulfil together: said once, for Python and for C++.
+
+The functions of a relation take a record of attributes. Where a node is checked these are integers;
+``csrc/write_tables.py`` passes expressions in their place and writes what comes back as C++. So the
+functions use attributes by name, integers, ``+ - * // %``, comparisons and ``&`` alone, on numbers
+that are not negative, and messages are f-strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ...core.errors import NystraError
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A refusal of attributes that are within their ranges but do not fit together.
+
+    Attributes:
+        refused: Record of attributes -> whether they are refused.
+        message: Record of attributes -> what was got, what is expected.
+        when: A flag (an attribute of 0 or 1); where it is 0 nothing is refused.
+    """
+
+    refused: Callable[[Any], Any]
+    message: Callable[[Any], str]
+    when: str | None = None
+
+    def check(self, owner: str, attributes: Mapping[str, int | float]) -> None:
+        """Raise NystraError where the attributes of the operator ``owner`` are refused."""
+        if self.when is not None and not attributes[self.when]:
+            return
+        record = SimpleNamespace(**attributes)
+        if self.refused(record):
+            raise NystraError(f"{owner}: {self.message(record)}")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that kernels are built for.
+
+    Attributes:
+        name: What C++ calls it, after a k.
+        value: The number.
+        doc: Of what it is the limit.
+    """
+
+    name: str
+    value: int
+    doc: str
+
+
+def ceil_div(number: Any, divisor: Any) -> Any:
+    """Return ``number / divisor`` rounded up."""
+    return (number + divisor - 1) // divisor
