@@ -5,33 +5,38 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import NystraError
-from .leftovers import remove_leftovers, temporary_beside
-
-try:
-    import fcntl
-except ImportError:  # Windows: two sets at once may mix, as the file that vouches tells
-    fcntl = None  # type: ignore[assignment]
+from .journal import Rename, close_journal, finish, journal_path, locked, roll_back, write_journal
+from .leftovers import remove_leftovers
+from .temporary import temporary_beside
 
 
 @contextmanager
-def file_set() -> Iterator[FileSet]:
+def file_set(leader: str | os.PathLike[str]) -> Iterator[FileSet]:
     """Yield a set of files that takes its place when the block succeeds.
 
-    When the block or a rename raises, every file that was there is as it was and nothing else is
-    left. A process that is killed while the files are renamed (an instant, in which nothing is
-    written any more) leaves new files and old ones: so the file that vouches for the others by
-    their hashes belongs last. Of two writers the last one wins with its whole set. What a killed
-    process left is removed by the next one that writes to the folder.
+    What is guaranteed:
+
+    - The block or a rename raises: every file that was there is as it was, nothing else is left.
+    - The process is killed at any moment: all files are the former ones, or `recover` makes all of
+      them the new ones. Every reader of nystra calls it, and every writer to the folder; a program
+      that does not may see new files beside old ones. After a loss of power the same holds where
+      the file system keeps what was synced.
+    - Of two writers the last one wins with its whole set, where the file system can lock a folder
+      (not on Windows).
+
+    Args:
+        leader: The file that readers open, which gives the journal its name; the others are in its
+            folder and named ``<stem>.*`` like it.
 
     Raises:
-        NystraError: A folder does not exist or cannot be written, or the disk is full.
+        NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
-    files = FileSet()
+    files = FileSet(Path(leader))
     try:
         yield files
         files.commit()
@@ -45,8 +50,9 @@ def file_set() -> Iterator[FileSet]:
 class FileSet:
     """Targets and the temporary files beside them, in the order in which they are renamed."""
 
-    def __init__(self) -> None:
+    def __init__(self, leader: Path) -> None:
         """Begin without files."""
+        self._leader = leader
         self._temporary: dict[Path, Path] = {}
 
     def __str__(self) -> str:
@@ -57,8 +63,14 @@ class FileSet:
         """Return where to write what becomes ``path``.
 
         The name keeps the suffix, since many writers choose a format by it.
+
+        Raises:
+            ValueError: The file has not the folder and the stem of the set's leader.
         """
-        target = Path(path)
+        target, leader = Path(path), self._leader
+        own = target.name == leader.name or target.name.startswith(f"{leader.stem}.")
+        if target.parent != leader.parent or not own:
+            raise ValueError(f"{target} does not belong to the set of {leader}")
         remove_leftovers(target.parent.absolute())
         self._temporary[target] = temporary_beside(target)
         return self._temporary[target]
@@ -76,31 +88,39 @@ class FileSet:
             ((target, temporary),) = self._temporary.items()
             os.replace(temporary, target)
             return
-        with contextlib.ExitStack() as stack:
-            for folder in sorted({target.parent.resolve() for target in self._temporary}):
-                stack.enter_context(_locked(folder))
-            former: dict[Path, Path | None] = {}
+        with locked(self._leader.parent):
+            finish(self._leader, alone=True)
+            for temporary in self._temporary.values():
+                _sync(temporary)
+            renames: list[Rename] = []
             try:
-                for target in self._temporary:
-                    former[target] = _kept(target)
+                for target, temporary in self._temporary.items():
+                    renames.append(Rename(target.name, temporary.name, _kept(target)))
+                write_journal(self._leader, renames, forward=True)
                 for target, temporary in self._temporary.items():
                     os.replace(temporary, target)
             except BaseException:
-                for target, kept in former.items():
-                    _restore(target, kept, self._temporary[target])
+                self._undo(renames)
                 raise
-            finally:
-                for kept in former.values():
-                    if kept is not None:
-                        kept.unlink(missing_ok=True)
+            close_journal(self._leader, renames)
 
     def discard(self) -> None:
         """Remove the temporary files that are left."""
         for temporary in self._temporary.values():
             temporary.unlink(missing_ok=True)
 
+    def _undo(self, renames: Sequence[Rename]) -> None:
+        """Put the former files back; where that fails, journal and files stay for `recover`."""
+        try:
+            if os.path.lexists(journal_path(self._leader)):  # else nothing was renamed
+                write_journal(self._leader, renames, forward=False)
+                roll_back(self._leader.parent, renames)
+            close_journal(self._leader, renames)
+        except OSError:  # the first error is the one to report
+            self._temporary.clear()
 
-def _kept(target: Path) -> Path | None:
+
+def _kept(target: Path) -> str | None:
     """Return another name of what is there, or None."""
     if not os.path.lexists(target):
         return None
@@ -109,30 +129,9 @@ def _kept(target: Path) -> Path | None:
         os.link(target, kept, follow_symlinks=False)
     except (OSError, NotImplementedError):  # a file system without links
         shutil.copy2(target, kept, follow_symlinks=False)
-    return kept
+    return kept.name
 
 
-def _restore(target: Path, kept: Path | None, temporary: Path) -> None:
-    """Put back what was there, if the new file has taken its place."""
-    if temporary.exists():
-        return
-    with contextlib.suppress(OSError):  # the first error is the one to report
-        if kept is None:
-            target.unlink(missing_ok=True)
-        else:
-            os.replace(kept, target)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against other sets, where its file system can."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _sync(path: Path) -> None:
+    with path.open("rb") as stream, contextlib.suppress(OSError):  # Windows: open for writing only
+        os.fsync(stream.fileno())

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import NystraError
-from .leftovers import remove_leftovers, temporary_beside
+from .leftovers import remove_leftovers
+from .temporary import temporary_beside
 from .writing import make_folder
 
 

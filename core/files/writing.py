@@ -23,7 +23,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
     check_writable_folder(Path(path).parent)
-    with file_set() as files:
+    with file_set(path) as files:
         yield files.temporary(path)
 
 
@@ -34,7 +34,7 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
         NystraError: The folder does not exist or cannot be written, or the disk is full.
     """
     check_writable_folder(Path(path).parent)
-    with file_set() as files:
+    with file_set(path) as files:
         files.write(path, data)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.files.journal import recover
 from ...runtime.model.manifest import Manifest
 from ..attention.plan import Plan
 from ..options import ExportOptions
@@ -39,6 +40,7 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
         plan: As it would be written.
         form: From `export_form`.
     """
+    recover(target)
     there = [path for path in export_files(target) if path.exists()]
     if not there:
         return

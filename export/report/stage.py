@@ -53,16 +53,18 @@ def write(
         serialized(built.model),
     )
     contents = dict(zip(named, written, strict=True))
-    _write_set(contents, manifest, listing)
+    _write_set(target, contents, manifest, listing)
     return tuple(contents)
 
 
-def _write_set(contents: dict[Path, bytes], manifest: Manifest, listing: Path) -> None:
+def _write_set(
+    leader: Path, contents: dict[Path, bytes], manifest: Manifest, listing: Path
+) -> None:
     """Write files and, last, the manifest that lists their hashes: all of them or none."""
     for path, content in contents.items():
         manifest.add_file(path.name, content)
     contents[listing] = manifest.content()
-    with file_set() as files:
+    with file_set(leader) as files:
         for path, content in contents.items():
             files.write(path, content)
 
@@ -115,7 +117,7 @@ def _write_failure(
     if prepared.options.keep:
         contents[kept] = serialized(built.model)
         where += f", the file in {kept}"
-    _write_set(contents, manifest, report)
+    _write_set(report, contents, manifest, report)
     if target.exists():
         where += f"; {target} is left as it was, of an earlier export"
     raise ValidationError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.file_set import file_set
+from ...core.files.journal import recover
 from ...core.files.writing import check_writable_folder
 from . import cache
 from .build import Built
@@ -26,7 +27,7 @@ def copy_engine(built: Built, output: Path) -> EngineRecord:
     """
     record = replace(built.record, engine=output.name, seal="")
     check_writable_folder(output.parent)
-    with file_set() as files:
+    with file_set(output) as files:
         shutil.copyfile(built.path, files.temporary(output))
         files.write(EngineRecord.path_for(output), record.as_json())
     return record
@@ -43,6 +44,7 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Built:
     Raises:
         NystraError: It is not trusted, was changed, or is of another model or plugin library.
     """
+    recover(engine)
     record = EngineRecord.read(EngineRecord.path_for(engine))
     if not trust:
         raise NystraError(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ...core.errors import NystraError
+from ...core.files.journal import recover
 from ...core.files.reading import regular_file
 from .protobuf import TruncatedError, message_fields, message_strings, text
 
@@ -53,9 +54,12 @@ def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:
 def opened_model(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
     """Yield the bytes of a model file; what is found wrong while they are read is refused.
 
+    An export that was killed while it renamed its files is finished first.
+
     Raises:
         NystraError: The file is missing, empty, not ONNX or cut short.
     """
+    recover(path)
     file = regular_file(path, "the model")
     try:
         with file.open("rb") as stream:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nystra.core.files.leftovers import remove_leftovers, temporary_beside
+from nystra.core.files.leftovers import remove_leftovers
+from nystra.core.files.temporary import temporary_beside
 from nystra.core.files.writing import atomic_write_bytes
 
 WRITER = """

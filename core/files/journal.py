@@ -1,0 +1,236 @@
+"""The journal of a set of files that is being renamed, so that a killed process leaves no mix.
+
+Before the first rename, when all new files are on the disk under temporary names, the journal
+``.<name>.journal`` beside the set is written and synced: the set is then as good as written. It is
+removed after the last rename. Whoever finds one whose writer is gone finishes the renames, or takes
+them back where the writer had begun to (`recover`).
+
+The journal is data from the disk: it may rename temporary files of nystra to names of its own set,
+``<stem>.*`` in its own folder, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import NystraError
+from ..json_text import stable_json
+from ..strict_json import read_json
+from .temporary import owner_lives, temporary_beside
+
+try:
+    import fcntl
+except ImportError:  # Windows: folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA_VERSION = 1
+SUFFIX = ".journal"
+
+_LONGEST_NAME = 200  # bytes, of 255 that file systems allow
+
+
+@dataclass(frozen=True)
+class Rename:
+    """One file of a set.
+
+    Attributes:
+        name: Of the file in its place.
+        temporary: Name under which the new file was written.
+        former: Another name of the file that was there, or None where there was none.
+    """
+
+    name: str
+    temporary: str
+    former: str | None
+
+
+def journal_path(leader: Path) -> Path:
+    """Return where the journal of a set is.
+
+    Args:
+        leader: The file of the set that readers open.
+    """
+    name = os.fsencode(leader.name)
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(name).hexdigest()[:16]
+        return leader.with_name(f".{digest}{SUFFIX}")
+    return leader.with_name(f".{leader.name}{SUFFIX}")
+
+
+def write_journal(leader: Path, renames: Sequence[Rename], *, forward: bool) -> None:
+    """Write the journal of a set, or replace it, and wait until it is on the disk.
+
+    Args:
+        leader: The file of the set that readers open.
+        renames: All files of the set.
+        forward: Whether the set is to be renamed into its place, or the former files put back.
+    """
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "leader": leader.name,
+        "forward": forward,
+        "files": [asdict(rename) for rename in renames],
+    }
+    temporary = temporary_beside(leader)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(stable_json(document))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, journal_path(leader))
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(leader.parent)
+
+
+def roll_forward(folder: Path, renames: Sequence[Rename]) -> None:
+    """Rename the new files that are not in their place yet."""
+    for rename in renames:
+        with contextlib.suppress(FileNotFoundError):  # it is there already
+            os.replace(folder / rename.temporary, folder / rename.name)
+
+
+def roll_back(folder: Path, renames: Sequence[Rename]) -> None:
+    """Put the former files back where new ones took their place; remove the new ones."""
+    for rename in renames:
+        moved = not os.path.lexists(folder / rename.temporary)
+        if rename.former is None:
+            if moved:
+                (folder / rename.name).unlink(missing_ok=True)
+        elif moved:
+            with contextlib.suppress(FileNotFoundError):  # it is back already
+                os.replace(folder / rename.former, folder / rename.name)
+
+
+def close_journal(leader: Path, renames: Sequence[Rename]) -> None:
+    """Remove the journal once the renames are on the disk, and then what is left of the set."""
+    sync_folder(leader.parent)
+    journal_path(leader).unlink(missing_ok=True)
+    for rename in renames:
+        for name in (rename.temporary, rename.former):
+            if name is not None:
+                (leader.parent / name).unlink(missing_ok=True)
+
+
+def recover(leader: str | os.PathLike[str]) -> None:
+    """Finish a set whose writer was killed while it renamed the files; call it before reading.
+
+    Nothing is done where there is no journal, where its writer may live (on another machine, or
+    anywhere on Windows, where the next writer of the set does it), and in a folder that cannot be
+    written: the files are read as they are.
+
+    Args:
+        leader: The file of the set that readers open; it need not exist.
+
+    Raises:
+        NystraError: The journal was not written by nystra, or is damaged.
+    """
+    path = Path(leader)
+    if path.name and os.path.lexists(journal_path(path)):
+        with contextlib.suppress(OSError), locked(path.parent) as alone:
+            finish(path, alone=alone)
+
+
+def finish(leader: Path, *, alone: bool) -> None:
+    """Carry out the journal of a set if there is one; the folder is locked, or cannot be.
+
+    Args:
+        leader: The file of the set that readers open.
+        alone: No other process renames files there.
+
+    Raises:
+        NystraError: The journal was not written by nystra, or is damaged.
+    """
+    path = journal_path(leader)
+    if not os.path.lexists(path):  # another process finished it meanwhile
+        return
+    renames, forward = _read(path, leader)
+    if not alone and any(owner_lives(rename.temporary) for rename in renames):
+        return
+    (roll_forward if forward else roll_back)(leader.parent, renames)
+    close_journal(leader, renames)
+
+
+def recover_folder(folder: Path) -> bool:
+    """Recover all sets of a folder; return whether no journal is left.
+
+    A journal that cannot be read is left, for whoever opens its set.
+    """
+    done = True
+    for path in folder.glob(f".*{SUFFIX}"):
+        with contextlib.suppress(NystraError, KeyError, TypeError, ValueError):
+            leader = folder / read_json(path, "the journal")["leader"]
+            if journal_path(leader) == path:
+                recover(leader)
+        done &= not os.path.lexists(path)
+    return done
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[bool]:
+    """Hold a folder against other sets; yield whether its file system and the system can."""
+    if fcntl is None:
+        yield False
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can say so."""
+    with contextlib.suppress(OSError):  # Windows opens no folder
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _read(path: Path, leader: Path) -> tuple[list[Rename], bool]:
+    """Return the renames of a journal and whether they go forward.
+
+    Raises:
+        NystraError: It is not of the form that `write_journal` writes, or names other files.
+    """
+    document = read_json(path, "the journal")
+    try:
+        renames = [Rename(**entry) for entry in document["files"]]
+        version, forward = document["schema_version"], document["forward"]
+        good = version == SCHEMA_VERSION and isinstance(forward, bool) and bool(renames)
+        good = good and all(_belongs(rename, leader) for rename in renames)
+    except (KeyError, TypeError):
+        good = False
+    if not good:
+        raise NystraError(
+            f"the journal {path} is damaged or not nystra's: the files {leader.stem}.* may be of "
+            "two writers; remove it and write them again"
+        )
+    return renames, forward
+
+
+def _belongs(rename: Rename, leader: Path) -> bool:
+    """Whether a rename stays within its set: temporary names of nystra, and names of the set."""
+    hidden: list[Any] = [rename.temporary, *([] if rename.former is None else [rename.former])]
+    if not all(isinstance(name, str) and _is_plain(name) for name in (rename.name, *hidden)):
+        return False
+    own = rename.name == leader.name or rename.name.startswith(f"{leader.stem}.")
+    return own and all(owner_lives(name) is not None for name in hidden)
+
+
+def _is_plain(name: str) -> bool:
+    return not set(name) & {"/", "\\", "\0", ":"}

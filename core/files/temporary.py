@@ -1,0 +1,47 @@
+"""Names of temporary files: hidden, beside their target, and they say whose they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import secrets
+import sys
+from pathlib import Path
+
+_HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+_NAME = re.compile(r"\..*\.nystra-([0-9a-f]{8})-(\d{1,18})-[0-9a-f]{8}(\..*)?", re.DOTALL)
+
+
+def temporary_beside(target: Path) -> Path:
+    """Return a new hidden name in the target's folder; it keeps the suffix and says who writes."""
+    owner = f"nystra-{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
+    return target.with_name(f".{_short(target.stem)}.{owner}{target.suffix}")
+
+
+def owner_lives(name: str) -> bool | None:
+    """Return whether the process that made a temporary name may live; None: it is no such name.
+
+    It may where it is of another machine (a shared folder), and wherever the system cannot say
+    (Windows).
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return sys.platform == "win32" or match[1] != _HOST or _lives(int(match[2]))
+
+
+def _short(stem: str) -> str:
+    """Cut a name so that the temporary one fits where the name itself does (255 bytes)."""
+    return stem.encode("utf-8", "surrogateescape")[:80].decode("utf-8", "ignore")
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
