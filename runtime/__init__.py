@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .fastest import Fastest, choose_fastest
     from .images.images import read_picture, write_picture
     from .images.picture import Picture
+    from .machine.clock import interleaved
     from .model.manifest import Manifest
     from .model.model_facts import ModelFacts
     from .model.model_ports import TensorInfo
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from .tiling.run_tiled import run_tiled
     from .tiling.stitching import Stitcher
     from .tiling.tile_plan import TilePlan, plan_tiles
-    from .timing.interleaved import interleaved
 
 __all__ = [
     "Accuracy",
@@ -88,7 +88,7 @@ _HOME = {
     "choose_fastest": "fastest",
     "classifier_for": "tasks.classification.classifier",
     "classify_pictures": "tasks.classification.run",
-    "interleaved": "timing.interleaved",
+    "interleaved": "machine.clock",
     "measure_accuracy": "tasks.classification.quality",
     "plan_tiles": "tiling.tile_plan",
     "psnr": "checking.metrics",

@@ -13,8 +13,8 @@ from ..console import say
 from ..flags.option_flags import add_options
 
 if TYPE_CHECKING:
+    from ...runtime.checking.dry_run import Verdict
     from ...runtime.engines.build import BuildOptions, Built
-    from ...runtime.engines.dry_run import Verdict
     from ...runtime.engines.model import EngineModel
 
 _OF_TENSORRT = ("output", "target", "dry-run", "sizes", "seconds", "engine", "trust")
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _compile(args: argparse.Namespace) -> int:
     """Compile with OpenVINO."""
-    from ...runtime.engines.compiling import CompileOptions, compile_network
+    from ...runtime.backends.openvino.build import CompileOptions, compile_network
     from ...runtime.engines.profile import ShapeFlags
 
     values = vars(args)
@@ -150,7 +150,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions) -> int:
-    from ...runtime.engines.dry_run import NOT_SHOWN, dry_run
+    from ...runtime.checking.dry_run import NOT_SHOWN, dry_run
 
     with steps(args) as say:
         say(f"ask {options.backend}")
@@ -166,7 +166,7 @@ def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions
 
 
 def _print_verdict(model: EngineModel, verdict: Verdict) -> None:
-    from ...runtime.engines.dry_run import NOT_SHOWN
+    from ...runtime.checking.dry_run import NOT_SHOWN
 
     rows = [("model", str(model.path)), ("builder", f"{verdict.backend} {verdict.version}")]
     if verdict.refusal is None:

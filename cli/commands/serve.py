@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
-from ..common import (
-    add_output_arguments,
-    add_session_arguments,
-    print_json,
-    session_spec,
-    warn,
-)
+from ..common import add_output_arguments, add_session_arguments, print_json, session_spec, warn
 from ..console import say
 from ..flags.option_flags import add_options, option_values
 

@@ -29,7 +29,7 @@ _BACKENDS = {
     "tensorrt-rtx": ("tensorrt_rtx", "TensorrtRtxBackend"),
     "ort-cuda": ("ort_cuda", "OrtCudaBackend"),
     "ort-tensorrt": ("ort_tensorrt", "OrtTensorrtBackend"),
-    "openvino": ("openvino", "OpenvinoBackend"),
+    "openvino": ("openvino.backend", "OpenvinoBackend"),
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 
 from ...core.errors import NystraError
-from ._cuda import Driver
+from ..machine.cuda import Driver
 
 VARIABLE = "NYSTRA_CUDA_GRAPH"
 """The environment variable that switches CUDA graphs off (0) or on (1, as by default)."""

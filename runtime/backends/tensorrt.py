@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import LIBRARY, EngineModel
+from ..machine.cuda import Driver
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader
-from ._cuda import Driver
 from ._engine_choice import CachedEngine, engine_taking, engines_for
 from ._replay import Replay, graphs_wanted
 

@@ -14,12 +14,12 @@ from ...core.json_text import json_number
 from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Size, picture_size
+from ..machine.clock import interleaved
 from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
 from ..tasks.classification.quality import Accuracy
 from ..tasks.restoration.quality import QualityReport
-from ..timing.interleaved import interleaved
 from .baseline import ITEMS, Accepted, Baseline
 from .intact import find_changes, metadata_changes
 from .measures import FIGURES, PSNR_CEILING, ROUNDING

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..images.picture import Picture
-from ..machine.process_memory import resident_memory
+from ..machine.memory import resident_memory
 from ..session_spec import SessionSpec
 from ..tasks.errors import in_one_line
 from ..tasks.restoration.answer import RestoredPicture, restore

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
-from ..workers.child_process import start_child
+from ..workers.start import start_child
 from . import toolkit
 
 WORKER = f"{__package__}.worker"

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 
-from ..machine.process_memory import PeakMemory, release_free_memory, resident_memory
+from ..machine.memory import PeakMemory, release_free_memory, resident_memory
 from .memory_law import MemoryLaw, fit_law
 
 _SIDES = (32, 48, 64, 96, 128, 192, 256, 384)

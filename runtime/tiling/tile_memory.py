@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ..machine.process_memory import resident_memory
+from ..machine.memory import resident_memory
 from .memory_law import MemoryLaw
 
 ASSUMED = MemoryLaw(40_960.0)

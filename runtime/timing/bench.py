@@ -19,7 +19,7 @@ from ...core.ports.port import Size, size_text
 from ..backends import find_backend
 from ..model.onnx_header import read_onnx_header
 from ..session_spec import SessionSpec
-from .child import Child, ChildError
+from ..workers.child import Child, ChildError
 from .rows import Row
 
 LIBRARY_BACKEND = "ort-cpu-library"

@@ -23,10 +23,10 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.ports.examples import Array, example_arrays
 from ...core.ports.port import Port
-from ..machine.device_memory import DeviceMemory
-from ..machine.process_memory import PeakMemory
+from ..machine.gpu import DeviceMemory
+from ..machine.memory import PeakMemory
 from ..session_spec import SessionSpec
-from ..workers.child_requests import answer_requests
+from ..workers.loop import answer_requests
 
 Feeds = dict[str, Array]
 

@@ -29,7 +29,7 @@ from nystra.core.errors import NystraError
 from nystra.core.ports.port import picture_size
 from nystra.plugins.library import isa
 from nystra.runtime import Session
-from nystra.runtime.engines.compiling import CompileOptions, compile_network
+from nystra.runtime.backends.openvino.build import CompileOptions, compile_network
 from nystra.runtime.timing.bench import Configuration, bench, session_configuration
 from nystra.runtime.timing.rows import Row
 from studies.performance import networks, table

@@ -19,7 +19,7 @@ import numpy as np
 import openvino
 from openvino import opset13 as opset
 
-from nystra.runtime.backends._openvino_layers import convolve
+from nystra.runtime.backends.openvino.layers import convolve
 
 TOKENS = 128 * 128
 

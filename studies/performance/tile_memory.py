@@ -28,7 +28,7 @@ from nystra.models.contextual_attention.network import InpaintingGenerator
 from nystra.models.csnln.network import CSNLN
 from nystra.models.swinir.network import SwinIR
 from nystra.runtime import Session
-from nystra.runtime.machine.process_memory import PeakMemory, release_free_memory
+from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from nystra.models.vit.network import ViT
-from nystra.runtime.machine.process_memory import PeakMemory, release_free_memory
+from nystra.runtime.machine.clock import interleaved
+from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 from nystra.runtime.session_spec import SessionSpec
 from nystra.runtime.timing.bench import WORKER
-from nystra.runtime.timing.child import Child
-from nystra.runtime.timing.interleaved import interleaved
+from nystra.runtime.workers.child import Child
 from studies.vit.networks import (
     BACKENDS,
     CIFAR,

@@ -187,8 +187,8 @@ def test_a_classifier_is_calibrated_as_its_pictures_are_prepared(
 @pytest.mark.full
 @pytest.mark.parametrize("sdk", SDKS)
 def test_tensorrt_takes_it(int8: ExportResult, sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nystra.runtime.checking.dry_run import dry_run
     from nystra.runtime.engines.build import BuildOptions
-    from nystra.runtime.engines.dry_run import dry_run
     from nystra.runtime.engines.model import EngineModel
 
     backend = use_sdk(sdk, monkeypatch)

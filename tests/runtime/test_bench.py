@@ -19,12 +19,13 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.files.reading import file_sha256
 from nystra.core.ports.port import picture_size
-from nystra.runtime.backends import _cuda, backend_names
-from nystra.runtime.machine import device_memory
-from nystra.runtime.machine.process_memory import PeakMemory
+from nystra.runtime.backends import backend_names
+from nystra.runtime.machine import cuda as _cuda
+from nystra.runtime.machine import gpu as device_memory
+from nystra.runtime.machine.memory import PeakMemory
 from nystra.runtime.timing.bench import Configuration, bench, session_configuration
-from nystra.runtime.timing.child import Child, ChildError
 from nystra.runtime.timing.rows import Row
+from nystra.runtime.workers.child import Child, ChildError
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from small_swinir import state_of
 

@@ -11,8 +11,8 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.core.ports.port import Port
 from nystra.runtime import Session
+from nystra.runtime.checking.dry_run import default_sizes
 from nystra.runtime.engines.build import trtexec_line
-from nystra.runtime.engines.dry_run import default_sizes
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.profile import (
     DEFAULT_TILE,

@@ -10,7 +10,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.machine.process_memory import PeakMemory
+from nystra.runtime.machine.memory import PeakMemory
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tiling.memory_law import MemoryLaw, fit_law
@@ -48,7 +48,7 @@ import sys
 import numpy as np
 from nystra.runtime import Session
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
-from nystra.runtime.machine.process_memory import PeakMemory, release_free_memory
+from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 session, side = Session(sys.argv[1], threads=1), int(sys.argv[2])
 image = np.full((1, 3, side, side), 0.5, np.float32)
 if sys.argv[3] == "peak":

@@ -16,8 +16,8 @@ from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.plugins import native
 from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
+from nystra.runtime.backends.openvino.build import CompileOptions, compile_network
 from nystra.runtime.engines import cache
-from nystra.runtime.engines.compiling import CompileOptions, compile_network
 from nystra.runtime.engines.profile import ShapeFlags
 from runtime_models import save_upscaler
 

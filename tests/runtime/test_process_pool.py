@@ -12,7 +12,7 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
-from nystra.runtime.timing.child import Child
+from nystra.runtime.workers.child import Child
 from runtime_models import nystra_metadata, save_upscaler
 
 

@@ -16,11 +16,11 @@ import pytest
 from fake_cuda import FakeContext, FakeCuda, FakeEngine
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session
-from nystra.runtime.backends import _cuda
 from nystra.runtime.backends import tensorrt as backend
 from nystra.runtime.engines import cache, toolkit
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.record import EngineRecord
+from nystra.runtime.machine import cuda as _cuda
 from runtime_models import save_upscaler
 
 DEVICE = toolkit.Device("Test GPU", "sm89", 13)

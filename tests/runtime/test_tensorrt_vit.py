@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.runtime.checking.dry_run import dry_run
 from nystra.runtime.engines.build import BuildOptions
-from nystra.runtime.engines.dry_run import dry_run
 from nystra.runtime.engines.model import EngineModel
 from tensorrt_tools import SDKS, plugins, use_sdk
 from vit_tools import SMALL, TOLD, tiny_checkpoint

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...session_spec import SessionSpec
-from ...workers.child_requests import answer_requests
+from ...workers.loop import answer_requests
 from .options import RunOptions
 from .picture_job import PictureJob
 from .sequential import attempt

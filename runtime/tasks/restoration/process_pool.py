@@ -20,7 +20,7 @@ from ....core.errors import NystraError
 from ...results import picture_result
 from ...session import Session
 from ...tiling.tile_memory import available_memory
-from ...timing.child import Child, ChildError
+from ...workers.child import Child, ChildError
 from .options import RunOptions
 
 _WORKER = "nystra.runtime.tasks.restoration.picture_worker"

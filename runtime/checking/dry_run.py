@@ -11,14 +11,14 @@ from typing import Any
 from ...core.errors import BackendUnavailableError
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, picture_size
+from ..engines import toolkit
+from ..engines.build import BuildOptions
+from ..engines.child import Answer, ask
+from ..engines.model import EngineModel
+from ..engines.profile import Profile
+from ..engines.refusal import Refusal, refusal_of, unsupported_reason
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes
-from . import toolkit
-from .build import BuildOptions
-from .child import Answer, ask
-from .model import EngineModel
-from .profile import Profile
-from .refusal import Refusal, refusal_of, unsupported_reason
 
 NOT_SHOWN = "numbers, speed, memory and that an engine loads: only a GPU shows them"
 """What no dry run says anything about."""

@@ -12,19 +12,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ...core.errors import BackendUnavailableError, NystraError
-from ...plugins.library import CPU_LIBRARY, library_path
-from ..engines import cache
-from ..engines.record import EngineRecord
-from ..model.inlining import inlined_model
-from ..model.onnx_header import OnnxHeader
-from ..model.onnx_tensors import read_inputs, read_outputs
-from ._installed import installed
-from ._library import EMULATED, LibraryChoice, choose_library
-from ._openvino_layers import convolve
-from ._openvino_networks import record_of, stored
-from ._openvino_operators import extensions
-from ._openvino_rows import compute_rows
+from ....core.errors import BackendUnavailableError, NystraError
+from ....plugins.library import CPU_LIBRARY, library_path
+from ...engines import cache
+from ...engines.record import EngineRecord
+from ...model.inlining import inlined_model
+from ...model.onnx_header import OnnxHeader
+from ...model.onnx_tensors import read_inputs, read_outputs
+from .._installed import installed
+from .._library import EMULATED, LibraryChoice, choose_library
+from .layers import convolve
+from .networks import record_of, stored
+from .operators import extensions
+from .rows import compute_rows
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
 _SIZES = 4

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ..workers.child_process import start_child
+from .start import start_child
 
 ANSWER_SECONDS = 900.0
 """A child that gives no answer for so long is ended."""

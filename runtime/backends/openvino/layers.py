@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._openvino_rows import CHANNELS_LAST, follows
+from .rows import CHANNELS_LAST, follows
 
 Array = npt.NDArray[Any]
 

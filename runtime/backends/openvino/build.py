@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import ExportError, NystraError
-from ...core.metadata import ModelMetadata
-from ...core.option import Options, option
-from ..model.model_facts import parse_facts
-from ..model.onnx_header import read_onnx_header
-from ..options import PRECISION
-from . import cache
-from .build import Built
-from .profile import ENGINE_TILE, REBUILD, ShapeFlags, make_profile
+from ....core.errors import ExportError, NystraError
+from ....core.metadata import ModelMetadata
+from ....core.option import Options, option
+from ...engines import cache
+from ...engines.build import Built
+from ...engines.profile import ENGINE_TILE, REBUILD, ShapeFlags, make_profile
+from ...model.model_facts import parse_facts
+from ...model.onnx_header import read_onnx_header
+from ...options import PRECISION
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def compile_network(
         BackendUnavailableError: OpenVINO is not installed, or has no such device.
         ExportError: OpenVINO refused the network.
     """
-    from ..backends import backend_class, require_arithmetic, require_precision
+    from .. import backend_class, require_arithmetic, require_precision
 
     name, kind = backend_class(options.backend)
     header = read_onnx_header(path)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import NystraError
-from ..engines import cache
-from ..engines.model import EngineModel
-from ..engines.record import EngineRecord
+from ....core.errors import NystraError
+from ...engines import cache
+from ...engines.model import EngineModel
+from ...engines.record import EngineRecord
 
 BACKEND = "openvino"
 """The name of the builder in records."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.errors import NystraError
-from ..backends._cuda import Driver
+from .cuda import Driver
 
 
 class DeviceMemory:

@@ -1,0 +1,1 @@
+"""The backend ``openvino``: networks compiled by OpenVINO, operators by libnystra_cpu."""
