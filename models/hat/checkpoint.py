@@ -6,8 +6,8 @@ import torch
 
 from ...core.errors import CheckpointError
 from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..checkpoints.restorer import load_restorer
 from ..layers.window_sides import both_sides
-from ..swinir.checkpoint import load_restorer
 from .hyper import hat_hyper
 from .index import published_index
 from .network import HAT

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
 from ..layers.mlp import Mlp
+from ..layers.swin import Block, WindowAttention, to_image, to_map
 from ..layers.window_sides import position_bias_table
 from ..sites import WindowSite
-from ..swinir.layers import Block, WindowAttention, to_image, to_map
 from .index import published_rows
 
 

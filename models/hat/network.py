@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..layers.window_sides import both_sides
-from ..swinir.layers import (
+from ..layers.picture_network import PictureNetwork, check_sizes
+from ..layers.swin import (
     ResidualGroup,
     WindowAttention,
     each_group,
     residual_convolution,
     window_geometry,
 )
-from ..swinir.picture_network import PictureNetwork, check_sizes
+from ..layers.window_sides import both_sides
 from .layers import ConvBlock, HybridBlock, OverlapBlock
 
 

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
+from ..layers.swin import Block
 from ..layers.window_sides import position_bias_table
 from ..repeated import Repeated
 from ..sites import WindowSite
-from ..swinir.layers import Block
 from .frames import FrameConv
 
 

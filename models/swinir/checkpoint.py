@@ -1,86 +1,17 @@
-"""Loading SwinIR and networks built like it, at the window they were trained with or another."""
+"""Loading SwinIR."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from ...core.errors import CheckpointError
-from ...core.ports.port import Port, picture_size
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..checkpoints.construction import construct, require
-from ..checkpoints.hyper_types import check_types
-from ..checkpoints.retarget import POSITION_BIAS, retarget
-from ..facts import Facts
+from ..architecture import Architecture, Built, PrecisionPolicy, Request, State
+from ..checkpoints.restorer import load_restorer
 from .hyper import swinir_hyper
 from .network import SwinIR
-from .picture_network import PictureNetwork
-
-_REBUILT = (".attn_mask", ".relative_position_index")  # buffers that published files may hold
-_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
 
 def load(state: State, request: Request) -> Built:
     """Return the network of a state dict."""
     # The published window-7 networks are the JPEG ones, which work on the range 0..255.
     return load_restorer("swinir", SwinIR, swinir_hyper(state), state, request, {7: 255.0})
-
-
-def load_restorer(
-    architecture: str,
-    build: type[PictureNetwork],
-    read: Hyper,
-    state: State,
-    request: Request,
-    ranges: Mapping[int, float] = MappingProxyType({}),
-) -> Built:
-    """Return a network of windows with the weights of a state dict.
-
-    Args:
-        architecture: Its name in the registry.
-        build: Its class.
-        read: The hyper-parameters that the tensors tell.
-        state: The tensors.
-        request: What the load is told besides.
-        ranges: Window -> ``img_range`` of the published networks that have it, where it is not 1.
-
-    Raises:
-        CheckpointError: The tensors do not fit.
-        NystraError: The hyper-parameters do not.
-    """
-    trained = read | dict(request.stored)
-    check_types(build, trained | dict(request.asked), request.source)
-    hyper, kept, warning = retarget(trained, request.asked, state, (POSITION_BIAS,))
-    if warning and "img_size" not in request.asked:
-        hyper.pop("img_size", None)  # it spoke of the trained window
-    if list(hyper["depths"]) != read["depths"]:
-        raise CheckpointError(
-            f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
-            f"{read['depths']}"
-        )
-    require(hyper, request.source, _FLAGS)
-    window = hyper["window_size"]
-    hyper.setdefault("img_range", ranges.get(window, 1.0) if isinstance(window, int) else 1.0)
-    network = construct(build, hyper, kept, request.source, _REBUILT)
-    facts = restorer_facts(architecture, network, hyper, request.license)
-    return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
-
-
-def restorer_facts(
-    architecture: str, network: PictureNetwork, hyper: Hyper, license_name: str
-) -> Facts:
-    """Return what a built network promises."""
-    channels = {"channels": hyper["in_chans"]}
-    sides = {} if network.fixed_size is None else picture_size(*network.fixed_size)
-    return Facts(
-        architecture=architecture,
-        task="restoration",
-        inputs=(Port("input", "image", lengths=channels | sides, multiple=max(network.window)),),
-        outputs=(Port("output", "picture", lengths=channels, multiple=network.upscale),),
-        tiling="supported",
-        license=license_name,
-        window=network.window,
-    )
 
 
 ARCHITECTURE = Architecture(load, PrecisionPolicy())

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..layers.window_sides import both_sides
-from .layers import (
+from ..layers.picture_network import PictureNetwork, check_sizes
+from ..layers.swin import (
     Block,
     ResidualGroup,
     WindowAttention,
@@ -17,7 +17,7 @@ from .layers import (
     residual_convolution,
     window_geometry,
 )
-from .picture_network import PictureNetwork, check_sizes
+from ..layers.window_sides import both_sides
 
 
 class SwinIR(PictureNetwork):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
+from ..layers.swin import to_image, to_map
 from ..layers.window_sides import position_bias_table
 from ..sites import WindowSite
-from ..swinir.layers import to_image, to_map
 
 
 class _Projections(nn.Module):

@@ -17,7 +17,7 @@ import torch
 from nystra.export.attention.implementation import implement
 from nystra.export.attention.registry import mechanism
 from nystra.models.hat.layers import OverlapBlock
-from nystra.models.swinir.layers import window_geometry
+from nystra.models.layers.swin import window_geometry
 
 HEADS, DIM = 6, 180
 

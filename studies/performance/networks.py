@@ -31,10 +31,10 @@ from nystra.export.build.int8.quantising import quantise_model
 from nystra.export.build.tidy import tidy
 from nystra.export.build.trace import trace
 from nystra.models.architecture import PrecisionPolicy
+from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.hat.network import HAT
-from nystra.models.swinir.checkpoint import restorer_facts
+from nystra.models.layers.picture_network import PictureNetwork
 from nystra.models.swinir.network import SwinIR
-from nystra.models.swinir.picture_network import PictureNetwork
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op

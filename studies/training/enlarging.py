@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from nystra.core.errors import NystraError
 from nystra.models.hat.network import HAT
+from nystra.models.layers.picture_network import PictureNetwork
 from nystra.models.swinir.network import SwinIR
-from nystra.models.swinir.picture_network import PictureNetwork
 
 from .data import Pair, Picture, draw_batch, read_pairs
 from .recipe import setting

@@ -16,10 +16,10 @@ from nystra.core.ports.port import Port
 from nystra.export import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.build.trace import trace
+from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.facts import Facts
+from nystra.models.layers.swin import Block
 from nystra.models.repeated import Repeated
-from nystra.models.swinir.checkpoint import restorer_facts
-from nystra.models.swinir.layers import Block
 from nystra.models.swinir.network import SwinIR
 
 

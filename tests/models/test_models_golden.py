@@ -11,9 +11,9 @@ from golden_networks import check
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.models.hat.network import HAT
+from nystra.models.layers.picture_network import PictureNetwork
 from nystra.models.swinir.hyper import swinir_hyper
 from nystra.models.swinir.network import SwinIR
-from nystra.models.swinir.picture_network import PictureNetwork
 from shared import golden, shared_path
 from swinir_procedure import official_procedure
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from ..geometry import WindowGeometry
-from ..layers.mlp import Mlp
-from ..layers.window_sides import Sides, position_bias_table
 from ..repeated import Repeated
 from ..sites import WindowSite
+from .mlp import Mlp
+from .window_sides import Sides, position_bias_table
 
 
 def to_image(x: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..layers.padding import crop, pad_to_multiple
-from ..layers.window_sides import Sides
-from .layers import residual_convolution, to_image, to_map
+from .padding import crop, pad_to_multiple
+from .swin import residual_convolution, to_image, to_map
+from .window_sides import Sides
 
 _MEAN = (0.4488, 0.4371, 0.4040)
 _HEAD_WIDTH = 64
