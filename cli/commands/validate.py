@@ -20,6 +20,7 @@ from ..common import (
     open_session,
     print_json,
     print_table,
+    session_spec,
     steps,
     warn,
 )
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _layerwise(args: argparse.Namespace) -> int:
-    from ...export.validate.layerwise import Way, compare_layers
+    from ...export.validate.layerwise import compare_layers
     from ...runtime.model.onnx_header import read_onnx_header
     from ..layers import print_layers
 
@@ -137,11 +138,12 @@ def _layerwise(args: argparse.Namespace) -> int:
     if args.precision is not None:
         raise NystraError("--layerwise runs a file as it says: omit --precision")
     header = read_onnx_header(args.model)
-    way = Way(args.backend, args.threads, args.library)
     with steps(args) as progress:
         source = _source(args, header.metadata, progress)
         references = _references(args, header.metadata, source, progress)
-        report = compare_layers(args.model, references, way, args.tolerance, progress)
+        report = compare_layers(
+            session_spec(args, args.model), references, args.tolerance, progress
+        )
     if args.json:
         print_json(report.as_dict())
     elif not args.quiet:
@@ -152,7 +154,7 @@ def _layerwise(args: argparse.Namespace) -> int:
 def _source(
     args: argparse.Namespace, metadata: dict[str, str], progress: Callable[[str], None]
 ) -> Source | None:
-    """Return what the file was exported from, where --checkpoint is pictures."""
+    """Return what the file was exported from, where --checkpoint is given."""
     if args.checkpoint is None:
         return None
     if args.references is not None:
@@ -202,7 +204,7 @@ def _accuracy(
     source: Source | None,
     progress: Callable[[str], None],
 ) -> dict[str, Accuracy]:
-    """Return how often the file is right, and the network as it was trained where it is known."""
+    """Return how often the file is right, and the network as it was trained where it is loaded."""
     if args.labelled is None:
         return {}
     from ...runtime.tasks.classification.classifier import classifier_for

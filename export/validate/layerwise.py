@@ -43,6 +43,7 @@ from ...runtime.checking.validation import allowed_differences
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
+from ...runtime.session_spec import SessionSpec
 from ...runtime.tiling.tile_memory import available_memory
 from .layer_report import Layer, LayerCase, LayerReport
 
@@ -57,28 +58,17 @@ _ROOM = 5
 """Memory of a comparison over the bytes of all layers: twice both ways, one to spare."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a file is run: the arguments of `Session`."""
-
-    backend: str = "auto"
-    threads: int | None = None
-    library: str | Path | None = "auto"
-
-
 def compare_layers(
-    path: Path,
+    candidate: SessionSpec,
     references: References,
-    candidate: Way,
     tolerance: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> LayerReport:
-    """Compare every layer of a file in ``ort-cpu`` without the operator library with another way.
+    """Compare every layer of a file with ``ort-cpu`` without the operator library.
 
     Args:
-        path: The model file.
+        candidate: The file and how it is run.
         references: Their inputs are what is run; of their tolerances, see the module.
-        candidate: The other way.
         tolerance: The share of the largest magnitude instead of the recorded one, for all layers.
         progress: Is called with what is going on.
 
@@ -87,6 +77,7 @@ def compare_layers(
         BackendUnavailableError: Polygraphy, the backend or the operator library is missing.
     """
     polygraphy = _Polygraphy()
+    path = candidate.model
     name, kind = backend_class(candidate.backend)
     candidate = replace(candidate, backend=name)
     engine = kind.engine is not None
@@ -99,7 +90,7 @@ def compare_layers(
     with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
         file = Path(folder, path.name)
         onnx.save(marked, file)
-        sessions = _open(file, candidate, references.cases, progress, engine=engine)
+        sessions = _open(replace(candidate, model=file), references.cases, progress, engine=engine)
         comparison = _Comparison(polygraphy, marked, sessions)
         half = any("float16" in output.dtype for output in sessions[_REFERENCE].outputs)
         compared: list[LayerCase] = []
@@ -290,7 +281,7 @@ def _limits(references: References, index: int, tolerance: float | None, *, half
 
 
 def _build(
-    file: Path, way: Way, cases: Sequence[ReferenceCase], progress: Callable[[str], None]
+    spec: SessionSpec, cases: Sequence[ReferenceCase], progress: Callable[[str], None]
 ) -> None:
     """Build the engine of a marked file, for shapes from the smallest to the largest recorded."""
     from ...runtime.engines.build import BuildOptions, build_engine
@@ -304,43 +295,42 @@ def _build(
             sizes = zip(*(case.inputs[name].shape for case in cases), strict=True)
             rows.append(f"{name}:{'x'.join(str(pick(several)) for several in sizes)}")
         ends.append(",".join(rows))
-    model = EngineModel.open(file, "none" if way.library is None else way.library)
-    options = BuildOptions(way.backend, ShapeFlags(*ends))
-    build_engine(model, options, say=lambda text: progress(f"{way.backend}: {text}"))
+    model = EngineModel.open(spec.model, str(spec.library))
+    options = BuildOptions(spec.backend, ShapeFlags(*ends))
+    build_engine(model, options, say=lambda text: progress(f"{spec.backend}: {text}"))
 
 
 def _open(
-    file: Path,
-    way: Way,
+    spec: SessionSpec,
     cases: Sequence[ReferenceCase],
     progress: Callable[[str], None],
     *,
     engine: bool,
 ) -> dict[str, Session]:
-    """Load a marked file both ways; what may take minutes comes after what may be refused."""
+    """Load a marked file for both sides; what may take minutes comes after what may be refused."""
 
     def reference() -> Session:
         progress("load the reference")
-        return Session(file, "ort-cpu", way.threads, None)
+        return SessionSpec(spec.model, "ort-cpu", spec.threads, None).open()
 
     def candidate() -> Session:
-        progress(f"load {way.backend}")
-        return Session(file, way.backend, way.threads, way.library)
+        progress(f"load {spec.backend}")
+        return spec.open()
 
     if engine:
         first = reference()
-        _build(file, way, cases, progress)
+        _build(spec, cases, progress)
         return {_REFERENCE: first, _CANDIDATE: candidate()}
     second = candidate()
     if second.backend == "ort-cpu" and second.library is None:
-        _refuse_the_same(file, way, second.library_reason)
+        _refuse_the_same(spec, second.library_reason)
     return {_REFERENCE: reference(), _CANDIDATE: second}
 
 
-def _refuse_the_same(file: Path, way: Way, reason: str) -> NoReturn:
+def _refuse_the_same(spec: SessionSpec, reason: str) -> NoReturn:
     same = "both ways would be the same, ort-cpu without the operator library"
-    ours = DOMAIN in read_onnx_header(file).opsets
-    if ours and way.library not in (None, "none"):
+    ours = DOMAIN in read_onnx_header(spec.model).opsets
+    if ours and spec.library != "none":
         raise BackendUnavailableError(f"{same}: {reason}")
     raise NystraError(
         f"{same}: compare with another --backend" + (", or leave --library away" if ours else "")

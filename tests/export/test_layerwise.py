@@ -18,7 +18,7 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.export.build.bodies import attach_bodies
 from nystra.export.validate import layerwise
-from nystra.export.validate.layerwise import Way, compare_layers
+from nystra.export.validate.layerwise import compare_layers
 from nystra.plugins.operators.schema import node_attributes
 from nystra.runtime import backends
 from nystra.runtime.backends.ort_cpu import OrtCpuBackend
@@ -26,6 +26,7 @@ from nystra.runtime.engines import build as engines
 from nystra.runtime.engines.child import ask
 from nystra.runtime.engines.refusal import refusal_of
 from nystra.runtime.model.references import ReferenceCase, References, write_references
+from nystra.runtime.session_spec import SessionSpec
 from tensorrt_tools import SDKS, cases, operator_model, plugins, use_sdk
 
 pytest.importorskip("polygraphy", reason="polygraphy is not installed (nystra[layerwise])")
@@ -102,7 +103,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_equal_ways_pass_at_every_size(odd: dict[str, Any], tmp_path: Path) -> None:
     path = save_layers(tmp_path / "m.onnx")
-    report = compare_layers(path, recorded(), Way("odd", 1))
+    report = compare_layers(SessionSpec(path, "odd", 1), recorded())
     assert report.passed
     assert [case.shapes["input"][2:] for case in report.cases] == [[8, 8], [9, 11], [12, 20]]
     for case in report.cases:
@@ -160,11 +161,11 @@ def test_the_planted_fault_is_named(
 def test_a_difference_within_the_share_passes(odd: dict[str, Any], tmp_path: Path) -> None:
     path = save_layers(tmp_path / "m.onnx")
     odd["gain1"] = GAIN[1] * (1 + 5e-5)
-    assert compare_layers(path, recorded(), Way("odd", 1)).passed
-    assert not compare_layers(path, recorded(), Way("odd", 1), 2e-5).passed
+    assert compare_layers(SessionSpec(path, "odd", 1), recorded()).passed
+    assert not compare_layers(SessionSpec(path, "odd", 1), recorded(), 2e-5).passed
     loose = recorded(tolerances=[1e-4, 1e-4, 1e-3])
     odd["gain1"] = GAIN[1] * (1 + 5e-4)
-    report = compare_layers(path, loose, Way("odd", 1))
+    report = compare_layers(SessionSpec(path, "odd", 1), loose)
     assert [bool(case.departing) for case in report.cases] == [True], "each size has its own"
     assert report.cases[0].shapes["input"][2:] == [8, 8]
 
@@ -175,7 +176,7 @@ def test_float16_has_a_wider_share_and_a_bound_of_the_mean(
 ) -> None:
     path = save_layers(tmp_path / "m.onnx", TensorProto.FLOAT16)
     odd["gain1"] = GAIN[1] * gain
-    report = compare_layers(path, recorded(), Way("odd", 1))
+    report = compare_layers(SessionSpec(path, "odd", 1), recorded())
     assert report.passed == passed
     layer = report.cases[0].layers[2]
     assert (layer.tensor, layer.dtype) == ("c", "float16")
@@ -183,22 +184,22 @@ def test_float16_has_a_wider_share_and_a_bound_of_the_mean(
     assert layer.mean_allowed == layer.largest / 1024
     assert bool(layer.finding) != passed
     assert layer.max_abs < layer.allowed, "it is the mean that shows the fault"
-    assert not compare_layers(path, recorded(), Way("odd", 1), 1e-4).passed
+    assert not compare_layers(SessionSpec(path, "odd", 1), recorded(), 1e-4).passed
 
 
 def test_behind_a_search_the_mean_counts_too(odd: dict[str, Any], tmp_path: Path) -> None:
     path = save_layers(tmp_path / "m.onnx", operator="NystraPatchMatch")
-    way, means = Way("odd", 1), {"mean_tolerances": [1e-3] * 3}
+    spec, means = SessionSpec(path, "odd", 1), {"mean_tolerances": [1e-3] * 3}
     odd["gain1"] = GAIN[1] * (1 + 5e-4)
-    assert compare_layers(path, recorded(**means), way).passed
-    assert not compare_layers(path, recorded(), way).passed
+    assert compare_layers(spec, recorded(**means)).passed
+    assert not compare_layers(spec, recorded()).passed
     odd.clear()
     odd["gain0"] = GAIN[0] * (1 + 5e-4)
-    report = compare_layers(path, recorded(**means), way)
+    report = compare_layers(spec, recorded(**means))
     assert report.cases[0].departing[0].node == "first", "it lies before the search"
     odd.clear()
     odd["zero"] = -5.0  # the condition departs everywhere
-    report = compare_layers(path, recorded(**means), way)
+    report = compare_layers(spec, recorded(**means))
     assert report.cases[0].departing[0].tensor == "positive"
 
 
@@ -215,7 +216,7 @@ def test_references_of_another_model(
     path = save_layers(tmp_path / "m.onnx")
     feeds = {name: np.zeros(shape, np.float32) for name, shape in inputs.items()}
     with pytest.raises(NystraError, match=message):
-        compare_layers(path, References((ReferenceCase(feeds, {}),)), Way("odd", 1))
+        compare_layers(SessionSpec(path, "odd", 1), References((ReferenceCase(feeds, {}),)))
 
 
 def test_sizes_too_large_for_the_memory_are_said(
@@ -223,7 +224,7 @@ def test_sizes_too_large_for_the_memory_are_said(
 ) -> None:
     path = save_layers(tmp_path / "m.onnx")
     monkeypatch.setattr(layerwise, "available_memory", lambda: 50_000)
-    report = compare_layers(path, recorded(), Way("odd", 1))
+    report = compare_layers(SessionSpec(path, "odd", 1), recorded())
     assert [bool(case.skipped) for case in report.cases] == [False, False, True]
     assert "are available" in report.cases[2].skipped
 
@@ -280,7 +281,7 @@ def test_a_wrong_body_is_named_by_the_library(tmp_path: Path) -> None:
     references = References((ReferenceCase({"input": pixels}, {}),), {"tolerances": [1e-4]})
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
-    report = compare_layers(path, references, Way("ort-cpu", 1))
+    report = compare_layers(SessionSpec(path, "ort-cpu", 1), references)
     assert report.passed
     assert "is registered" in report.candidate
     assert [layer.tensor for layer in report.cases[0].layers] == ["matrix", "inverse", "output"]
@@ -295,7 +296,7 @@ def test_a_wrong_body_is_named_by_the_library(tmp_path: Path) -> None:
                     damaged += 1
     assert damaged
     onnx.save(model, path)
-    report = compare_layers(path, references, Way("ort-cpu", 1))
+    report = compare_layers(SessionSpec(path, "ort-cpu", 1), references)
     first = report.cases[0].departing[0]
     assert (first.node, first.tensor) == ("layers.1.pinv", "inverse")
 
@@ -323,10 +324,10 @@ def test_an_engine_of_the_marked_file_is_built(
     plugin = tmp_path / "libnystra_trt.so"
     plugin.touch()
     said: list[str] = []
-    report = compare_layers(path, recorded(), Way("tensorrt", 1, plugin), None, said.append)
+    report = compare_layers(SessionSpec(path, "tensorrt", 1, plugin), recorded(), None, said.append)
     assert report.passed
     library, options, marked, given = made
-    assert library == given == plugin
+    assert library == given == str(plugin)
     assert options.backend == "tensorrt"
     assert options.shapes.minimum == "input:1x3x8x8"
     assert options.shapes.best == options.shapes.maximum == "input:1x3x12x20"
@@ -377,4 +378,4 @@ def test_real_tensorrt_takes_the_marked_file(
 def test_a_file_that_is_no_model(tmp_path: Path, odd: dict[str, Any]) -> None:
     (tmp_path / "m.onnx").write_bytes(b"\x08\x0ano protobuf")
     with pytest.raises(NystraError, match="cannot read the model"):
-        compare_layers(tmp_path / "m.onnx", recorded(), Way("odd", 1))
+        compare_layers(SessionSpec(tmp_path / "m.onnx", "odd", 1), recorded())
