@@ -28,7 +28,7 @@ class ExportOptions:
         functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
         precision: ``fp32``, ``fp16``, ``bf16`` or ``int8``; inputs and outputs stay float32.
         target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
-        calibrate: Folder of pictures to judge the plan on, and to measure the ranges of int8 on;
+        calibrate: Folder of pictures to validate the plan on, and to measure the ranges of int8 on;
             None takes the shipped ones, which int8 does not do with.
         min_psnr: Decibels against full attention, and against the trained window where that was
             changed, below which the validation fails; None warns only. In int8 layers return to

@@ -35,7 +35,7 @@ class ExportResult:
         fidelity: The plan against full attention.
         speed: Against the full-attention file, or None.
         proposal: The plan as it was chosen, and what a search found.
-        suggestion: What other mechanisms would do, if that was asked for and it is worth a word.
+        suggestion: What other mechanisms would do, where that is wanted and worth a word.
         warnings: One sentence each.
     """
 

@@ -18,23 +18,23 @@ Hyper: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What a load is told besides the tensors.
+    """What a load goes by besides the tensors.
 
     Attributes:
         source: Name of the file, for messages.
-        asked: Hyper-parameters given by the caller: they go before everything else.
-        stored: Hyper-parameters from the file's metadata: they go before the tensors.
+        overrides: Hyper-parameters of the caller: they take precedence over everything else.
+        stored: Hyper-parameters from the file's metadata: they take precedence over the tensors.
         license: Of the weights, ``unknown`` when the file does not say.
     """
 
     source: str
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     stored: Mapping[str, Any] = field(default_factory=dict)
     license: str = "unknown"
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltNetwork:
     """A network with its weights and what it promises.
 
     Attributes:
@@ -84,6 +84,6 @@ class Architecture:
             the row cannot.
     """
 
-    load: Callable[[State, Request], Built]
+    load: Callable[[State, Request], BuiltNetwork]
     precision: PrecisionPolicy | None = None
     recognises: Callable[[State], bool] | None = None

@@ -45,7 +45,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
 
     Args:
         path: A ``.safetensors``, ``.pth`` or ``.pt`` file, or the bare name of a shipped one.
-        **hyper: Constructor arguments that go before what the file says: ``architecture``,
+        **hyper: Constructor arguments that take precedence over the file: ``architecture``,
             ``window_size``, ``num_heads``, ``img_range``, ... Order of trust: these arguments,
             the JSON in the file's metadata, the tensors, a documented default.
 
@@ -63,7 +63,7 @@ def load(path: str | Path, **hyper: Any) -> LoadedModel:
     row = find_architecture(checkpoint.state, name)
     request = Request(
         source=checkpoint.path.name,
-        asked=hyper,
+        overrides=hyper,
         stored={key: value for key, value in stored.items() if key not in _NOT_HYPER},
         license=str(stored.get("license", "unknown")),
     )

@@ -25,13 +25,13 @@ _NEAR = 0.5  # the share of its keys from which on a row is worth naming
 
 
 @dataclass(frozen=True)
-class Row:
+class RegistryRow:
     """One architecture.
 
     Attributes:
         name: As in ``Facts.architecture``.
         keys: Patterns of keys that its state dicts have: each must match one; ``|`` stands
-            between alternatives. Without any, ``Architecture.recognises`` is asked.
+            between alternatives. Without any, ``Architecture.recognises`` decides.
         module: Has ``ARCHITECTURE``; imported when the row is taken.
         without: Patterns of keys that tell a network apart which has all of these and more.
     """
@@ -56,7 +56,7 @@ class Row:
 
 
 ARCHITECTURES = (
-    Row(
+    RegistryRow(
         "hat",
         (
             "conv_first.weight",
@@ -67,7 +67,7 @@ ARCHITECTURES = (
         ),
         ".hat.checkpoint",
     ),
-    Row(
+    RegistryRow(
         "swinir",
         (
             "conv_first.weight",
@@ -79,7 +79,7 @@ ARCHITECTURES = (
         ".swinir.checkpoint",
         without=("layers.*.overlap_attn.*",),  # HAT has all of its keys
     ),
-    Row(
+    RegistryRow(
         "uformer",
         (
             "input_proj.proj.0.weight",
@@ -90,7 +90,7 @@ ARCHITECTURES = (
         ),
         ".uformer.checkpoint",
     ),
-    Row(
+    RegistryRow(
         "rvrt",
         (
             "spynet.mean",
@@ -101,7 +101,7 @@ ARCHITECTURES = (
         ),
         ".rvrt.checkpoint",
     ),
-    Row(
+    RegistryRow(
         "vit",
         (
             "embedding.patch_embeddings.projection.weight|patch_embed.proj.weight|conv_proj.weight",
@@ -112,7 +112,7 @@ ARCHITECTURES = (
         ),
         ".vit.checkpoint",
     ),
-    Row(
+    RegistryRow(
         "csnln",
         (
             "SEM.multi_source_projection.up_attention.conv_match_1.0.weight",
@@ -122,7 +122,7 @@ ARCHITECTURES = (
         ),
         ".csnln.checkpoint",
     ),
-    Row(
+    RegistryRow(
         "contextual_attention",
         (
             "coarse_generator.conv1.conv.weight",
@@ -132,12 +132,12 @@ ARCHITECTURES = (
         ),
         ".contextual_attention.checkpoint",
     ),
-    Row(
+    RegistryRow(
         "colorization",
         ("embed.weight", "embed_color.weight", "project.weight"),
         ".colorization.checkpoint",
     ),
-    Row(FOREIGN, (), ".spandrel.checkpoint"),  # the last one: where both read a file, ours does
+    RegistryRow(FOREIGN, (), ".spandrel.checkpoint"),  # last: where both read a file, ours does
 )
 
 
@@ -166,7 +166,7 @@ def read_by_another(state: State) -> bool:
     return any(row.matches(state) for row in ARCHITECTURES if not row.keys)
 
 
-def row_named(name: str) -> Row:
+def row_named(name: str) -> RegistryRow:
     """Return the row of an architecture, by its name or that of one of spandrel's.
 
     Raises:
@@ -178,7 +178,7 @@ def row_named(name: str) -> Row:
     raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; nystra knows: {_known()}")
 
 
-def find_architecture(state: State, name: str | None = None) -> Row:
+def find_architecture(state: State, name: str | None = None) -> RegistryRow:
     """Return the row of a state dict.
 
     Args:

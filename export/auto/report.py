@@ -76,7 +76,7 @@ def _plan_row(
     result: AutoResult, text: str, choice: Choice, verified: Verified
 ) -> tuple[str, str, str, str, str]:
     ratio = seconds(result.trained) / seconds(choice)
-    psnr = [f"{decibels(squares):.1f} dB" for squares in (verified.seen, verified.held)]
+    psnr = [f"{decibels(squares):.1f} dB" for squares in (verified.seen, verified.held_out)]
     return (text, f"{1e3 * seconds(choice):.1f}", f"{ratio:.2f}x", psnr[0], psnr[1])
 
 
@@ -96,7 +96,7 @@ def _add_pictures(page: Page, result: AutoResult) -> None:
     }
     changes = {name: float(np.mean((a - b) ** 2)) for name, (a, b) in shown.items()}
     ranked = sorted(changes, key=lambda name: -changes[name])
-    held = next(name for name in ranked if name in pictures.held)
+    held = next(name for name in ranked if name in pictures.held_out)
     chosen = list(dict.fromkeys([held, *ranked]))[:_PICTURES]
     differences = {name: np.abs(shown[name][0] - shown[name][1]) for name in chosen}
     factor = readable_factor(list(differences.values()))
@@ -106,7 +106,7 @@ def _add_pictures(page: Page, result: AutoResult) -> None:
     )
     for name in chosen:
         full, plan = shown[name]
-        where = f"{name}, held out" if name in pictures.held else name
+        where = f"{name}, held out" if name in pictures.held_out else name
         row = [
             (f"{where}: as trained", picture_uri(full)),
             (f"the plan, {min(decibels(changes[name]), PSNR_CAP):.1f} dB", picture_uri(plan)),

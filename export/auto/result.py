@@ -60,8 +60,9 @@ class AutoResult:
         if self.changes_nothing:
             return f"nothing faster keeps {self.budget:g} dB"
         text = (
-            f"{_db(self.verified.seen)} on the pictures of the choice, {_db(self.verified.held)} "
-            f"on {', '.join(self.pictures.held_out)}, held out (wanted {self.budget:g}); attention "
+            f"{_db(self.verified.seen)} on the pictures of the choice, "
+            f"{_db(self.verified.held_out)} on {', '.join(self.pictures.held_out_pictures)}, held "
+            f"out (wanted {self.budget:g}); attention "
             f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained"
         )
         if self.rest is not None:
@@ -97,7 +98,7 @@ class AutoResult:
         plans |= {f"{name} everywhere": plan for name, plan in self.uniform.items()}
         return {
             "min_psnr": self.budget,
-            "held_out": list(self.pictures.held_out),
+            "held_out": list(self.pictures.held_out_pictures),
             "attention_seconds_as_trained": seconds(self.trained),
             "rest_seconds": self.rest,
             "verified": len(self.tried),
@@ -105,7 +106,7 @@ class AutoResult:
                 name: {
                     "attention_seconds": seconds(choice),
                     "psnr_seen": json_number(decibels(verified.seen)),
-                    "psnr_held_out": json_number(decibels(verified.held)),
+                    "psnr_held_out": json_number(decibels(verified.held_out)),
                 }
                 for name, (choice, verified) in plans.items()
             },

@@ -104,8 +104,8 @@ def measure_costs(
         progress: Is called with what is timed.
     """
     wanted: dict[str, dict[str, Mechanism]] = {}
-    for path, asked in calls.of.items():
-        for call in asked:
+    for path, of_site in calls.of.items():
+        for call in of_site:
             wanted.setdefault(call, {}).update(
                 {str(mechanism): mechanism for mechanism in options[path]}
             )
@@ -128,7 +128,7 @@ def measure_rest(
     copied = swap(network, trained, "operator")
     inputs = _inputs(facts, calls.size)
     whole = _least_seconds({"": partial(copied, *inputs)})[""]
-    attention = sum(table.cost(asked, trained[path]) for path, asked in calls.of.items())
+    attention = sum(table.cost(of_site, trained[path]) for path, of_site in calls.of.items())
     table.rest[sha256] = max(whole - attention, 1e-9)
 
 

@@ -23,16 +23,16 @@ class Verified:
 
     Attributes:
         seen: Mean over the pictures of the choice.
-        held: Mean over those held out.
+        held_out: Mean over those held out.
     """
 
     seen: float
-    held: float
+    held_out: float
 
     @property
     def worst(self) -> float:
         """The larger one, which has to keep the budget."""
-        return max(self.seen, self.held)
+        return max(self.seen, self.held_out)
 
     @property
     def psnr(self) -> float:
@@ -51,14 +51,14 @@ class Verifier:
         self._known: dict[tuple[str, ...], Verified] = {}
 
     def __call__(self, plan: Mapping[str, Mechanism]) -> Verified:
-        """Return what a plan changes; what is asked again is not run again."""
+        """Return what a plan changes; a plan is run once."""
         key = tuple(map(str, plan.values()))
         if key not in self._known:
             changes = {
                 name: self._difference(output, self._exact[name])
                 for name, output in self._outputs(plan).items()
             }
-            held = [changes[name] for name in self._pictures.held]
+            held = [changes[name] for name in self._pictures.held_out]
             seen = [changes[name] for name in self._pictures.seen]
             self._known[key] = Verified(sum(seen) / len(seen), sum(held) / len(held))
         return self._known[key]

@@ -31,24 +31,24 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 
 @dataclass(frozen=True)
 class Pictures:
-    """What a plan is judged on, and made on where a planner makes it.
+    """What a plan is validated on, and searched for on where ``--attn auto`` makes it.
 
     Attributes:
         samples: Inputs of the network by name of the picture, or of what is cut out of it.
-        held: Names of those that a planner does not choose by, only verifies on.
-        held_out: The pictures that these are from.
-        coarse: The network leaves no time for all that a planner could try.
+        held_out: Names of those that a plan is not chosen by, only verified on.
+        held_out_pictures: The pictures that these are from.
+        coarse: The network leaves no time for all candidates.
     """
 
     samples: dict[str, Feeds]
-    held: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
+    held_out_pictures: tuple[str, ...] = ()
     coarse: bool = False
 
     @property
     def seen(self) -> dict[str, Feeds]:
         """The samples that are not held out."""
-        return {name: feeds for name, feeds in self.samples.items() if name not in self.held}
+        return {name: feeds for name, feeds in self.samples.items() if name not in self.held_out}
 
 
 def photographs() -> dict[str, Path]:
@@ -88,7 +88,7 @@ def validation_feeds(facts: Facts) -> list[Feeds]:
 def calibration_feeds(
     facts: Facts, folder: Path | None, side: int | None = None
 ) -> dict[str, Feeds]:
-    """Return what a plan is judged on: name of a picture to inputs as ``validation_feeds`` gives.
+    """Return what a plan is validated on: name of a picture to inputs as `validation_feeds` gives.
 
     Args:
         facts: Of the network.

@@ -19,18 +19,18 @@ def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedMo
     """Load a checkpoint at the window that a plan is for.
 
     Raises:
-        NystraError: The checkpoint is bad, or the plan is for another window than asked, or than
-            this checkpoint was trained at where it was made for another one.
+        NystraError: The checkpoint is bad, or the plan is for another window than the caller's, or
+            than this checkpoint was trained at where it was made for another one.
     """
-    asked = dict(hyper)
+    overrides = dict(hyper)
     if plan.window is not None:
-        window = asked.setdefault("window_size", list(plan.window))
+        window = overrides.setdefault("window_size", list(plan.window))
         sides = [window, window] if isinstance(window, int) else list(window)
         if sides != list(plan.window):
             raise NystraError(
                 f"the plan is for window {plan.window}, but window {window} was given"
             )
-    loaded = load(checkpoint, **asked)
+    loaded = load(checkpoint, **overrides)
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
         text = "x".join(map(str, plan.window))

@@ -1,4 +1,4 @@
-"""Stage 1: the network is loaded and everything that was asked is checked."""
+"""Stage 1: the network is loaded and the options are checked."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Prepared:
 
     Attributes:
         options: How to export.
-        loaded: The network, at the window and with the axes fixed that were asked for.
+        loaded: The network, at the window and with the fixed axes of the options.
         traced: The same where the graph is to prepare pictures: without that, which is written in
             front of it.
         trained: The network at its trained window, or None where that is the same.
         transform: What changes the arithmetic of the graph.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
-        pictures: What the plan is judged on.
+        pictures: What the plan is validated on.
     """
 
     options: ExportOptions
@@ -60,7 +60,7 @@ class Prepared:
 
     @property
     def samples(self) -> dict[str, Feeds]:
-        """Inputs that the plan is judged on, by name of the picture."""
+        """Inputs that the plan is validated on, by name of the picture."""
         return self.pictures.samples
 
 
@@ -79,11 +79,11 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
             "give --calibrate FOLDER, some ten pictures like those that the file will run on"
         )
     progress("load")
-    asked = options.plan if isinstance(options.plan, Plan) else Plan()
-    loaded = load_for(checkpoint, asked, options.hyper)
+    plan = options.plan if isinstance(options.plan, Plan) else Plan()
+    loaded = load_for(checkpoint, plan, options.hyper)
     frames = static_frames(loaded.facts, options.static)
     if frames is not None and "frames" not in options.hyper:
-        loaded = load_for(checkpoint, asked, {**options.hyper, "frames": frames})
+        loaded = load_for(checkpoint, plan, {**options.hyper, "frames": frames})
     facts = fixed_facts(loaded.facts, options.static)
     traced = loaded = replace(loaded, facts=facts)
     trained = trained_network(loaded, options.hyper)

@@ -41,7 +41,7 @@ def suggestion(
     """Return what ``cluster`` and ``auto`` would gain and lose; "" where ``cluster`` gains nothing.
 
     All run in PyTorch on the operators' kernels, in turn, on the smallest picture. What ``auto``
-    would gain is told from below: by the fastest of `UNIFORM` that keeps its budget.
+    would gain is a lower bound: the fastest of `UNIFORM` that keeps its budget.
 
     Args:
         network: The loaded network.

@@ -1,8 +1,8 @@
 """What a plan costs: the planned network against full attention, on pictures.
 
 Both sides run in the operator form, whose torch ops are as fast as the model file where the native
-library is built. It is not they that are judged here: the file is held against the plain form,
-see `references`.
+library is built. They are not validated here: the file is compared with the plain form (see
+`references`).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class LayerReport:
 
     Attributes:
         reference: The backend and its library, in words.
-        candidate: The same of what is judged.
+        candidate: The same of what is compared with it.
         cases: The sizes, the smallest first; it ends with the first one where a layer departs.
     """
 

@@ -36,7 +36,7 @@ class FileValidation:
         passed: Every size passed on every backend.
         figures: The worst of each figure against PyTorch, by name.
         faults: One sentence for each size that failed.
-        pace: Seconds a pixel of the last run, with the library where there is one.
+        seconds_per_pixel: Seconds a pixel of the last run, with the library where there is one.
     """
 
     tolerances: list[float]
@@ -45,7 +45,7 @@ class FileValidation:
     passed: bool = True
     figures: dict[str, float] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    pace: float = 0.0
+    seconds_per_pixel: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -97,7 +97,9 @@ def validate_file(
     meta = references.meta
     validation = FileValidation(list(meta["tolerances"]), list(meta["allowed_for"]))
     files = {FILE: path} if rounded_copy is None else {FILE: path, COPY: rounded_copy}
-    for name, library in _runs(meta["precision"], bodies=bodies, copied=rounded_copy is not None):
+    for name, library in _runs(
+        meta.get("precision", "fp32"), bodies=bodies, copied=rounded_copy is not None
+    ):
         label = name if library is None else f"{name}+library"
         progress(f"{files[name].name} in {label}")
         session, begun = Session(files[name], library=library), time.perf_counter()
@@ -108,7 +110,7 @@ def validate_file(
                 f"the file fails at another size than it was traced at: {error} Give --static "
                 "with the one size that it is to take"
             ) from error
-        validation.pace = (time.perf_counter() - begun) / _pixels(report)
+        validation.seconds_per_pixel = (time.perf_counter() - begun) / _pixels(report)
         validation.reports[label] = report.as_dict()
         validation.passed &= report.passed
         validation.figures = worst_figures([validation.figures, report.figures])

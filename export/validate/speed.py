@@ -64,7 +64,7 @@ class Speed:
         }
 
 
-def timed_size(facts: Facts, quadratic: float, pace: float) -> tuple[int, int]:
+def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:
     """Return the height and width that a user would run: the only ones, or 256x256.
 
     The side is halved until exact attention takes bearable memory and few runs a bearable time.
@@ -72,25 +72,26 @@ def timed_size(facts: Facts, quadratic: float, pace: float) -> tuple[int, int]:
     Args:
         facts: Of the network.
         quadratic: B, where exact attention to n pixels takes b n^2 bytes.
-        pace: Seconds that the planned file takes for a pixel.
+        seconds_per_pixel: Seconds that the planned file takes for a pixel.
     """
     if facts.sides is not None:
         return facts.sides["height"], facts.sides["width"]
     side = _SIDE
     while side > 32 and (
-        quadratic * side**4 > _LARGEST_ATTENTION or _rounds((side, side), pace) < _LEAST
+        quadratic * side**4 > _LARGEST_ATTENTION
+        or _rounds((side, side), seconds_per_pixel) < _LEAST
     ):
         side //= 2
     return side, side
 
 
-def _rounds(size: tuple[int, int], pace: float) -> int:
+def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:
     """Return how many runs of both files there is time for."""
-    return int(_BOUND / max(_BOTH * pace * size[0] * size[1], 1e-9)) - _WARM_UP
+    return int(_BOUND / max(_BOTH * seconds_per_pixel * size[0] * size[1], 1e-9)) - _WARM_UP
 
 
 def compare_speed(
-    planned: Path, full: Path, size: tuple[int, int], library: bool, pace: float
+    planned: Path, full: Path, size: tuple[int, int], library: bool, seconds_per_pixel: float
 ) -> Speed | None:
     """Time two files in interleaved runs, each in its own process; None where one cannot run.
 
@@ -99,12 +100,12 @@ def compare_speed(
         full: The same with full attention.
         size: Height and width of the picture.
         library: Run both with the operator library.
-        pace: As for `timed_size`; what is slow has fewer runs.
+        seconds_per_pixel: As for `timed_size`; what is slow has fewer runs.
     """
     backend = LIBRARY_BACKEND if library else "ort-cpu"
     configurations = [session_configuration(path, backend) for path in (planned, full)]
     sizes: list[Size] = [picture_size(*size)]
-    runs = max(_LEAST, min(_RUNS, _rounds(size, pace)))
+    runs = max(_LEAST, min(_RUNS, _rounds(size, seconds_per_pixel)))
     rows: list[Row] = bench(configurations, sizes, seconds=_SECONDS, runs=runs)
     if any(row.reason is not None for row in rows):
         return None

@@ -96,9 +96,9 @@ def validate(
             progress("speed")
             full = _saved(Path(folder, "full.onnx"), built.full)
             quadratic = quadratic_bytes(network, facts, planned.neutral)
-            size = timed_size(facts, quadratic, file.pace)
+            size = timed_size(facts, quadratic, file.seconds_per_pixel)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
-            speed = compare_speed(path, full, size, kernels, file.pace)
+            speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
     below = _below(fidelity, options.min_psnr, network, planned)
     warnings = () if transformed is None else tuple(transformed.sentences())
     failures = tuple(file.faults)

@@ -29,16 +29,16 @@ def shape_of(state: State, key: str, rank: int) -> tuple[int, ...]:
     return shape
 
 
-def told(read: Hyper, request: Request) -> Hyper:
-    """Return the hyper-parameters of a request: the caller's, the metadata's, what was read."""
-    return read | dict(request.stored) | dict(request.asked)
+def merge_hyper(read: Hyper, request: Request) -> Hyper:
+    """Return the caller's hyper-parameters, else the metadata's, else those read off tensors."""
+    return read | dict(request.stored) | dict(request.overrides)
 
 
 def require(hyper: Hyper, source: str, flags: Mapping[str, str]) -> None:
     """Check that hyper-parameters without a default are there.
 
     Args:
-        hyper: All that was told.
+        hyper: All that are known.
         source: Name of the file.
         flags: Hyper-parameter -> the flag that gives it.
 

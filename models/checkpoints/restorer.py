@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ...core.errors import CheckpointError
 from ...core.ports.port import Port, picture_size
-from ..architecture import Built, Hyper, Request, State
+from ..architecture import BuiltNetwork, Hyper, Request, State
 from ..facts import Facts
 from ..layers.picture_network import PictureNetwork
 from .construction import construct, require
@@ -25,7 +25,7 @@ def load_restorer(
     state: State,
     request: Request,
     ranges: Mapping[int, float] = MappingProxyType({}),
-) -> Built:
+) -> BuiltNetwork:
     """Return a network of windows with the weights of a state dict.
 
     Args:
@@ -33,7 +33,7 @@ def load_restorer(
         build: Its class.
         read: The hyper-parameters that the tensors tell.
         state: The tensors.
-        request: What the load is told besides.
+        request: What the load goes by besides.
         ranges: Window -> ``img_range`` of the published networks that have it, where it is not 1.
 
     Raises:
@@ -41,9 +41,9 @@ def load_restorer(
         NystraError: The hyper-parameters do not.
     """
     trained = read | dict(request.stored)
-    check_types(build, trained | dict(request.asked), request.source)
-    hyper, kept, warning = retarget(trained, request.asked, state, (POSITION_BIAS,))
-    if warning and "img_size" not in request.asked:
+    check_types(build, trained | dict(request.overrides), request.source)
+    hyper, kept, warning = retarget(trained, request.overrides, state, (POSITION_BIAS,))
+    if warning and "img_size" not in request.overrides:
         hyper.pop("img_size", None)  # it spoke of the trained window
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
@@ -55,7 +55,9 @@ def load_restorer(
     hyper.setdefault("img_range", ranges.get(window, 1.0) if isinstance(window, int) else 1.0)
     network = construct(build, hyper, kept, request.source, _REBUILT)
     facts = restorer_facts(architecture, network, hyper, request.license)
-    return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
+    return BuiltNetwork(
+        network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning)
+    )
 
 
 def restorer_facts(

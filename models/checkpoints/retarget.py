@@ -42,7 +42,7 @@ POSITION_BIAS = WindowPart(
 
 
 def retarget(
-    told: Hyper, asked: Mapping[str, Any], state: State, parts: tuple[WindowPart, ...]
+    known: Hyper, overrides: Mapping[str, Any], state: State, parts: tuple[WindowPart, ...]
 ) -> tuple[Hyper, State, str]:
     """Return what to build when the caller asks for hyper-parameters of his own.
 
@@ -50,8 +50,8 @@ def retarget(
     PnP-Nystra does.
 
     Args:
-        told: What the checkpoint tells.
-        asked: What the caller asks for.
+        known: Hyper-parameters of the checkpoint.
+        overrides: Those of the caller.
         state: The tensors.
         parts: What of the network is of its window.
 
@@ -59,15 +59,15 @@ def retarget(
         The hyper-parameters, the tensors that are kept, and a sentence that says what was
         dropped, or "" at the trained window.
     """
-    trained, window = told.get("window_size"), asked.get("window_size")
+    trained, window = known.get("window_size"), overrides.get("window_size")
     if window is None or trained is None or _sides(window) == _sides(trained):
-        return told | dict(asked), state, ""
+        return known | dict(overrides), state, ""
     off = {part.switch: False for part in parts}
-    hyper = told | dict(asked) | off | {"mask": asked.get("mask", False)}
+    hyper = known | dict(overrides) | off | {"mask": overrides.get("mask", False)}
     endings = (*_BUFFERS, *(part.key for part in parts))
     kept = {key: value for key, value in state.items() if not key.endswith(endings)}
-    here, there = ("x".join(map(str, _sides(sides))) for sides in (window, trained))
-    change = f"window {here} instead of the trained {there}"
+    new, old = ("x".join(map(str, _sides(sides))) for sides in (window, trained))
+    change = f"window {new} instead of the trained {old}"
     dropped = [words for part in parts if (words := part.dropped_from(state))]
     if not dropped:
         return hyper, kept, change

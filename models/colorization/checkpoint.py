@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ...core.ports.port import Port
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..checkpoints.construction import construct, shape_of, told
+from ..architecture import Architecture, BuiltNetwork, Hyper, PrecisionPolicy, Request, State
+from ..checkpoints.construction import construct, merge_hyper, shape_of
 from ..facts import Facts
 from .network import Colorization
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
-    hyper = told(colorization_hyper(state), request)
+    hyper = merge_hyper(colorization_hyper(state), request)
     network = construct(Colorization, hyper, state, request.source)
-    return Built(network, colorization_facts(network, hyper, request.license), hyper)
+    return BuiltNetwork(network, colorization_facts(network, hyper, request.license), hyper)
 
 
 def colorization_hyper(state: State) -> Hyper:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ...core.ports.port import Port
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..checkpoints.construction import construct, shape_of, told
+from ..architecture import Architecture, BuiltNetwork, Hyper, PrecisionPolicy, Request, State
+from ..checkpoints.construction import construct, merge_hyper, shape_of
 from ..facts import Facts
 from .network import MULTIPLE, InpaintingGenerator
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
-    hyper = told(contextual_attention_hyper(state), request)
+    hyper = merge_hyper(contextual_attention_hyper(state), request)
     network = construct(InpaintingGenerator, hyper, state, request.source)
-    return Built(network, contextual_attention_facts(network, hyper, request.license), hyper)
+    return BuiltNetwork(network, contextual_attention_facts(network, hyper, request.license), hyper)
 
 
 def contextual_attention_hyper(state: State) -> Hyper:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from ...core.errors import UnsupportedModelError
 from ...core.ports.port import Port
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
-from ..checkpoints.construction import construct, shape_of, told
+from ..architecture import Architecture, BuiltNetwork, Hyper, PrecisionPolicy, Request, State
+from ..checkpoints.construction import construct, merge_hyper, shape_of
 from ..facts import Facts
 from .network import CSNLN, MEAN
 
 _FACTOR_OF_KERNEL = {6: 2, 9: 3}
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
-    hyper = {"rgb_range": 1.0} | told(csnln_hyper(state), request)
+    hyper = {"rgb_range": 1.0} | merge_hyper(csnln_hyper(state), request)
     network = construct(CSNLN, hyper, state, request.source, optional_keys=(".escape_NaN",))
-    return Built(network, csnln_facts(network, hyper, request.license), hyper)
+    return BuiltNetwork(network, csnln_facts(network, hyper, request.license), hyper)
 
 
 def csnln_hyper(state: State) -> Hyper:

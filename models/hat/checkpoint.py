@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...core.errors import CheckpointError
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..architecture import Architecture, BuiltNetwork, Hyper, PrecisionPolicy, Request, State
 from ..checkpoints.restorer import load_restorer
 from ..layers.window_sides import both_sides
 from .hyper import hat_hyper
@@ -16,7 +16,7 @@ _INDEX = "relative_position_index_"  # buffers that published files hold, at the
 _OVERLAP_INDEX = _INDEX + "OCA"
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
     read = hat_hyper(state)
     _check_index(state, read, request.source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.errors import NystraError
 from ...core.ports.port import AXES, FRAMES_AXES, Port
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..architecture import Architecture, BuiltNetwork, Hyper, PrecisionPolicy, Request, State
 from ..checkpoints.construction import construct, require
 from ..checkpoints.hyper_types import check_types
 from ..checkpoints.retarget import POSITION_BIAS, retarget
@@ -14,26 +14,28 @@ from .network import RVRT
 from .propagation import CLIP
 
 FRAMES = 6
-"""Of a film that a file takes, where nothing else is asked for."""
+"""Of a video that a file takes, by default."""
 
 _LEAST = 5  # pixels a side: a quarter of less is one pixel, which a traced graph cannot hold
 _REBUILT = (".relative_position_index",)  # buffers that published files hold
 _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
-    stored, asked = dict(request.stored), dict(request.asked)
-    frames = _frames(asked.pop("frames", stored.pop("frames", FRAMES)), request.source)
+    stored, overrides = dict(request.stored), dict(request.overrides)
+    frames = _frames(overrides.pop("frames", stored.pop("frames", FRAMES)), request.source)
     trained = rvrt_hyper(state) | stored
-    check_types(RVRT, trained | asked, request.source)
-    trained, asked = _with_frames(trained), _with_frames(asked)
-    hyper, kept, warning = retarget(trained, asked, state, (POSITION_BIAS,))
+    check_types(RVRT, trained | overrides, request.source)
+    trained, overrides = _with_frames(trained), _with_frames(overrides)
+    hyper, kept, warning = retarget(trained, overrides, state, (POSITION_BIAS,))
     require(hyper, request.source, _FLAGS)
     network = construct(RVRT, hyper, kept, request.source, _REBUILT)
     facts = rvrt_facts(network, hyper["in_chans"], frames, request.license)
     hyper = hyper | {"frames": frames}
-    return Built(network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning))
+    return BuiltNetwork(
+        network, facts, hyper, (warning,) if warning else (), retargeted=bool(warning)
+    )
 
 
 def _with_frames(hyper: Hyper) -> Hyper:

@@ -34,7 +34,7 @@ class Windows:
     mask: bool = True
 
     def geometry(self, dim: int, *, shifted: bool) -> WindowGeometry:
-        """Return what a site with ``dim`` channels is told."""
+        """Return the geometry of a site with ``dim`` channels."""
         width = dim // self.heads
         shift = self.shift if shifted else (0,) * len(self.window)
         masked = self.mask and any(shift)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.errors import CheckpointError, NystraError
 from ...core.ports.port import Port
-from ..architecture import Architecture, Built, PrecisionPolicy, Request, State
+from ..architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request, State
 from ..facts import Facts
 from .adapters import adapt
 from .library import MORE, Reading, find_reading, read, recognises
@@ -16,12 +16,12 @@ from .sides import Sides, own_sides
 from .trial import Trial, tried
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict, padded and cropped as its descriptor says."""
-    if request.asked:
+    if request.overrides:
         raise NystraError(
             f"{request.source}: spandrel reads all hyper-parameters off the tensors; "
-            f"{', '.join(request.asked)} cannot be given"
+            f"{', '.join(request.overrides)} cannot be given"
         )
     reading = find_reading(state)
     if reading is None:
@@ -48,7 +48,7 @@ def load(state: State, request: Request) -> Built:
     facts = _facts(reading, descriptor, request, trial)
     hyper = {"spandrel": reading.name, "tags": list(descriptor.tags)}
     warnings = (*_licence(reading), *trial.warnings)
-    return Built(trial.network, facts, hyper, warnings)
+    return BuiltNetwork(trial.network, facts, hyper, warnings)
 
 
 def _facts(reading: Reading, descriptor: Any, request: Request, trial: Trial) -> Facts:

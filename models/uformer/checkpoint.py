@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.errors import CheckpointError
 from ...core.ports.port import Port
-from ..architecture import Architecture, Built, Hyper, PrecisionPolicy, Request, State
+from ..architecture import Architecture, BuiltNetwork, Hyper, PrecisionPolicy, Request, State
 from ..checkpoints.construction import construct, require
 from ..checkpoints.hyper_types import check_types
 from ..checkpoints.retarget import POSITION_BIAS, WindowPart, retarget
@@ -17,12 +17,12 @@ _REBUILT = (".relative_position_index",)  # a buffer that published files hold
 _FLAGS = {"window_size": "--window", "num_heads": "--heads"}
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
     read = uformer_hyper(state)
     trained = read | dict(request.stored)
-    check_types(Uformer, trained | dict(request.asked), request.source)
-    hyper, kept, dropped = retarget(trained, request.asked, state, _PARTS)
+    check_types(Uformer, trained | dict(request.overrides), request.source)
+    hyper, kept, dropped = retarget(trained, request.overrides, state, _PARTS)
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
             f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
@@ -33,7 +33,7 @@ def load(state: State, request: Request) -> Built:
     network = construct(Uformer, hyper, kept, request.source, _REBUILT)
     warnings = tuple(text for text in (dropped, assumed) if text)
     facts = uformer_facts(network, hyper, request.license)
-    return Built(network, facts, hyper, warnings, retargeted=bool(dropped))
+    return BuiltNetwork(network, facts, hyper, warnings, retargeted=bool(dropped))
 
 
 def _assume_size(hyper: Hyper, read: Hyper) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from ...core.errors import CheckpointError, NystraError
 from ...core.ports.port import LOGITS_AXES, Port, picture_size
 from ...core.ports.preprocessing import Preprocessing
-from ..architecture import Architecture, Built, Hyper, Request, State
-from ..checkpoints.construction import construct, told
+from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
+from ..checkpoints.construction import construct, merge_hyper
 from ..checkpoints.hyper_types import check_types
 from ..facts import Facts
 from .hyper import vit_hyper
@@ -26,26 +26,28 @@ _FLAGS = {
 }
 
 
-def load(state: State, request: Request) -> Built:
-    """Return the network of a state dict, its positions resized where that is asked for."""
+def load(state: State, request: Request) -> BuiltNetwork:
+    """Return the network of a state dict, its positions resized where the caller wants that."""
     layout = layout_of(state)
     tensors, heads = join_heads(layout.canonical(state))
     read = vit_hyper(tensors) | dict(layout.hyper)
     if layout.name == "timm" and "fc_norm.weight" in state:
         read |= {"pool": "mean", "norm": "pooled"}
-    asked, stored = (
+    overrides, stored = (
         {key: value for key, value in given.items() if key not in _BESIDE}
-        for given in (request.asked, request.stored)
+        for given in (request.overrides, request.stored)
     )
-    hyper = told(read, Request(request.source, asked, stored))
+    hyper = merge_hyper(read, Request(request.source, overrides, stored))
     check_types(ViT, hyper, request.source)
     hyper.setdefault("num_heads", heads or layout.heads.get(hyper["hidden_size"]))
     _require(hyper, layout, request.source)
     trained = _grid(tensors, hyper, request.source)
     hyper["image_size"] = [side * hyper["patch_size"] for side in trained]
     warnings: tuple[str, ...] = ()
-    if "resize_positions" in request.asked:
-        wanted = _grid_of(request.asked["resize_positions"], hyper["patch_size"], request.source)
+    if "resize_positions" in request.overrides:
+        wanted = _grid_of(
+            request.overrides["resize_positions"], hyper["patch_size"], request.source
+        )
         tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, wanted)
         size = [side * hyper["patch_size"] for side in wanted]
         before, after = ("x".join(map(str, sides)) for sides in (hyper["image_size"], size))
@@ -53,13 +55,13 @@ def load(state: State, request: Request) -> Built:
         hyper["image_size"] = size
     network = construct(ViT, hyper, tensors, request.source, _REBUILT)
     prepared, assumed = preprocessing_for(
-        request.asked.get("preprocessing", request.stored.get("preprocessing")),
+        request.overrides.get("preprocessing", request.stored.get("preprocessing")),
         layout,
         network.image_size,
         hyper["num_channels"],
     )
     facts = vit_facts(network, hyper, request.license, prepared)
-    return Built(network, facts, hyper, warnings + assumed)
+    return BuiltNetwork(network, facts, hyper, warnings + assumed)
 
 
 def _require(hyper: Hyper, layout: Layout, source: str) -> None:
@@ -81,8 +83,8 @@ def _grid(state: State, hyper: Hyper, source: str) -> tuple[int, int]:
         raise CheckpointError(f"{source}: it has no positions (1, tokens, channels)")
     count = state[_POSITIONS].shape[1] - int(hyper["class_token"])
     size = hyper.get("image_size")
-    told_grid = None if size is None else _grid_of(size, hyper["patch_size"], source)
-    return trained_grid(count, told_grid, source)
+    stated_grid = None if size is None else _grid_of(size, hyper["patch_size"], source)
+    return trained_grid(count, stated_grid, source)
 
 
 def _grid_of(size: Any, patch: int, source: str) -> tuple[int, int]:

@@ -49,9 +49,9 @@ def _attention(state: State, width: int) -> Hyper:
         matrix = state[f"{_SITE}E_K"]
         shared = matrix.dim() == 2
         rank, length = shape_of(state, f"{_SITE}E_K", 2 if shared else 3)[-2:]
-        told = {"linformer_k": rank, "linformer_length": length, "linformer_shared": shared}
+        lengths = {"linformer_k": rank, "linformer_length": length, "linformer_shared": shared}
         heads = {} if shared else {"num_heads": matrix.shape[0]}
-        return {"attention": "linformer", **told, **heads}
+        return {"attention": "linformer", **lengths, **heads}
     features = f"{_SITE}attn_fn.projection_matrix"
     if features in state:
         count, size = shape_of(state, features, 2)

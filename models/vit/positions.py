@@ -11,22 +11,22 @@ from torch import Tensor
 from ...core.errors import NystraError
 
 
-def trained_grid(count: int, told: tuple[int, int] | None, source: str) -> tuple[int, int]:
+def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tuple[int, int]:
     """Return rows and columns of so many positions.
 
     Args:
         count: Positions of patches, the class token not counted.
-        told: What the file or the caller says.
+        stated: What the file or the caller says.
         source: Name of the file, for messages.
 
     Raises:
-        NystraError: They are not so many, or nothing is told of a number that is no square.
+        NystraError: They are not so many, or nothing is stated of a number that is no square.
     """
     side = math.isqrt(count)
-    grid = told or (side, side)
+    grid = stated or (side, side)
     if grid[0] * grid[1] == count:
         return grid
-    if told is None:
+    if stated is None:
         raise NystraError(
             f"{source}: its {count} positions are no square; give the height and width of the "
             "pictures it was trained on with --set image_size=[H,W]"

@@ -15,26 +15,26 @@ _SHOWN = 'give --set \'preprocessing={"mean": [...], "std": [...]}\' where it is
 
 
 def preprocessing_for(
-    told: Any, layout: Layout, sides: tuple[int, int], channels: int
+    stored: Any, layout: Layout, sides: tuple[int, int], channels: int
 ) -> tuple[Preprocessing, tuple[str, ...]]:
     """Return how pictures are prepared, and a sentence where that is assumed.
 
-    Told goes before the usual of the library the network comes from: torchvision's published ViT
-    weights; the most of timm's; of the study, whose pictures were normalised by numbers that it
-    does not give, none.
+    What is stored takes precedence over the default of the library that the network comes from:
+    that of torchvision's published ViT weights, and of most of timm's. The study has none: it does
+    not publish the numbers that it normalised pictures by.
 
     Args:
-        told: The JSON object of ``nystra.preprocessing``, or None.
+        stored: The JSON object of ``nystra.preprocessing``, or None.
         layout: Of the checkpoint.
         sides: Height and width that the network takes.
         channels: That it takes.
 
     Raises:
-        NystraError: What is told is not of that form.
+        NystraError: What is stored is not of that form.
     """
-    if told is not None:
+    if stored is not None:
         stated = read_preprocessing(
-            json.dumps(told), f"the metadata entry {key_of('preprocessing')}"
+            json.dumps(stored), f"the metadata entry {key_of('preprocessing')}"
         )
         fits = stated.size == sides
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()

@@ -115,7 +115,7 @@ def row(
         f"{1e3 * seconds(choice):.1f}",
         f"{network:.2f}x",
         _psnr(decibels(verified.seen)),
-        _psnr(decibels(verified.held)),
+        _psnr(decibels(verified.held_out)),
     ]
     for (_, result), exact in zip(run, full, strict=False):
         change = result.quality.psnr - exact.quality.psnr

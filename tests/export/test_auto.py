@@ -259,7 +259,7 @@ def test_a_large_network_has_part_of_the_candidates(
     for most in (*np.geomspace(1e6, 1e-3, 25), 0):
         monkeypatch.setattr(pictures, "MOST_OPERATIONS", most)
         chosen = choose_samples(loaded, None)
-        efforts.append((len(chosen.seen), len(chosen.held), chosen.coarse))
+        efforts.append((len(chosen.seen), len(chosen.held_out), chosen.coarse))
     fewer = [(8, 4, False), (2, 1, False), (2, 1, True), (1, 1, True)]
     assert list(dict.fromkeys(efforts)) == fewer
     (site, *_) = find_sites(loaded.network)
@@ -360,11 +360,11 @@ def test_pictures_are_held_out(checkpoint: Path, tmp_path: Path) -> None:
     picture(tmp_path / "a.png", 70, 64)
     single = choose_samples(loaded, tmp_path)
     assert list(single.samples) == ["a.png 1/2", "a.png 2/2"]
-    assert (single.held, single.held_out) == (("a.png 2/2",), ("a.png",))
+    assert (single.held_out, single.held_out_pictures) == (("a.png 2/2",), ("a.png",))
     for name in "bcdef":
         picture(tmp_path / f"{name}.png", 16, 20)
     several = choose_samples(loaded, tmp_path)
-    assert several.held_out == ("c.png", "f.png")
+    assert several.held_out_pictures == ("c.png", "f.png")
     assert list(several.seen) == ["a.png 1/2", "a.png 2/2", "b.png 1/1", "d.png 1/1", "e.png 1/1"]
     picture(tmp_path / "g.png", 7, 64)
     with pytest.raises(NystraError, match=r"g\.png is 7x64, smaller than a window of the network"):

@@ -327,7 +327,7 @@ def test_an_engine_of_the_marked_file_is_built(
     report = compare_layers(SessionSpec(path, "tensorrt", 1, plugin), recorded(), None, said.append)
     assert report.passed
     library, options, marked, given = made
-    assert library == given == str(plugin)
+    assert library == plugin == Path(given)
     assert options.backend == "tensorrt"
     assert options.shapes.minimum == "input:1x3x8x8"
     assert options.shapes.best == options.shapes.maximum == "input:1x3x12x20"

@@ -127,8 +127,8 @@ def test_the_figures_are_those_of_the_benchmark(
 
     asked: list[int] = []
     monkeypatch.setattr(speed, "bench", rows)
-    slow = compare_speed(path, path, (256, 256), library=False, pace=1.0)
-    measured = compare_speed(path, path, (256, 256), library=False, pace=1e-9)
+    slow = compare_speed(path, path, (256, 256), library=False, seconds_per_pixel=1.0)
+    measured = compare_speed(path, path, (256, 256), library=False, seconds_per_pixel=1e-9)
     assert (slow, asked) == (measured, [2, 20])
     assert measured == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
     text = speed_text(measured)

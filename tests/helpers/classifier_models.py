@@ -109,17 +109,17 @@ class Toy(nn.Module):
 from __future__ import annotations
 
 from classifier_models import TOY
-from nystra.models.architecture import Architecture, Built, PrecisionPolicy, Request, State
-from nystra.models.checkpoints.construction import construct, shape_of, told
+from nystra.models.architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request, State
+from nystra.models.checkpoints.construction import construct, shape_of, merge_hyper
 from nystra.models.facts import Facts
 from nystra.core.ports.port import LOGITS_AXES, Port
 
 from .network import Toy
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
-    hyper = told({"width": shape_of(state, "class_patches.weight", 4)[0]}, request)
+    hyper = merge_hyper({"width": shape_of(state, "class_patches.weight", 4)[0]}, request)
     network = construct(Toy, hyper, state, request.source)
     facts = Facts(
         architecture="toy_classifier",
@@ -130,7 +130,7 @@ def load(state: State, request: Request) -> Built:
         license=request.license,
         preprocessing=TOY,
     )
-    return Built(network, facts, hyper)
+    return BuiltNetwork(network, facts, hyper)
 
 
 ARCHITECTURE = Architecture(load, PrecisionPolicy())
@@ -146,7 +146,7 @@ def add_toy_classifier(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (package / name).write_text(content)
     monkeypatch.syspath_prepend(str(folder))
     keys = ("class_patches.weight", "class_head.weight")
-    row = registry.Row("toy_classifier", keys, f"{package.name}.checkpoint")
+    row = registry.RegistryRow("toy_classifier", keys, f"{package.name}.checkpoint")
     monkeypatch.setattr(registry, "ARCHITECTURES", (*registry.ARCHITECTURES, row))
     from nystra_toy_classifier.network import Toy
 

@@ -58,17 +58,17 @@ class Toy(nn.Module):
 
 from __future__ import annotations
 
-from nystra.models.architecture import Architecture, Built, PrecisionPolicy, Request, State
-from nystra.models.checkpoints.construction import construct, shape_of, told
+from nystra.models.architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request, State
+from nystra.models.checkpoints.construction import construct, shape_of, merge_hyper
 from nystra.models.facts import Facts
 from nystra.core.ports.port import Port
 
 from .network import Toy
 
 
-def load(state: State, request: Request) -> Built:
+def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict."""
-    hyper = told({"width": shape_of(state, "toy_head.weight", 4)[0]}, request)
+    hyper = merge_hyper({"width": shape_of(state, "toy_head.weight", 4)[0]}, request)
     network = construct(Toy, hyper, state, request.source)
     facts = Facts(
         architecture="toy",
@@ -79,7 +79,7 @@ def load(state: State, request: Request) -> Built:
         tiling="supported",
         license=request.license,
     )
-    return Built(network, facts, hyper)
+    return BuiltNetwork(network, facts, hyper)
 
 
 ARCHITECTURE = Architecture(load, PrecisionPolicy())
@@ -98,7 +98,7 @@ TOY = Added(
         "models/registry.py": (
             (
                 "ARCHITECTURES = (\n",
-                f'ARCHITECTURES = (\n    Row("toy", {KEYS}, ".toy.checkpoint"),\n',
+                f'ARCHITECTURES = (\n    RegistryRow("toy", {KEYS}, ".toy.checkpoint"),\n',
             ),
         )
     },
@@ -122,7 +122,7 @@ def add_toy_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in FOLDER.items():
         (package / name).write_text(content)
     monkeypatch.syspath_prepend(str(folder))
-    row = registry.Row("toy", KEYS, f"{package.name}.checkpoint")
+    row = registry.RegistryRow("toy", KEYS, f"{package.name}.checkpoint")
     monkeypatch.setattr(registry, "ARCHITECTURES", (*registry.ARCHITECTURES, row))
     from nystra_toy_network.network import Toy
 

@@ -1,4 +1,4 @@
-"""Which layers go back to float32, so that the pictures keep what was asked for."""
+"""Which layers go back to float32, so that the pictures keep the budget."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def keep_budget(
     measure: Measure,
     least: float,
 ) -> Kept:
-    """Return layers to float32 until every picture is as near to the float32 graph as asked.
+    """Return layers to float32 until every picture is as near to the float32 graph as wanted.
 
     They go one by one: first what harms most for each multiplication that float32 will take again,
     so that a costly layer goes last. The harm is measured, every layer int8 alone.

@@ -101,5 +101,5 @@ def _path(node: onnx.NodeProto, readers: list[onnx.NodeProto], stored: Collectio
     """Return the module of a layer, which the name of its weight or its bias tells."""
     own = [name for name in node.input[1:] if name.endswith((".weight", ".bias"))]
     added = [name for reader in readers if reader.op_type == "Add" for name in reader.input]
-    told = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]
-    return told[0].rpartition(".")[0] if told else node.name
+    names = [*own, *(name for name in added if name.endswith(".bias") and name in stored)]
+    return names[0].rpartition(".")[0] if names else node.name

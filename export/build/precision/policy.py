@@ -1,4 +1,4 @@
-"""What low precision does to an architecture: asked of the folder of its network."""
+"""What low precision does to an architecture, as the folder of its network says."""
 
 from __future__ import annotations
 
