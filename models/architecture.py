@@ -54,7 +54,7 @@ class BuiltNetwork:
 
 @dataclass(frozen=True)
 class PrecisionPolicy:
-    """What of a network stays float32 in a low precision; docs/precision.md has the measurements.
+    """What of a network stays float32 in a low precision; docs/precision.md says how it is judged.
 
     Attributes:
         keep: Operator type -> why its nodes stay float32.

@@ -21,6 +21,27 @@ COPIED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     **{
+        f"studies/measurements/{name}.md": f"measurements/{name.lower()}.md"
+        for name in (
+            "README",
+            "quality",
+            "quality_tables",
+            "auto",
+            "cluster",
+            "performance",
+            "openvino",
+            "precision",
+            "serving",
+            "gpu",
+            "networks",
+            "hat",
+            "rvrt",
+            "vit",
+            "paper",
+            "psal",
+        )
+    },
+    **{
         f"models/pretrained/{name}.md": f"models/{name}.md"
         for name in (
             "swinir_x2_w16",

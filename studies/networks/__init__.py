@@ -1,1 +1,1 @@
-"""Which networks of others export: the table of docs/networks.md."""
+"""Which networks of others export: the table of studies/measurements/networks.md."""

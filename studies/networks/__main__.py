@@ -1,4 +1,4 @@
-"""The table of networks in docs/networks.md: every architecture that spandrel lists, tried.
+"""The table of networks of measurements: every architecture that spandrel lists, tried.
 
 Each is built small with random weights, written as a checkpoint, exported for any size, run in
 plain onnxruntime at three sizes and compared with spandrel's own call; then exported once more
@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results.json")
-PAGE, README = ROOT / "docs" / "networks.md", ROOT / "README.md"
+PAGE, README = ROOT / "studies" / "measurements" / "networks.md", ROOT / "README.md"
 BEGIN, END = "<!-- table: studies/networks/__main__.py -->\n", "<!-- end of the table -->\n"
 
 MEMORY = 8 << 30

@@ -1,4 +1,6 @@
-"""The tables and figures of PnP-Nystra (Kidambi and Nair, 2025) on our networks: docs/paper.md.
+"""The tables and figures of PnP-Nystra (Kidambi and Nair, 2025) on our networks.
+
+The page is studies/measurements/paper.md.
 
 Each command prints a table or draws a figure; pictures are not shipped::
 

@@ -1,4 +1,4 @@
-"""The figures of docs/paper.md: singular values, attention maps, time against the token count."""
+"""The paper's figures: singular values, attention maps, time against the token count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print the speed table of docs/performance.md, all of it from one interleaved run.
+"""Print the speed table of studies/measurements/performance.md, all of it from one interleaved run.
 
 On a quiet machine, with the library built::
 

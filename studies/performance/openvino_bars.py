@@ -1,4 +1,4 @@
-"""Print every figure of docs/openvino.md: speed, peak memory and the error of bfloat16.
+"""Print the figures of OpenVINO: speed, peak memory and the error of bfloat16.
 
 On a quiet machine with bfloat16, with the library built::
 

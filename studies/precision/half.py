@@ -1,4 +1,6 @@
-"""Measure what a low precision costs each network: the table of docs/precision.md.
+"""Measure what a low precision costs each network.
+
+The table is in studies/measurements/precision.md.
 
     python -m studies.precision.half           # all of it
     python -m studies.precision.half uformer   # the rows whose label begins so

@@ -1,4 +1,6 @@
-"""Measure what int8 and bfloat16 cost the shipped networks: the table of docs/precision.md.
+"""Measure what int8 and bfloat16 cost the shipped networks.
+
+The tables are in studies/measurements/precision.md.
 
     python -m studies.precision.int8 CALIBRATION LOW HIGH [NETWORK ...]
 

@@ -1,4 +1,4 @@
-"""Train a small inpainting generator with contextual attention, for the sheet of docs/psal.md.
+"""Train a small inpainting generator with contextual attention.
 
 The same command goes on after a stop and ends with the same bytes (same
 machine, one thread)::

@@ -1,4 +1,4 @@
-"""Measure what plans cost and gain: the tables of docs/results_tables.md.
+"""Measure what plans cost and gain: the tables of studies/measurements/quality_tables.md.
 
 Data is not shipped: give folders of small pictures and their ground truth::
 

@@ -1,4 +1,4 @@
-"""What ``--attn auto`` chooses beside the uniform plans: the tables of docs/auto.md.
+"""What ``--attn auto`` chooses beside the uniform plans.
 
 Data is not shipped: give folders of small pictures and their ground truth::
 

@@ -1,10 +1,10 @@
-"""Draw what plans do to pictures: docs/results.png and docs/pictures/cluster.jpg.
+"""Draw what plans do to pictures: results.png and cluster.jpg of studies/measurements/pictures.
 
 Crops of 56 pixels, taken where ``nystra`` departs most from full attention, without guard or, with
 ``--cluster``, with it; and below each the absolute difference from full attention in grey, 10 times
 as large::
 
-    python -m studies.quality.sheet --out docs/results.png \\
+    python -m studies.quality.sheet --out studies/measurements/pictures/results.png \\
         swinir_x2_w16:Set5/LR_bicubic/X2/butterflyx2.png:Set5/HR/butterfly.png ...
 """
 

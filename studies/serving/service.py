@@ -1,4 +1,4 @@
-"""What a service answers under load, on this machine alone: the figures of docs/serve.md.
+"""What a service answers under load, on this machine alone.
 
 Clients and service share the cores::
 

@@ -5,7 +5,7 @@ To run it::
     python -m studies.vit.costs count     # parameters and GFLOPs
     python -m studies.vit.costs time      # one thread, interleaved runs, each engine
     python -m studies.vit.costs memory    # each run in a process of its own
-    python -m studies.vit.costs plot docs/pictures/vit_tokens.png    # of what `time` measured
+    python -m studies.vit.costs plot vit_tokens.png    # of what `time` measured
 
 Weights are random: nothing here is said of accuracy (``studies.vit.study`` does). Files and
 figures are kept in ``--folder``.

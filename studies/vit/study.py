@@ -7,7 +7,7 @@ To run it::
         --threads 1 --out study/vit_$a.safetensors
     done
     python -m studies.vit.study study/vit_*.safetensors --pictures cifar10/test
-    python -m studies.vit.study --plot docs/pictures/vit_accuracy.png
+    python -m studies.vit.study --plot vit_accuracy.png
 
 Every network is exported as it was trained, the one with exact attention also with each mechanism
 in its place, without training; what is judged is the file, on labelled pictures (one sub-folder a

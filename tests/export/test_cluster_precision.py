@@ -1,6 +1,6 @@
 """What low precision does to the clusters of a network, beside what a wrong kernel does.
 
-``pytest -s -m full tests/export/test_cluster_precision.py`` prints the figures of docs/cluster.md.
+``pytest -s -m full`` on this file prints figures of studies/measurements/cluster.md.
 """
 
 from __future__ import annotations

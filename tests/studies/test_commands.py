@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -60,3 +61,14 @@ def test_studies_import_what_nystra_has() -> None:
                     ):
                         missing.append(f"{path.name}: {node.module}.{alias.name}")
     assert not missing
+
+
+def test_pages_name_commands_that_are_there() -> None:
+    pages = [*(ROOT / "studies" / "measurements").glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    named = {
+        name
+        for page in (*pages, *(ROOT / "models" / "pretrained").glob("*.md"))
+        for name in re.findall(r"python -m (studies[.\w]*)", page.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert named <= {*COMMANDS, "studies.training"}

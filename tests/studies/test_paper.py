@@ -1,4 +1,4 @@
-"""The tables and figures of docs/paper.md: the matrices are those of the mechanisms."""
+"""The tables and figures of the paper: the matrices are those of the mechanisms."""
 
 from pathlib import Path
 
