@@ -120,50 +120,6 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
     return session
 
 
-def add_truth_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the pictures to hold a model against, and what goes with them."""
-    parser.add_argument("--images", type=Path, metavar="FOLDER", help="inputs with a ground truth")
-    parser.add_argument("--truth", type=Path, metavar="FOLDER", help="ground truth of --images")
-    parser.add_argument(
-        "--labelled",
-        type=Path,
-        metavar="FOLDER",
-        help="pictures with known classes, one sub-folder a class: how often a classifier is right",
-    )
-    parser.add_argument(
-        "--video",
-        action="store_true",
-        help="--images and --truth are the frames of one video: measure how it flickers too "
-        "(said already by a model of frames)",
-    )
-    parser.add_argument(
-        "--mask",
-        type=Path,
-        metavar="FILE|FOLDER",
-        help="of --images, for a model that fills holes: white = fill",
-    )
-    parser.add_argument(
-        "--reference",
-        type=Path,
-        metavar="FILE|FOLDER",
-        help="of --images, for a model that copies from another picture",
-    )
-
-
-def check_truth_arguments(args: argparse.Namespace) -> None:
-    """Check them against each other.
-
-    Raises:
-        NystraError: One is given without the others it belongs to.
-    """
-    if (args.images is None) != (args.truth is None):
-        raise NystraError("--images and --truth belong together: give both or neither")
-    if args.images is None and (args.mask is not None or args.reference is not None):
-        raise NystraError("--mask and --reference belong to --images and --truth: give these too")
-    if args.images is None and args.video:
-        raise NystraError("--video belongs to --images and --truth: give these too")
-
-
 def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
     """Return the hyper-parameters given on the command line.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from ...core.ports.port import picture_size
 from ..common import (
     add_output_arguments,
     add_session_arguments,
-    add_truth_arguments,
-    check_truth_arguments,
     open_session,
     parse_size,
     print_json,
@@ -20,12 +19,14 @@ from ..common import (
     steps,
     warn,
 )
-from ..console import say
+from ..console import in_flags, say
+from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline
     from ...runtime.checking.gate import Measured, Verdict
     from ...runtime.session import Session
+    from ..flags.quality_flags import Requested
 
 SUMMARY = "Hold a model file against a baseline of accepted figures; exit code 1 on a regression."
 
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
     )
-    add_truth_arguments(parser)
+    add_quality_arguments(parser, fixed=True)
     parser.add_argument(
         "--speed-against", type=Path, metavar="OTHER.onnx", help="time it against this model"
     )
@@ -72,20 +73,24 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.checking.baseline import read_baseline
     from ...runtime.checking.gate import FAILED, accept, verdicts_on
 
-    check_truth_arguments(args)
+    requested = requested_qualities(args)
     start = time.perf_counter()
     fresh = args.update and not args.baseline.exists()
     baseline = None if fresh else read_baseline(args.baseline)
     if baseline is not None and not args.partial and not args.update:
-        _check_measured(args, baseline)
+        _check_requested(args, baseline, requested)
     _check_outputs(args)
     session = open_session(args)
-    measured = _measure(args, session, baseline)
+    check_requested(session, requested)
+    measured = _measure(args, session, baseline, requested)
     if baseline is not None and not args.partial and not args.update:
-        _check_flicker(args, baseline, measured)
+        _check_measured(args, baseline, measured)
     if args.update or baseline is None:
         baseline = accept(measured, args.model.name, baseline)
-    verdicts = verdicts_on(measured, baseline)
+    verdicts = [
+        replace(verdict, message=in_flags(verdict.message))
+        for verdict in verdicts_on(measured, baseline)
+    ]
     passed = all(verdict.state != FAILED for verdict in verdicts)
     if args.update and passed:
         baseline.write(args.baseline)
@@ -117,65 +122,56 @@ def run(args: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
-def _check_measured(args: argparse.Namespace, baseline: Baseline) -> None:
-    """Refuse to pass over an accepted figure in silence."""
-    from ...runtime.checking.gate import NEEDS
+def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Requested) -> None:
+    """Refuse to pass over an accepted figure in silence, before anything is measured."""
+    from ...runtime.checking.baseline import guarded_items
+    from ...runtime.tasks.registry import task_qualities
 
-    for item, flags in NEEDS.items():
-        given = {"speed": args.speed_against, "accuracy": args.labelled, "quality": args.images}
-        if item in baseline.items and given[item.partition("_")[0]] is None:
-            raise _unasked(args, item, flags)
-
-
-def _check_flicker(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
-    """Refuse the same of a figure that the model decides on: it takes frames, or not."""
-    from ...runtime.checking.gate import NEEDS
-
-    item = "quality_flicker"
-    if item in baseline.items and item not in measured.items:
-        raise _unasked(args, item, NEEDS[item])
+    asked = {quality.name for quality, _ in requested}
+    for quality in task_qualities().values():
+        needed = next(iter(quality.items))
+        if needed in baseline.items and quality.name not in asked:
+            raise _unasked(args, needed, quality.items[needed].needs)
+    if "speed" in baseline.items and args.speed_against is None:
+        raise _unasked(args, "speed", guarded_items()["speed"].needs)
 
 
-def _unasked(args: argparse.Namespace, item: str, flags: str) -> NystraError:
+def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Measured) -> None:
+    """Refuse the same of figures that the model decides on: flicker, where it takes frames."""
+    from ...runtime.checking.baseline import guarded_items
+
+    for name, item in guarded_items().items():
+        if item.needs and name in baseline.items and name not in measured.items:
+            raise _unasked(args, name, item.needs)
+
+
+def _unasked(args: argparse.Namespace, item: str, needs: str) -> NystraError:
     return NystraError(
-        f"the baseline {args.baseline} guards {item}, which was not asked for: give {flags}, or "
-        "--partial to skip it"
+        f"the baseline {args.baseline} guards {item}, which was not asked for: give {needs}, or "
+        "`partial` to skip it"
     )
 
 
-def _measure(args: argparse.Namespace, session: Session, baseline: Baseline | None) -> Measured:
-    from ...runtime.checking.gate import add_accuracy, add_quality, add_speed, measure_file
+def _measure(
+    args: argparse.Namespace, session: Session, baseline: Baseline | None, requested: Requested
+) -> Measured:
+    from ...runtime.checking.gate import add_quality, add_speed, measure_file
     from ...runtime.checking.intact import bodies_of
     from ...runtime.model.references import read_references
-    from ...runtime.tasks.classification.classifier import classifier_for
-    from ...runtime.tasks.classification.quality import measure_accuracy
-    from ...runtime.tasks.video.quality import validate_folder
 
     with steps(args) as progress:
         progress("compare")
         path = args.references or args.model.with_suffix(".npz")
         references = read_references(path)
         measured = measure_file(session, references, bodies_of(session))
-        if args.images is not None:
-            progress("pictures")
-            quality = validate_folder(
-                session,
-                args.images,
-                args.truth,
-                video=args.video,
-                mask=args.mask,
-                reference=args.reference,
-            )
-            add_quality(measured, quality)
-        if args.labelled is not None:
-            progress("labelled pictures")
-            accuracy = measure_accuracy(classifier_for(session), args.labelled)
-            add_accuracy(measured, accuracy)
+        for quality, options in requested:
+            progress(quality.name)
+            add_quality(measured, quality, quality.measure(session, options))
         if args.speed_against is not None:
             progress("speed")
             size = _speed_size(args)
-            if size is None and baseline is not None and baseline.speed:
-                size = picture_size(*baseline.speed["size"])
+            if size is None and baseline is not None and "speed" in baseline.settings:
+                size = picture_size(*baseline.settings["speed"]["size"])
             add_speed(
                 measured,
                 session,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from ..common import (
     add_checkpoint_arguments,
     add_output_arguments,
     add_session_arguments,
-    add_truth_arguments,
-    check_truth_arguments,
     hyper_from,
     open_session,
     print_json,
@@ -25,12 +22,14 @@ from ..common import (
     warn,
 )
 from ..console import say
+from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
 
 if TYPE_CHECKING:
     from ...export.load.source import Source
     from ...runtime.session import Session
-    from ...runtime.tasks.classification.quality import Accuracy
+    from ...runtime.tasks.quality import QualityReport
     from ...runtime.tasks.restoration.restorer import Restorer
+    from ..flags.quality_flags import Requested
 
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
 
@@ -48,15 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
     )
     parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference allowed")
-    add_truth_arguments(parser)
-    parser.add_argument("--channel", choices=("y", "rgb"), default="y", help="default: y")
-    parser.add_argument("--crop", type=int, metavar="N", help="border left out (default: scale)")
-    parser.add_argument(
-        "--pad",
-        choices=("none", "official"),
-        default="none",
-        help="official: mirror each picture as SwinIR's test procedure does (default: none)",
-    )
+    add_quality_arguments(parser)
     parser.add_argument(
         "--sheet",
         type=Path,
@@ -81,12 +72,13 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.checking.intact import bodies_of, find_changes
     from ...runtime.checking.validation import validate_against_references
 
-    check_truth_arguments(args)
+    requested = requested_qualities(args)
     if args.layerwise:
-        return _layerwise(args)
+        return _layerwise(args, requested)
     if args.backend in TORCH_BACKENDS:
         register_torch(args.checkpoint, hyper_from(args))
     session = open_session(args)
+    check_requested(session, requested)
     restorer = None if args.sheet is None else _restorer(args.sheet, session)
     with steps(args) as progress:
         source = _source(args, session.metadata, progress)
@@ -99,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
             progress("compare the operators' bodies")
             by_bodies = validate_against_references(bodies, references, args.tolerance)
         passed = report.passed and not changes and (by_bodies is None or by_bodies.passed)
-        quality = _quality(args, session, progress) if args.images is not None else None
-        accuracy = _accuracy(args, session, source, progress)
+        measured = _measured(requested, session, source, progress)
         if restorer is not None:
             progress("sheet")
             _sheet(args, session, restorer, source)
@@ -113,28 +104,24 @@ def run(args: argparse.Namespace) -> int:
             "against": str(args.checkpoint or "recorded references"),
             "library_reason": session.library_reason,
         }
-        if quality is not None:
-            document["quality"] = quality.as_dict()
-        if accuracy:
-            document["accuracy"] = {name: figures.as_dict() for name, figures in accuracy.items()}
+        document |= {name: quality.as_dict() for name, quality in measured.items()}
         print_json(document)
     elif not args.quiet:
-        _print(report, by_bodies, quality, session.library_reason)
-        _print_accuracy(accuracy)
-    for text in changes:
-        warn(text)
-    for text in quality.warnings if quality is not None else ():
+        _print(report, by_bodies, measured, session.library_reason)
+    for text in (*changes, *(text for each in measured.values() for text in each.warnings)):
         warn(text)
     return 0 if passed else 1
 
 
-def _layerwise(args: argparse.Namespace) -> int:
+def _layerwise(args: argparse.Namespace, requested: Requested) -> int:
     from ...export.validate.layerwise import compare_layers
     from ...runtime.model.onnx_header import read_onnx_header
     from ..layers import print_layers
 
-    if (args.images, args.labelled, args.sheet) != (None, None, None):
-        raise NystraError("--layerwise compares layers only: omit --images, --labelled and --sheet")
+    if requested or args.sheet is not None:
+        names = [f"`{name}`" for _, options in requested for name in options.changed()]
+        names += [] if args.sheet is None else ["`sheet`"]
+        raise NystraError(f"`layerwise` compares layers only: omit {', '.join(names)}")
     if args.precision is not None:
         raise NystraError("--layerwise runs a file as it says: omit --precision")
     header = read_onnx_header(args.model)
@@ -181,49 +168,26 @@ def _references(
     return reference_run(args.model, metadata, source, progress)
 
 
-def _quality(args: argparse.Namespace, session: Any, progress: Any) -> Any:
-    from ...runtime.tasks.video.quality import validate_folder
-
-    return validate_folder(
-        session,
-        args.images,
-        args.truth,
-        args.crop,
-        args.channel,
-        args.pad,
-        video=args.video,
-        mask=args.mask,
-        reference=args.reference,
-        progress=lambda done, total: progress(f"picture {done} of {total}"),
-    )
-
-
-def _accuracy(
-    args: argparse.Namespace,
+def _measured(
+    requested: Requested,
     session: Session,
     source: Source | None,
     progress: Callable[[str], None],
-) -> dict[str, Accuracy]:
-    """Return how often the file is right, and the network as it was trained where it is loaded."""
-    if args.labelled is None:
-        return {}
-    from ...runtime.tasks.classification.classifier import classifier_for
-    from ...runtime.tasks.classification.quality import measure_accuracy
+) -> dict[str, QualityReport]:
+    """Return what is measured, by its name."""
 
-    runners = {"file": classifier_for(session)}
-    if source is not None:
+    def network() -> Any:
         from ...export.pytorch.network_session import NetworkSession
 
-        runners["network"] = replace(runners["file"], function=NetworkSession(source.exact()))
+        assert source is not None  # or there is no network
+        return NetworkSession(source.exact())
 
-    def measured(name: str) -> Accuracy:
-        return measure_accuracy(
-            runners[name],
-            args.labelled,
-            lambda done, total: progress(f"{name}: labelled picture {done} of {total}"),
+    return {
+        quality.name: quality.measure(
+            session, options, progress, None if source is None else network
         )
-
-    return {name: measured(name) for name in runners}
+        for quality, options in requested
+    }
 
 
 def _restorer(sheet: Path, session: Session) -> Restorer:
@@ -241,7 +205,7 @@ def _sheet(
     pictures = None
     if args.images is not None:
         auxiliary = RunOptions(mask=args.mask, reference=args.reference).auxiliary()
-        pictures = UserPictures(args.images, args.truth, auxiliary)
+        pictures = UserPictures(Path(args.images), Path(args.truth), auxiliary)
     draw_model_sheet(args.sheet, session, restorer, source, pictures)
 
 
@@ -252,7 +216,9 @@ def _mean(size: Any) -> str:
     return f", or mean {size.mean_abs:.1e} of {size.mean_tolerance:.1e}"
 
 
-def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> None:
+def _print(
+    report: Any, by_bodies: Any, measured: Mapping[str, QualityReport], library_reason: str
+) -> None:
     from ...runtime.checking.measures import FIGURES
 
     titles = [FIGURES[name].title for name in report.figures]
@@ -262,28 +228,10 @@ def _print(report: Any, by_bodies: Any, quality: Any, library_reason: str) -> No
         rows += [_size_row(size, report.figures, " bodies") for size in by_bodies.sizes]
     print_table(rows)
     say(library_reason)
-    if quality is not None:
-        table = [_heading(quality)]
-        table += [_figures(picture.name, picture) for picture in quality.pictures]
-        table.append(_figures("mean", quality))
-        print_table(table)
-        say(f"border {quality.crop_border} left out, padding {quality.pad}")
-        if quality.flicker is not None:
-            say(
-                f"flicker {quality.flicker:.3f} of 255: the mean error of the change from frame "
-                "to frame (dtSSD), 0 is best"
-            )
-
-
-def _print_accuracy(accuracy: dict[str, Accuracy]) -> None:
-    rows = [("labelled pictures", "top-1", "top-5")]
-    rows += [
-        (name, f"{figures.top1:.2%}", f"{figures.top5:.2%}") for name, figures in accuracy.items()
-    ]
-    if accuracy:
-        print_table(rows)
-        file = accuracy["file"]
-        say(f"{file.pictures} pictures in {len(file.classes)} folders, told by {file.told_by}")
+    for quality in measured.values():
+        print_table(quality.rows())
+        for note in quality.notes():
+            say(note)
 
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
@@ -297,18 +245,3 @@ def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
         *(FIGURES[name].text(size.figures.get(name, math.nan)) for name in names),
         "; ".join(size.findings) or "passed",
     )
-
-
-def _heading(quality: Any) -> tuple[str, ...]:
-    masked = () if quality.inside is None else ("hole", "PSNR in it", "L1 in it", "L1 outside")
-    return ("picture", f"PSNR ({quality.channel})", "SSIM", *masked)
-
-
-def _figures(name: str, quality: Any) -> tuple[str, ...]:
-    """Return a row of the quality table, for a picture or the mean."""
-    row = (name, f"{quality.psnr:.2f}", f"{quality.ssim:.4f}")
-    if quality.inside is None:
-        return row
-    inside = quality.inside
-    hole = (f"{inside.share:.1%}", f"{inside.psnr:.2f}", f"{inside.l1:.4f}")
-    return (*row, *hole, f"{quality.outside.l1:.1e}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...core.option import Option, Options
+from ...core.option import Option, Options, spelled
 from ...core.option_kinds import Switch
 
 
@@ -28,9 +28,14 @@ def add_options(
     """
     options = record.declared()
     for name in options if names is None else names:
-        kind = replace(options[name], doc=docs.get(name, options[name].doc))
+        doc = docs.get(name, options[name].doc)
+        kind = replace(options[name], doc=spelled(doc, lambda each: _flag_among(options, each)))
         how = {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
         add_option(parser, name, kind, default=kind.default, **how)
+
+
+def _flag_among(options: Mapping[str, Option], name: str) -> str | None:
+    return flag_of(name, options[name]) if name in options else None
 
 
 def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **how: Any) -> None:

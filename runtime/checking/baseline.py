@@ -19,68 +19,38 @@ from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
+from ..tasks.registry import task_qualities
+from .item import Item
 
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True)
-class Item:
-    """A figure that is guarded.
-
-    Attributes:
-        title: For people.
-        unit: For people; empty for a plain number.
-        rule: ``ceiling`` (at most the tolerance), ``drop`` (at least accepted - tolerance),
-            ``growth`` (at most accepted + tolerance), ``growth_share`` and ``drop_share`` (the
-            same with tolerance * accepted).
-        tolerance: Where a baseline is written anew.
-    """
-
-    title: str
-    unit: str
-    rule: str
-    tolerance: float
-
-    def limit(self, accepted: float, tolerance: float) -> float:
-        """Return the worst value that passes."""
-        if self.rule == "ceiling":
-            return tolerance
-        share = abs(accepted) if self.rule.endswith("share") else 1.0
-        step = tolerance * share
-        return accepted + step if self.grows_worse else accepted - step
-
-    def passes(self, measured: float, limit: float) -> bool:
-        """Say whether a value is within its limit; NaN never is."""
-        return measured <= limit if self.grows_worse else measured >= limit
-
-    @property
-    def grows_worse(self) -> bool:
-        """Whether a larger value is a worse one."""
-        return not self.rule.startswith("drop")
-
-
-ITEMS = {
+_REFERENCE_ITEMS = {
     "max_abs": Item("largest difference from the references", "", "ceiling", 1e-4),
     "psnr": Item("lowest PSNR against the references", "dB", "drop", 6.0),
     "relative_error": Item("relative error against the references", "", "growth", 1e-3),
     "top1": Item("top-1 agreement with the references", "", "drop", 0.0),
     "top5": Item("top-5 agreement with the references", "", "drop", 0.0),
-    "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05),
-    "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001),
-    "quality_flicker": Item("flicker against ground truth", "of 255", "growth", 0.02),
-    "accuracy_top1": Item("top-1 accuracy on labelled pictures", "", "drop", 0.005),
-    "accuracy_top5": Item("top-5 accuracy on labelled pictures", "", "drop", 0.005),
+}
+_FILE_ITEMS = {
     "nodes": Item("nodes of the graph", "", "growth", 0.0),
     "bytes": Item("size of the model file", "bytes", "growth_share", 0.02),
-    "speed": Item("times as fast as the other model", "", "drop_share", 0.15),
+    "speed": Item("times as fast as the other model", "", "drop_share", 0.15, "`speed_against`"),
 }
-"""Everything that can stand in a baseline."""
+_SPEED_SETTINGS = {"against": str, "size": list}
 
-_SETTINGS: dict[str, dict[str, type]] = {
-    "quality": {"channel": str, "crop_border": int, "pictures": list},
-    "accuracy": {"classes": list, "pictures": int},
-    "speed": {"against": str, "size": list},
-}
+
+def guarded_items() -> dict[str, Item]:
+    """Return everything that can stand in a baseline, with what the tasks add to it."""
+    qualities = (quality.items for quality in task_qualities().values())
+    own = {name: item for each in qualities for name, item in each.items()}
+    return {**_REFERENCE_ITEMS, **own, **_FILE_ITEMS}
+
+
+def _setting_types() -> dict[str, Mapping[str, type]]:
+    """Return how figures were taken: key of a document -> names and types."""
+    own = {name: quality.settings for name, quality in task_qualities().items()}
+    return {**own, "speed": _SPEED_SETTINGS}
 
 
 @dataclass(frozen=True)
@@ -97,19 +67,16 @@ class Baseline:
 
     Attributes:
         model: Name of the model file, for people.
-        items: Name of `ITEMS` -> the figure.
-        quality: How the quality was taken: ``channel``, ``crop_border``, ``pictures``.
-        accuracy: How the accuracy was taken: ``classes`` (names of folders), ``pictures`` (number).
-        speed: How the speed was taken: ``against`` (a file name), ``size`` [height, width].
+        items: Name among `guarded_items` -> the figure.
+        settings: How figures were taken. ``speed``: ``against`` (a file name), ``size`` [height,
+            width]; others as the qualities of the tasks say.
         metadata: The model's metadata as `without_provenance` returns them; None: not recorded.
     """
 
     model: str
     items: Mapping[str, Accepted]
-    quality: Mapping[str, Any] = field(default_factory=dict)
-    speed: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, str] | None = None
-    accuracy: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline, at once or not at all.
@@ -124,9 +91,7 @@ class Baseline:
         }
         if self.metadata is not None:
             document["metadata"] = self.metadata
-        for key in _SETTINGS:
-            if getattr(self, key):
-                document[key] = getattr(self, key)
+        document |= {key: values for key, values in self.settings.items() if values}
         atomic_write_bytes(path, stable_json(document))
 
 
@@ -147,27 +112,28 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
             f"{where} has the schema_version {version!r}, expected {SCHEMA_VERSION}: name a file "
             "that nystra check --update wrote"
         )
-    _only(
-        where,
-        value,
-        {"schema_version", "model", "items", "metadata", *_SETTINGS},
-        {"model", "items"},
-    )
+    types = _setting_types()
+    known = {"schema_version", "model", "items", "metadata", *types}
+    _only(where, value, known, {"model", "items"})
     if not isinstance(value["model"], str) or not isinstance(value["items"], dict):
         raise NystraError(f"{where}: expected model to be text and items to be an object")
-    _only(f"{where}, items", value["items"], set(ITEMS), set())
-    items = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
-    settings = {key: _settings(f"{where}, {key}", value.get(key), key) for key in _SETTINGS}
-    needed = {"quality": "quality_psnr", "accuracy": "accuracy_top1", "speed": "speed"}
-    for key, name in needed.items():
-        if name in items and not settings[key]:
+    _only(f"{where}, items", value["items"], set(guarded_items()), set())
+    accepted = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
+    settings = {
+        key: _settings(f"{where}, {key}", value[key], key, types[key])
+        for key in types
+        if value.get(key) is not None
+    }
+    needed = {key: next(iter(quality.items)) for key, quality in task_qualities().items()}
+    for key, name in (needed | {"speed": "speed"}).items():
+        if name in accepted and not settings.get(key):
             raise NystraError(f"{where} has the item {name} and no {key!r} that says how it was")
     metadata = value.get("metadata")
     if not isinstance(metadata, dict | None) or not all(
         isinstance(text, str) for text in (metadata or {}).values()
     ):
         raise NystraError(f"{where}: metadata is {metadata!r:.60}, expected an object of texts")
-    return Baseline(value["model"], items, **settings, metadata=metadata)
+    return Baseline(value["model"], accepted, settings, metadata)
 
 
 def _accepted(where: str, value: Any) -> Accepted:
@@ -182,12 +148,9 @@ def _accepted(where: str, value: Any) -> Accepted:
     return Accepted(float(value["accepted"]), float(value["tolerance"]))
 
 
-def _settings(where: str, value: Any, key: str) -> dict[str, Any]:
-    if value is None:
-        return {}
+def _settings(where: str, value: Any, key: str, kinds: Mapping[str, type]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise NystraError(f"{where} is {value!r}, expected an object")
-    kinds = _SETTINGS[key]
     _only(where, value, set(kinds), set(kinds))
     for name, kind in kinds.items():
         if not isinstance(value[name], kind):

@@ -18,9 +18,8 @@ from ..machine.clock import interleaved
 from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
-from ..tasks.classification.quality import Accuracy
-from ..tasks.restoration.quality import QualityReport
-from .baseline import ITEMS, Accepted, Baseline
+from ..tasks.quality import Quality, QualityReport
+from .baseline import Accepted, Baseline, guarded_items
 from .intact import find_changes, metadata_changes
 from .measures import FIGURES, PSNR_CEILING, ROUNDING
 from .validation import SizeReport, ValidationReport, allowed_differences, compare, sides_text
@@ -28,15 +27,6 @@ from .validation import SizeReport, ValidationReport, allowed_differences, compa
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 FILE = "file"
 """The item that is no figure: whether the file is the one that was exported and accepted."""
-NEEDS = {
-    "quality_psnr": "--images and --truth",
-    "quality_ssim": "--images and --truth",
-    "quality_flicker": "--images and --truth with --video",
-    "accuracy_top1": "--labelled",
-    "accuracy_top5": "--labelled",
-    "speed": "--speed-against",
-}
-"""Items that are measured only when they are asked for, and the flags that do so."""
 DEFAULT_SIZE = picture_size(128, 128)
 
 
@@ -45,11 +35,9 @@ class Measured:
     """The figures of a model file.
 
     Attributes:
-        items: Name of `ITEMS` -> value.
+        items: Name among `guarded_items` -> value.
         findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
-        quality: As in `Baseline`.
-        accuracy: As in `Baseline`.
-        speed: As in `Baseline`.
+        settings: As in `Baseline`.
         tolerance: The largest difference the references were recorded with, at any size.
         sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
         changes: In what the file is not what was exported, see `find_changes`.
@@ -58,9 +46,7 @@ class Measured:
 
     items: dict[str, float] = field(default_factory=dict)
     findings: dict[str, str] = field(default_factory=dict)
-    quality: dict[str, Any] = field(default_factory=dict)
-    accuracy: dict[str, Any] = field(default_factory=dict)
-    speed: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tolerance: float = ROUNDING
     sizes: tuple[SizeReport, ...] = ()
     changes: tuple[str, ...] = ()
@@ -72,7 +58,7 @@ class Verdict:
     """One item of the gate.
 
     Attributes:
-        item: Name of `ITEMS`, or `FILE`.
+        item: Name among `guarded_items`, or `FILE`.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
         accepted: The baseline's value, or None.
@@ -139,22 +125,10 @@ def measure_file(
     return measured
 
 
-def add_quality(measured: Measured, report: QualityReport) -> None:
-    """Add the figures against ground truth."""
-    measured.items |= {"quality_psnr": min(report.psnr, PSNR_CEILING), "quality_ssim": report.ssim}
-    if report.flicker is not None:
-        measured.items["quality_flicker"] = report.flicker
-    measured.quality = {
-        "channel": report.channel,
-        "crop_border": report.crop_border,
-        "pictures": [picture.name for picture in report.pictures],
-    }
-
-
-def add_accuracy(measured: Measured, report: Accuracy) -> None:
-    """Add how often a classifier is right."""
-    measured.items |= {"accuracy_top1": report.top1, "accuracy_top5": report.top5}
-    measured.accuracy = {"classes": list(report.classes), "pictures": report.pictures}
+def add_quality(measured: Measured, quality: Quality, report: QualityReport) -> None:
+    """Add the figures against what is known of inputs."""
+    measured.items |= report.figures()
+    measured.settings[quality.name] = report.settings()
 
 
 def add_speed(
@@ -191,11 +165,11 @@ def add_speed(
         warmup=2,
     )
     measured.items["speed"] = timing.ratios["other", "model"]
-    measured.speed = {"against": Path(other).name, "size": list(taken.values())}
+    measured.settings["speed"] = {"against": Path(other).name, "size": list(taken.values())}
 
 
 def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
-    """Hold a file and its figures against a baseline: in the order of `ITEMS`, then `FILE`.
+    """Hold a file and its figures against a baseline: in the order of `guarded_items`, then `FILE`.
 
     The difference from the references is judged size by size, as ``nystra validate`` does: each
     size has the tolerance it was recorded with, and where a seeded search takes part the mean may
@@ -213,9 +187,9 @@ def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
             f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
             "--update"
         )
-    for key in ("quality", "accuracy", "speed"):
-        now, then = getattr(measured, key), getattr(baseline, key)
-        if now and now != then:
+    for key, now in measured.settings.items():
+        then = baseline.settings.get(key, {})
+        if now != then:
             changed = [name for name in now if now[name] != then.get(name)]
             raise NystraError(
                 f"the {key} was measured with another {', '.join(changed)} than the baseline's: "
@@ -223,7 +197,9 @@ def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
                 + ". Measure alike, or accept with --update"
             )
     figures = [
-        _verdict(name, measured, baseline.items[name]) for name in ITEMS if name in baseline.items
+        _verdict(name, measured, baseline.items[name])
+        for name in guarded_items()
+        if name in baseline.items
     ]
     return [*figures, _file_verdict(measured, baseline)]
 
@@ -237,20 +213,18 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
         old: What was there before.
     """
     before: Mapping[str, Accepted] = {} if old is None else old.items
-    items = dict(before)
+    items, known = dict(before), guarded_items()
     for name, value in measured.items.items():
         kept = before.get(name)
-        tolerance = ITEMS[name].tolerance if kept is None else kept.tolerance
+        tolerance = known[name].tolerance if kept is None else kept.tolerance
         if name == "max_abs" and kept is None:
             tolerance = measured.tolerance
         items[name] = Accepted(value, tolerance)
     return Baseline(
         model,
         items,
-        measured.quality or (old.quality if old else {}),
-        measured.speed or (old.speed if old else {}),
+        {**(old.settings if old else {}), **measured.settings},
         measured.metadata,
-        measured.accuracy or (old.accuracy if old else {}),
     )
 
 
@@ -266,10 +240,10 @@ def _file_verdict(measured: Measured, baseline: Baseline) -> Verdict:
 
 
 def _verdict(name: str, measured: Measured, accepted: Accepted) -> Verdict:
-    item = ITEMS[name]
+    item = guarded_items()[name]
     limit = item.limit(accepted.accepted, accepted.tolerance)
     if name not in measured.items:
-        text = f"{item.title}: not measured" + (f", give {NEEDS[name]}" if name in NEEDS else "")
+        text = f"{item.title}: not measured" + (f", give {item.needs}" if item.needs else "")
         return Verdict(name, SKIPPED, None, accepted.accepted, limit, text)
     value = measured.items[name]
     sizes = _size_by_size(name, measured, limit)
@@ -306,7 +280,7 @@ def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
         if name in FIGURES:
             if name not in size.figures:
                 continue
-            good = ITEMS[name].passes(size.figures[name], limit)
+            good = guarded_items()[name].passes(size.figures[name], limit)
             text = f"at {where} it is {size.figures[name]:.6g}"
         else:
             allowed = limit if limit > measured.tolerance else min(limit, size.tolerance)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import NystraError
-from .baseline import ITEMS
+from .baseline import guarded_items
 from .gate import FAILED, SKIPPED, Verdict
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -49,6 +49,7 @@ def junit(model: str, verdicts: Sequence[Verdict], seconds: float = 0.0) -> byte
 
 def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
     """Return the verdicts as a Markdown section with a table."""
+    known = guarded_items()
     failed = sum(verdict.state == FAILED for verdict in verdicts)
     head = "passed" if not failed else f"{failed} of {len(verdicts)} items failed"
     lines = [
@@ -62,7 +63,7 @@ def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
         accepted = "" if verdict.accepted is None else f"{verdict.accepted:.6g}"
         limit = "" if verdict.limit is None else f"{_bound(verdict.item)} {verdict.limit:.6g}"
         state = f"**{verdict.state}**" if verdict.state == FAILED else verdict.state
-        title = ITEMS[verdict.item].title if verdict.item in ITEMS else "model file"
+        title = known[verdict.item].title if verdict.item in known else "model file"
         lines.append(f"| {_cell(title)} | {measured} | {accepted} | {limit} | {state} |")
     lines += [
         "",
@@ -72,7 +73,7 @@ def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def _bound(item: str) -> str:
-    return "≤" if ITEMS[item].grows_worse else "≥"
+    return "≤" if guarded_items()[item].grows_worse else "≥"
 
 
 def github_annotations(

@@ -16,6 +16,7 @@ from .task import Lazy, Task
 if TYPE_CHECKING:
     from ..session import Session
     from .answer import Answerer
+    from .quality import Quality
 
 TASKS = [
     Task(
@@ -28,6 +29,7 @@ TASKS = [
         options=Lazy("restoration.options", "RunOptions"),
         answer=Lazy("restoration.answer", "RestorationAnswerer"),
         service=Lazy("restoration.service", "SERVICE"),
+        quality=Lazy("video.quality", "QUALITY"),
         run_distributed=Lazy(".distributed.run", "run_distributed"),
     ),
     Task(
@@ -38,6 +40,7 @@ TASKS = [
         run=Lazy("video.run", "run_video"),
         summary=Lazy("video.summary"),
         options=Lazy("restoration.options", "RunOptions"),
+        quality=Lazy("video.quality", "QUALITY"),
         run_distributed=Lazy(".distributed.run", "run_distributed"),
     ),
     Task(
@@ -51,6 +54,7 @@ TASKS = [
         needs_output=False,
         answer=Lazy("classification.answer", "ClassificationAnswerer"),
         service=Lazy("classification.service", "SERVICE"),
+        quality=Lazy("classification.quality", "QUALITY"),
     ),
 ]
 
@@ -58,6 +62,12 @@ TASKS = [
 def task_named(name: str) -> Task | None:
     """Return the row of a value of ``nystra.task``, or None."""
     return next((row for row in TASKS if name in row.names), None)
+
+
+def task_qualities() -> dict[str, Quality]:
+    """Return what is measured of the files of any task, by name; rows may share it."""
+    listed = [row.quality() for row in TASKS if row.quality is not None]
+    return {quality.name: quality for quality in listed}
 
 
 def find_task(session: Session) -> Task:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from ..serving.service import Service
     from .answer import Answerer
+    from .quality import Quality
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ class Task:
             Serve go by it; None: the task answers none.
         service: What ``nystra serve`` offers beyond one answer after the other, such as runs that
             several requests share; None where ``answer`` says it all.
+        quality: How good what a file makes is measured; None: it is not.
         run_distributed: As ``run``, with the workers of a cluster; None: it is not distributed.
     """
 
@@ -85,4 +87,5 @@ class Task:
     needs_output: bool = True
     answer: Callable[[], type[Answerer]] | None = None
     service: Callable[[], Service] | None = None
+    quality: Callable[[], Quality] | None = None
     run_distributed: Callable[[], Runner] | None = None

@@ -242,7 +242,7 @@ def test_what_cannot_be_compared(
         (["--library", "none"], 2, "both ways would be the same"),
         ([], 3, "the operator library is not built"),
         (["--backend", "abacus"], 2, "unknown backend 'abacus'"),
-        (["--sheet", "a.png"], 2, "omit --images, --labelled and --sheet"),
+        (["--sheet", "a.png"], 2, "omit --sheet"),
         (["--references", "none.npz"], 2, "no recorded references"),
     ]:
         assert main([*command, *more]) == code, more

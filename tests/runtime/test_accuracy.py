@@ -90,7 +90,7 @@ def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     write_references(large.with_suffix(".npz"), [case], {})
     assert main(["validate", str(large), "--labelled", str(folder)]) == 2
-    assert "is no classifier" in capsys.readouterr().err
+    assert "--labelled: does not apply to a model of the task" in capsys.readouterr().err
 
 
 def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from frames_classifier import JUDGE, Judge, save
 from nystra.cli.main import main
-from nystra.runtime.checking.baseline import ITEMS
+from nystra.runtime.checking.baseline import guarded_items
 from nystra.runtime.checking.measures import FIGURES, reference_figures
 from nystra.runtime.checking.validation import validate_against_references
 from nystra.runtime.model.references import ReferenceCase, References, write_references
@@ -64,7 +64,9 @@ def test_validate_and_check_of_logits(
     baseline = tmp_path / "baseline.json"
     check = ["check", str(model), "--baseline", str(baseline)]
     assert main([*check, "--update"]) == 0
-    assert LOGITS_FIGURES <= json.loads(baseline.read_text())["items"].keys() <= ITEMS.keys()
+    assert (
+        LOGITS_FIGURES <= json.loads(baseline.read_text())["items"].keys() <= guarded_items().keys()
+    )
     turned = references(np.array([[4.0, 3.0, 0.0]], np.float32))
     write_references(model.with_suffix(".npz"), turned.cases, turned.meta)
     capsys.readouterr()

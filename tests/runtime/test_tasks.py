@@ -1,6 +1,6 @@
 """The table of tasks, and that a new kind of network is ports and a row."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from nystra.runtime import Picture, write_picture
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
 from nystra.runtime.session import Session
 from nystra.runtime.tasks import registry as table
-from nystra.runtime.tasks.registry import TASKS
+from nystra.runtime.tasks.registry import TASKS, task_qualities
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -143,10 +143,15 @@ def test_every_row_loads_what_runs_it() -> None:
         assert callable(row.run())
         assert is_dataclass(row.options())
         assert all(callable(getattr(row.summary(), name)) for name in ("rows", "line", "example"))
+        if row.quality is not None:
+            quality = row.quality()
+            assert quality.name in task_qualities()
+            assert set(quality.fixed) < quality.options.declared().keys()
+            assert all(item.needs for item in quality.items.values())
         assert row.run_distributed is None or callable(row.run_distributed())
         if row.answer is not None:
             assert row.answer().media_types
-            assert all(field.metadata["help"] for field in fields(row.answer().parameters))
+            assert all(kind.doc for kind in row.answer().parameters.declared().values())
         if row.service is not None:
             assert row.answer is not None
             assert row.service().parameters is row.answer().parameters

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from ....core.option import Options, option
-from ....core.option_kinds import Switch
+from ....core.option_kinds import File, Switch
 from ...options import FORMAT, LABELS, OVERWRITE, TOP
 
 
@@ -22,3 +22,16 @@ class ClassOptions(Options):
     overwrite: bool = option(OVERWRITE, doc="replace a file that is there; never the input itself")
     recursive: bool = option(Switch("take the pictures of subfolders too"))
     quiet: bool = option(Switch("show no progress bar"))
+
+
+@dataclass(frozen=True)
+class AccuracyOptions(Options):
+    """Pictures of known classes."""
+
+    labelled: str | os.PathLike[str] | None = option(
+        File(
+            None,
+            "pictures with known classes, one sub-folder a class: how often a classifier is right",
+            metavar="FOLDER",
+        )
+    )

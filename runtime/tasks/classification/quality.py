@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ....core.errors import NystraError
+from ...checking.item import Item
 from ...images.images import read_picture
+from ...session import Session
+from ..quality import Network, Quality
 from ..restoration.worklist import list_pictures
-from .classifier import Classifier
+from .classifier import Classifier, classifier_for
+from .options import AccuracyOptions
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,42 @@ class Accuracy:
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON takes them."""
         return asdict(self) | {"classes": list(self.classes)}
+
+
+@dataclass(frozen=True)
+class AccuracyReport:
+    """How often a file is right, and the network that it was exported from.
+
+    Attributes:
+        runs: ``file``, and ``network`` where that was measured too.
+    """
+
+    runs: Mapping[str, Accuracy]
+    warnings: tuple[str, ...] = ()
+
+    def figures(self) -> dict[str, float]:
+        """Return what a baseline guards."""
+        return {"accuracy_top1": self.runs["file"].top1, "accuracy_top5": self.runs["file"].top5}
+
+    def settings(self) -> dict[str, Any]:
+        """Return how it was measured."""
+        return {"classes": list(self.runs["file"].classes), "pictures": self.runs["file"].pictures}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        return {name: accuracy.as_dict() for name, accuracy in self.runs.items()}
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a table, its head first."""
+        return [
+            ("labelled pictures", "top-1", "top-5"),
+            *((name, f"{run.top1:.2%}", f"{run.top5:.2%}") for name, run in self.runs.items()),
+        ]
+
+    def notes(self) -> list[str]:
+        """Return how many pictures there were, and what told their classes."""
+        file = self.runs["file"]
+        return [f"{file.pictures} pictures in {len(file.classes)} folders, told by {file.told_by}"]
 
 
 def measure_accuracy(
@@ -122,3 +162,39 @@ def _labelled(folder: Path) -> dict[str, list[Path]]:
             f"the folder {folder} holds no sub-folders, expected one for each class, with pictures"
         )
     return {path.name: list_pictures(path, recursive=True)[0] for path in folders}
+
+
+def _measure(
+    session: Session,
+    options: AccuracyOptions,
+    progress: Callable[[str], None] = lambda text: None,
+    network: Network | None = None,
+) -> AccuracyReport:
+    """Measure a file, and the network that it was exported from where that is given."""
+    if options.labelled is None:
+        raise NystraError("there is nothing to measure: give `labelled`")
+    classifiers = {"file": classifier_for(session)}
+    if network is not None:
+        classifiers["network"] = replace(classifiers["file"], function=network())
+    runs = {}
+    for name, classifier in classifiers.items():
+
+        def told(done: int, total: int, name: str = name) -> None:
+            progress(f"{name}: labelled picture {done} of {total}")
+
+        runs[name] = measure_accuracy(classifier, options.labelled, told)
+    return AccuracyReport(runs)
+
+
+QUALITY = Quality(
+    name="accuracy",
+    items={
+        f"accuracy_{name}": Item(
+            f"{title} accuracy on labelled pictures", "", "drop", 0.005, "`labelled`"
+        )
+        for name, title in (("top1", "top-1"), ("top5", "top-5"))
+    },
+    settings={"classes": list, "pictures": int},
+    options=AccuracyOptions,
+    measure=_measure,
+)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ....core.json_text import json_number
+from ...checking.measures import PSNR_CEILING
 from ...checking.metrics import luma, psnr, ssim
 from ...checking.official_procedure import official_pad
 from ...images.images import read_picture
@@ -99,6 +100,38 @@ class QualityReport:
     def outside(self) -> RegionQuality | None:
         """Means over the pictures of what was not to be filled; None without masks."""
         return _mean([picture.outside for picture in self.pictures])
+
+    def figures(self) -> dict[str, float]:
+        """Return what a baseline guards."""
+        figures = {"quality_psnr": min(self.psnr, PSNR_CEILING), "quality_ssim": self.ssim}
+        return figures | ({} if self.flicker is None else {"quality_flicker": self.flicker})
+
+    def settings(self) -> dict[str, Any]:
+        """Return how it was measured."""
+        return {
+            "channel": self.channel,
+            "crop_border": self.crop_border,
+            "pictures": [picture.name for picture in self.pictures],
+        }
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return a table, its head first."""
+        masked = () if self.inside is None else ("hole", "PSNR in it", "L1 in it", "L1 outside")
+        return [
+            ("picture", f"PSNR ({self.channel})", "SSIM", *masked),
+            *(_row(picture.name, picture) for picture in self.pictures),
+            _row("mean", self),
+        ]
+
+    def notes(self) -> list[str]:
+        """Return how the borders were treated, and the flicker."""
+        notes = [f"border {self.crop_border} left out, padding {self.pad}"]
+        if self.flicker is not None:
+            notes.append(
+                f"flicker {self.flicker:.3f} of 255: the mean error of the change from frame to "
+                "frame (dtSSD), 0 is best"
+            )
+        return notes
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON takes it."""
@@ -256,6 +289,16 @@ def _inside_outside(
             )
         )
     return parts[0], parts[1]
+
+
+def _row(name: str, quality: PictureQuality | QualityReport) -> tuple[str, ...]:
+    """Return a row of the table, for a picture or the mean."""
+    row = (name, f"{quality.psnr:.2f}", f"{quality.ssim:.4f}")
+    inside, outside = quality.inside, quality.outside
+    if inside is None or outside is None:
+        return row
+    hole = (f"{inside.share:.1%}", f"{inside.psnr:.2f}", f"{inside.l1:.4f}")
+    return (*row, *hole, f"{outside.l1:.1e}")
 
 
 def _mean(regions: list[RegionQuality | None]) -> RegionQuality | None:

@@ -9,8 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from ....core.errors import NystraError
 from ....core.option import Option, Options, option
-from ....core.option_kinds import Choice, Number, Switch
+from ....core.option_kinds import Choice, File, Number, Switch
+from ...options import MASK, REFERENCE
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv")
 """File suffixes of the videos that are read and written."""
@@ -99,3 +101,48 @@ class VideoOptions(Options):
 def is_video(path: str | os.PathLike[str]) -> bool:
     """Tell by the suffix whether a path is that of a video file."""
     return Path(path).suffix.lower() in VIDEO_SUFFIXES
+
+
+@dataclass(frozen=True)
+class QualityOptions(Options):
+    """Pictures or frames with a ground truth."""
+
+    images: str | os.PathLike[str] | None = option(
+        File(None, "inputs with a ground truth", metavar="FOLDER")
+    )
+    truth: str | os.PathLike[str] | None = option(
+        File(None, "ground truth of `images`", metavar="FOLDER")
+    )
+    video: bool = option(
+        Switch(
+            "`images` and `truth` are the frames of one video: measure how it flickers too (said "
+            "already by a model of frames)"
+        )
+    )
+    mask: str | os.PathLike[str] | None = option(
+        MASK, doc="of `images`, for a model that fills holes: white = fill"
+    )
+    reference: str | os.PathLike[str] | None = option(
+        REFERENCE, doc="of `images`, for a model that copies from another picture"
+    )
+    channel: str = option(Choice("y", "what is compared", ("y", "rgb")))
+    crop: int | None = option(Number(None, "border left out", 0, unit="pixels", usual="scale"))
+    pad: str = option(
+        Choice(
+            "none",
+            "official: mirror each picture as SwinIR's test procedure does",
+            ("none", "official"),
+        )
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is given without the others that it belongs to."""
+        super().__post_init__()
+        if (self.images is None) != (self.truth is None):
+            raise NystraError("`images` and `truth` belong together: give both or neither")
+        if self.images is None and (self.mask is not None or self.reference is not None):
+            raise NystraError(
+                "`mask` and `reference` belong to `images` and `truth`: give these too"
+            )
+        if self.images is None and self.video:
+            raise NystraError("`video` belongs to `images` and `truth`: give these too")

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from ....core.errors import NystraError
 from ...checking.flicker import Flicker
+from ...checking.item import Item
 from ...checking.metrics import psnr, ssim
 from ...images.images import read_picture
 from ...images.pairs import paired_pictures
 from ...session import Session
 from ...video.folder_source import FrameFolder, frame_order
+from ..quality import Network, Quality
 from ..restoration.options import RunOptions
 from ..restoration.quality import PictureQuality, QualityReport, comparable, validate_quality
-from .options import VideoOptions
+from .options import QualityOptions, VideoOptions
 from .run import frame_maker
 
 
@@ -129,3 +131,44 @@ def validate_clip(
         if progress is not None:
             progress(len(results), len(pairs))
     return QualityReport(tuple(results), border, channel, "none", flicker=flicker.value)
+
+
+def _measure(
+    session: Session,
+    options: QualityOptions,
+    progress: Callable[[str], None] = lambda text: None,
+    network: Network | None = None,
+) -> QualityReport:
+    """Measure the pictures or frames of ``options``; the network alone is not measured."""
+    if options.images is None or options.truth is None:
+        raise NystraError("there is nothing to measure: give `images` and `truth`")
+    return validate_folder(
+        session,
+        options.images,
+        options.truth,
+        options.crop,
+        options.channel,
+        options.pad,
+        video=options.video,
+        mask=options.mask,
+        reference=options.reference,
+        progress=lambda done, total: progress(f"picture {done} of {total}"),
+    )
+
+
+_NEEDS = "`images` and `truth`"
+
+QUALITY = Quality(
+    name="quality",
+    items={
+        "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05, _NEEDS),
+        "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001, _NEEDS),
+        "quality_flicker": Item(
+            "flicker against ground truth", "of 255", "growth", 0.02, f"{_NEEDS} with `video`"
+        ),
+    },
+    settings={"channel": str, "crop_border": int, "pictures": list},
+    options=QualityOptions,
+    measure=_measure,
+    fixed=("channel", "crop", "pad"),
+)

@@ -1,0 +1,43 @@
+"""One figure that a baseline guards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Item:
+    """A figure that is guarded.
+
+    Attributes:
+        title: For people.
+        unit: For people; empty for a plain number.
+        rule: ``ceiling`` (at most the tolerance), ``drop`` (at least accepted - tolerance),
+            ``growth`` (at most accepted + tolerance), ``growth_share`` and ``drop_share`` (the
+            same with tolerance * accepted).
+        tolerance: Where a baseline is written anew.
+        needs: The options that measure it, in words; empty where it is measured always.
+    """
+
+    title: str
+    unit: str
+    rule: str
+    tolerance: float
+    needs: str = ""
+
+    def limit(self, accepted: float, tolerance: float) -> float:
+        """Return the worst value that passes."""
+        if self.rule == "ceiling":
+            return tolerance
+        share = abs(accepted) if self.rule.endswith("share") else 1.0
+        step = tolerance * share
+        return accepted + step if self.grows_worse else accepted - step
+
+    def passes(self, measured: float, limit: float) -> bool:
+        """Say whether a value is within its limit; NaN never is."""
+        return measured <= limit if self.grows_worse else measured >= limit
+
+    @property
+    def grows_worse(self) -> bool:
+        """Whether a larger value is a worse one."""
+        return not self.rule.startswith("drop")
