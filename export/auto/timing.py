@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...core.ports.port import Size, picture_size
 from ...models.facts import Facts
 from ...runtime.images.images import read_picture
+from ...runtime.machine.clock import least_seconds
 from ..attention.implementation import AnySite, implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap
@@ -21,7 +22,7 @@ from ..load.images import feeds_of, photographs
 from .costs import CostTable
 
 ROUNDS, MOST_ROUNDS, SECONDS = 3, 40, 3.0
-"""The least of so many is taken: whatever else the machine does only ever adds to a time."""
+"""The least time of so many calls is taken."""
 
 _SIDE = 128
 
@@ -133,25 +134,16 @@ def measure_rest(
 
 
 def _least_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Run each in turns and return the least seconds of each.
-
-    What is slower than the first one drops out after a few rounds: nothing is chosen that is.
-    """
-    clock = _clock()
-    least = dict.fromkeys(several, float("inf"))
-    running = list(several)
-    begin = clock()
+    """Time each in turns; what is slower than the first one is never chosen, and drops out."""
     with torch.inference_mode():
-        for done in range(MOST_ROUNDS):
-            if done >= ROUNDS and clock() - begin > SECONDS:
-                break
-            for key in running:
-                start = clock()
-                several[key]()
-                least[key] = min(least[key], clock() - start)
-            if done + 1 == ROUNDS:
-                running = [key for key in running if least[key] <= 2 * least[running[0]]]
-    return least
+        return least_seconds(
+            several,
+            rounds=ROUNDS,
+            most_rounds=MOST_ROUNDS,
+            seconds=SECONDS,
+            drop=2.0,
+            clock=_clock(),
+        )
 
 
 def _clock() -> Callable[[], float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping
 
 from torch import nn
@@ -12,6 +10,7 @@ from ...core.ports.port import Port
 from ...models.sites import WindowSite
 from ...plugins import native
 from ...runtime.checking.measures import Array, measure_for
+from ...runtime.machine.clock import least_seconds
 from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
 from ..attention.implementation import unsupported_reason
@@ -72,8 +71,10 @@ def suggestion(
     runs = {mechanism: everywhere(mechanism) for mechanism in UNIFORM}
     kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
     keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]
-    named = {Cluster(), *keeping[:1]}
-    ratios = _ratios(lambda: trained(*arrays), {mechanism: runs[mechanism] for mechanism in named})
+    named = dict.fromkeys((Cluster(), *keeping[:1]))
+    timed = {"trained": lambda: trained(*arrays)} | {str(each): runs[each] for each in named}
+    least = least_seconds(timed, rounds=_ROUNDS)
+    ratios = {each: least["trained"] / least[str(each)] for each in named}
     if ratios[Cluster()] < _WORTH:
         return ""
     text = (
@@ -89,23 +90,5 @@ def suggestion(
     return f"{text} (one picture in PyTorch on the operators' kernels)"
 
 
-def _ratios(
-    trained: Callable[[], object], runs: Mapping[Cluster, Callable[[], object]]
-) -> dict[Cluster, float]:
-    """Return how many times as fast each is, by the least times: others may load the machine."""
-    own, least = math.inf, dict.fromkeys(runs, math.inf)
-    for _ in range(_ROUNDS):
-        own = min(own, _seconds(trained))
-        for mechanism, run in runs.items():
-            least[mechanism] = min(least[mechanism], _seconds(run))
-    return {mechanism: own / seconds for mechanism, seconds in least.items()}
-
-
 def _pixels(feeds: Feeds) -> int:
     return sum(array.size for array in feeds.values())
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -80,3 +81,39 @@ def interleaved(
     }
     medians = {name: statistics.median(values) for name, values in times.items()}
     return Timing(medians, ratios, rounds, time.perf_counter() - start)
+
+
+def least_seconds(
+    functions: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 3,
+    most_rounds: int = 3,
+    seconds: float = 0.0,
+    drop: float = math.inf,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Return the least seconds of a call of each function, called in turns.
+
+    Whatever else the machine does only ever adds to a time.
+
+    Args:
+        functions: Name -> what to call.
+        rounds: Calls of each at least.
+        most_rounds: Calls of each at most.
+        seconds: After these no further round is begun, once the least number of them is done.
+        drop: What took so many times as long as the first one in those rounds is called no more.
+        clock: What tells the time.
+    """
+    least = dict.fromkeys(functions, math.inf)
+    running = list(functions)
+    begin = clock()
+    for done in range(max(rounds, most_rounds)):
+        if done >= rounds and clock() - begin > seconds:
+            break
+        for name in running:
+            start = clock()
+            functions[name]()
+            least[name] = min(least[name], clock() - start)
+        if done + 1 == rounds:
+            running = [name for name in running if least[name] <= drop * least[running[0]]]
+    return least
