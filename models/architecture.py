@@ -1,4 +1,4 @@
-"""What the folder of a network gives: how it is loaded, and what low precision does to it."""
+"""What the folder of a network provides: how it is loaded, and its precision policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flat record of what a network promises to those who run it."""
+"""The properties of a loaded network: ports, size limits, tiling, window, licence."""
 
 from __future__ import annotations
 

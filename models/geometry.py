@@ -1,4 +1,4 @@
-"""What a site tells its implementation besides the tensors."""
+"""The geometry that a site passes to its implementation besides the tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mark for modules of which one trace does for many."""
+"""A base class for modules that are traced once and copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks that nystra tells by their keys and has no network for: names for the refusal."""
+"""Networks that are recognised by their keys but not supported: names for the error."""
 
 from __future__ import annotations
 

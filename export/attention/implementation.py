@@ -1,4 +1,4 @@
-"""What computes a mechanism at a site: the class for the kind of the site, in its ``sites.py``."""
+"""The implementation of a mechanism at a site: a class of its ``sites.py``, by kind of site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed at a site: a mechanism with its parameters, and what may be said of it.
+"""Mechanisms: what computes attention at a site, with its parameters.
 
 A mechanism is a folder beside this file. Its ``parameters.py`` holds a subclass of `Mechanism`,
 which imports neither torch nor onnx; its ``sites.py`` holds what computes, a class for each kind

@@ -1,4 +1,4 @@
-"""What may take a site's place: the options that `--attn auto` chooses from."""
+"""The candidates of a site: what `--attn auto` chooses from."""
 
 from __future__ import annotations
 

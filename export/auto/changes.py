@@ -1,4 +1,4 @@
-"""What one site does to the output: its mean-square change with a candidate in the site's place."""
+"""Sensitivity: the mean-square change of the output with a candidate at one site."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...runtime.checking.measures import decibels
-from .knapsack import Choice, change, fastest, seconds
+from .knapsack import Selection, change, fastest, seconds
 from .result import AutoResult
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
-def _milliseconds(result: AutoResult, choice: Choice) -> float:
+def _milliseconds(result: AutoResult, choice: Selection) -> float:
     return 1e3 * (seconds(choice) + (result.rest or 0.0))
 
 

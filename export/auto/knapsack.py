@@ -16,7 +16,7 @@ _PRICES = (-60.0, 60.0)
 
 
 @dataclass(frozen=True)
-class Option:
+class Item:
     """What a site may have.
 
     Attributes:
@@ -30,21 +30,21 @@ class Option:
     change: float
 
 
-Options = Mapping[str, Sequence[Option]]
-Choice = dict[str, Option]
+Items = Mapping[str, Sequence[Item]]
+Selection = dict[str, Item]
 
 
-def seconds(choice: Choice) -> float:
+def seconds(choice: Selection) -> float:
     """Return what the options of a choice take together."""
     return sum(option.seconds for option in choice.values())
 
 
-def change(choice: Choice) -> float:
+def change(choice: Selection) -> float:
     """Return what the options of a choice change together, if changes add up."""
     return sum(option.change for option in choice.values())
 
 
-def fastest(options: Options, budget: float) -> Choice:
+def fastest(options: Items, budget: float) -> Selection:
     """Return a fast choice within the budget.
 
     Args:
@@ -67,14 +67,14 @@ def fastest(options: Options, budget: float) -> Choice:
     return _spend(options, best, budget)
 
 
-def _at_price(options: Options, price: float) -> Choice:
+def _at_price(options: Items, price: float) -> Selection:
     return {
         path: min(row, key=lambda option: option.change + price * option.seconds)
         for path, row in options.items()
     }
 
 
-def _spend(options: Options, choice: Choice, budget: float) -> Choice:
+def _spend(options: Items, choice: Selection, budget: float) -> Selection:
     """Return the choice with faster options for what is left of the budget, the best first."""
     choice = dict(choice)
     while swaps := [
@@ -87,7 +87,7 @@ def _spend(options: Options, choice: Choice, budget: float) -> Choice:
     return choice
 
 
-def faster_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
+def faster_swaps(options: Items, choice: Selection) -> list[tuple[str, Item]]:
     """Return every faster option of every site, by the change that a second saved costs."""
     swaps = [
         (path, option)
@@ -96,14 +96,14 @@ def faster_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
         if option.seconds < choice[path].seconds
     ]
 
-    def price(swap: tuple[str, Option]) -> float:
+    def price(swap: tuple[str, Item]) -> float:
         path, option = swap
         return (option.change - choice[path].change) / (choice[path].seconds - option.seconds)
 
     return sorted(swaps, key=price)
 
 
-def safer_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
+def safer_swaps(options: Items, choice: Selection) -> list[tuple[str, Item]]:
     """Return every option that changes less, by the change that a second more undoes."""
     swaps = [
         (path, option)
@@ -112,7 +112,7 @@ def safer_swaps(options: Options, choice: Choice) -> list[tuple[str, Option]]:
         if option.change < choice[path].change
     ]
 
-    def gain(swap: tuple[str, Option]) -> float:
+    def gain(swap: tuple[str, Item]) -> float:
         path, option = swap
         slower = max(option.seconds - choice[path].seconds, 1e-12)
         return (choice[path].change - option.change) / slower

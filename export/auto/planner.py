@@ -1,4 +1,4 @@
-"""``--attn auto``: candidates, their times, their changes, and the choice that was verified."""
+"""``--attn auto``: candidates, their times and changes, and the verified selection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..plan.proposal import Proposal
 from .candidates import candidates, uniform_plans
 from .changes import measure_changes
 from .costs import CostTable, read_costs, this_machine
-from .knapsack import Choice, Option
+from .knapsack import Item, Selection
 from .options import DEFAULT_BUDGET, AutoOptions
 from .reasons import with_reasons
 from .record import Record
@@ -54,7 +54,7 @@ def find_plan(
     )
     rows = {
         path: [
-            Option(
+            Item(
                 str(mechanism),
                 costs.cost(calls.of[path], mechanism),
                 measured[path][str(mechanism)],
@@ -175,29 +175,29 @@ def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:
     }
 
 
-def _option(row: Sequence[Option], name: str) -> Option:
+def _option(row: Sequence[Item], name: str) -> Item:
     return next(option for option in row if option.name == name)
 
 
 def _search(
-    options: Mapping[str, Sequence[Option]],
+    options: Mapping[str, Sequence[Item]],
     budget: float,
     verifier: Verifier,
     mechanisms: Mapping[str, Mechanism],
     progress: Progress,
 ) -> Search:
-    def plan(choice: Choice) -> dict[str, Mechanism]:
+    def plan(choice: Selection) -> dict[str, Mechanism]:
         return {path: mechanisms[option.name] for path, option in choice.items()}
 
     verified = 0
 
-    def verify(choice: Choice) -> Verified:
+    def verify(choice: Selection) -> Verified:
         nonlocal verified
         verified += 1
         progress(f"100/100 verify plan {verified}")
         return verifier(plan(choice))
 
-    def shares(choice: Choice) -> Mapping[str, float]:
+    def shares(choice: Selection) -> Mapping[str, float]:
         progress("100/100 second pass")
         return verifier.shares(plan(choice))
 

@@ -1,4 +1,4 @@
-"""Why a site has what it has: what it changes, what it costs, what would have been next."""
+"""Why a site has its mechanism: its change, its cost, and the next faster candidate."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ...runtime.checking.measures import decibels
 from ..attention.mechanism import Mechanism
-from .knapsack import Choice, Option, Options
+from .knapsack import Item, Items, Selection
 
 
 def with_reasons(
-    options: Options, choice: Choice, mechanisms: Mapping[str, Mechanism]
+    options: Items, choice: Selection, mechanisms: Mapping[str, Mechanism]
 ) -> dict[str, Mechanism]:
     """Return the mechanisms of a choice, each with its reason.
 
@@ -26,7 +26,7 @@ def with_reasons(
     }
 
 
-def _reason(row: Sequence[Option], name: str) -> str:
+def _reason(row: Sequence[Item], name: str) -> str:
     taken = next(option for option in row if option.name == name)
     own = row[0]
     cost = f"{_ms(taken.seconds)} of {_ms(own.seconds)} ms"
@@ -36,7 +36,7 @@ def _reason(row: Sequence[Option], name: str) -> str:
     return f"{what}, {cost}; {_next(row, taken)}"
 
 
-def _next(row: Sequence[Option], taken: Option) -> str:
+def _next(row: Sequence[Item], taken: Item) -> str:
     """Return the faster option that would change least more for the time it saves."""
     faster = [option for option in row if option.seconds < taken.seconds]
     if not faster:

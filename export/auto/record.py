@@ -1,4 +1,4 @@
-"""What was measured, kept in a file as it is found: an interrupted choice goes on where it stopped.
+"""The measurements of a search, written as they come: an interrupted search goes on from them.
 
 ``<checkpoint>.auto.json`` beside the model file. It stays there: a choice for another budget takes
 everything from it. It belongs to one checkpoint; within it, to pictures, window and version.

@@ -1,4 +1,4 @@
-"""One picture through a network again and again, each time only from the changed site on.
+"""Runs a network on one picture many times, each time only from the changed site on.
 
 What a network computes before a site does not know what that site is. So the outputs of the
 modules on the way (blocks, groups of blocks, layers beside them) are kept once, and a run in which

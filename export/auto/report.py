@@ -16,7 +16,7 @@ from ..pytorch.network_session import NetworkSession
 from ..report.images import figure_uri, picture_uri
 from ..report.page import Page
 from .figures import pareto_figure, sites_figure
-from .knapsack import Choice, seconds
+from .knapsack import Selection, seconds
 from .result import AutoResult
 from .verification import Verified
 
@@ -73,7 +73,7 @@ def add_choice(page: Page, result: AutoResult) -> None:
 
 
 def _plan_row(
-    result: AutoResult, text: str, choice: Choice, verified: Verified
+    result: AutoResult, text: str, choice: Selection, verified: Verified
 ) -> tuple[str, str, str, str, str]:
     ratio = seconds(result.trained) / seconds(choice)
     psnr = [f"{decibels(squares):.1f} dB" for squares in (verified.seen, verified.held_out)]

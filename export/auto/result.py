@@ -1,4 +1,4 @@
-"""What a planner found, in words, as JSON, and for whoever draws it."""
+"""The result of a search: its summary, its JSON form, and what its report draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...models.loading import LoadedModel
 from ...runtime.checking.measures import decibels
 from ..attention.mechanism import Mechanism
 from ..load.images import Pictures
-from .knapsack import Choice, Options, seconds
+from .knapsack import Items, Selection, seconds
 from .verification import Verified
 
 
@@ -36,17 +36,17 @@ class AutoResult:
     loaded: LoadedModel
     pictures: Pictures
     budget: float
-    options: Options
-    choice: Choice
+    options: Items
+    choice: Selection
     plan: Mapping[str, Mechanism]
     mechanisms: Mapping[str, Mechanism]
     verified: Verified
-    uniform: Mapping[str, tuple[Choice, Verified]]
-    tried: tuple[tuple[Choice, Verified], ...]
+    uniform: Mapping[str, tuple[Selection, Verified]]
+    tried: tuple[tuple[Selection, Verified], ...]
     rest: float | None
 
     @property
-    def trained(self) -> Choice:
+    def trained(self) -> Selection:
         """The plan that changes nothing."""
         return {path: row[0] for path, row in self.options.items()}
 

@@ -1,4 +1,4 @@
-"""The pictures that a plan is chosen and verified on, and how many a network leaves time for.
+"""The pictures that a plan is searched for and verified on, and how many there is time for.
 
 Counted in operations and never timed, so that the same network has the same pictures everywhere.
 """

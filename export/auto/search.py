@@ -1,11 +1,11 @@
-"""From options to a plan that was verified: choose, correct, choose again, repair, improve."""
+"""The search: select, correct, select again, repair, improve; every plan is verified."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from .knapsack import Choice, Options, change, faster_swaps, fastest, safer_swaps, seconds
+from .knapsack import Items, Selection, change, faster_swaps, fastest, safer_swaps, seconds
 from .verification import Verified
 
 ROUNDS = 6
@@ -18,7 +18,7 @@ _RATIOS = (0.1, 10.0)
 """How far the second pass may correct what a site was measured to change alone."""
 
 
-def names(choice: Choice) -> dict[str, str]:
+def names(choice: Selection) -> dict[str, str]:
     """Return the text of the candidate of every site."""
     return {path: option.name for path, option in choice.items()}
 
@@ -31,23 +31,23 @@ class Search:
         options: Of every site, the one as trained first.
         budget: Mean-square change that a plan may make.
         verify: Runs a whole plan.
-        shares: Choice -> what each site adds to its change; for the second pass.
+        shares: Selection -> what each site adds to its change; for the second pass.
         tried: Every choice that was verified, in order.
         best: The fastest that keeps the budget.
     """
 
-    options: Options
+    options: Items
     budget: float
-    verify: Callable[[Choice], Verified]
-    shares: Callable[[Choice], Mapping[str, float]]
-    tried: list[tuple[Choice, Verified]] = field(default_factory=list)
+    verify: Callable[[Selection], Verified]
+    shares: Callable[[Selection], Mapping[str, float]]
+    tried: list[tuple[Selection, Verified]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with the plan that changes nothing."""
-        self.best: Choice = {path: row[0] for path, row in self.options.items()}
+        self.best: Selection = {path: row[0] for path, row in self.options.items()}
         self.try_out(self.best)
 
-    def run(self, starts: Iterable[Choice] = ()) -> Choice:
+    def run(self, starts: Iterable[Selection] = ()) -> Selection:
         """Return the fastest choice found that keeps the budget.
 
         Args:
@@ -70,7 +70,7 @@ class Search:
         self._improve()
         return self.best
 
-    def try_out(self, choice: Choice) -> Verified:
+    def try_out(self, choice: Selection) -> Verified:
         """Verify a choice; it is the best if it keeps the budget and is faster than the last."""
         verified = self.verify(choice)
         self.tried.append((choice, verified))
@@ -78,7 +78,7 @@ class Search:
             self.best = choice
         return verified
 
-    def _correct(self, choice: Choice, verified: Verified) -> None:
+    def _correct(self, choice: Selection, verified: Verified) -> None:
         """Scale the changes of each site, and of all, to what they are in a whole plan."""
         ratios = {
             path: min(max(share / choice[path].change, _RATIOS[0]), _RATIOS[1])
@@ -102,7 +102,7 @@ class Search:
             for path, row in self.options.items()
         }
 
-    def _repair(self, choice: Choice, verified: Verified) -> None:
+    def _repair(self, choice: Selection, verified: Verified) -> None:
         """Undo what changes most for its seconds until the budget is kept."""
         while verified.worst > self.budget:
             path, option = safer_swaps(self.options, choice)[0]

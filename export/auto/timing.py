@@ -1,4 +1,4 @@
-"""Measures the table of costs: each candidate, in turns, on what a network asks of its sites."""
+"""Measures the table of costs: each candidate on the calls that a network makes of its sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole plan on all pictures, those of the choice and those held out."""
+"""Verifies a whole plan on all pictures, seen and held out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model file says of itself."""
+"""The metadata of a model file."""
 
 from __future__ import annotations
 

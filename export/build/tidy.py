@@ -1,4 +1,4 @@
-"""Names a reader knows, and nothing that differs from one run to the next."""
+"""Stable, readable names in a graph, and nothing that differs between two exports."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from ...models.registry import row_named
 from ...core.errors import NystraError, UnsupportedModelError
 from ...core.ports.port import Port
 from ...runtime.checking.measures import measure_for
-from .int8.quantising import quantise_model
+from .int8.transform import quantise_model
 from .precision.lowering import TENSORRT, lower_model
 from .precision.policy import policy_for
 from ..load.images import Feeds

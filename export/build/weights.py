@@ -1,4 +1,4 @@
-"""Weights that stand in a graph as the nodes read them."""
+"""Weights stored in a graph in the form that its nodes read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classifier that prepares its pictures itself, in PyTorch: what such a file is compared with.
+"""A classifier with its preprocessing, in PyTorch: what such a file is compared with.
 
 The graph gets the same from `graph.preprocessing`, by ONNX's operators; neither knows the other.
 """

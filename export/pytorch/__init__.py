@@ -1,1 +1,1 @@
-"""PyTorch as a thing to compare with and to time."""
+"""PyTorch as a backend: the reference to compare with and to time."""

@@ -1,4 +1,4 @@
-"""PyTorch as a thing to compare with: numpy in, numpy out."""
+"""A PyTorch network as a session: numpy in, numpy out."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One HTML page with everything in it: text, tables, figures and pictures; no network access."""
+"""Reporting: the files of an export, its page, its sheet and its figures."""

@@ -1,4 +1,4 @@
-"""The figures of an export in words."""
+"""The figures of an export as text."""
 
 from __future__ import annotations
 

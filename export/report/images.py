@@ -1,4 +1,4 @@
-"""Figures and pictures as texts that stand in the page itself (data URIs)."""
+"""Figures and pictures as data URIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model file is loaded: programs with its own names, types and shapes in them."""
+"""Example programs that load a model file, with its own names, types and shapes."""
 
 from __future__ import annotations
 

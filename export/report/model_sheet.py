@@ -1,4 +1,4 @@
-"""The sheet of a model file: which pictures, and full attention in PyTorch beside them."""
+"""The sheet of a model file: which pictures, compared with full attention in PyTorch."""
 
 from __future__ import annotations
 

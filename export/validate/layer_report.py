@@ -1,4 +1,4 @@
-"""What a comparison layer by layer found: layers, sizes, and the first that departs."""
+"""The result of a comparison layer by layer: layers, sizes, and the first that departs."""
 
 from __future__ import annotations
 

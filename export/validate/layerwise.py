@@ -1,4 +1,4 @@
-"""Layer by layer: the first tensor of a model file that two ways to run it disagree on.
+"""Layer by layer: the first tensor of a model file that two ways of running it disagree on.
 
 Every tensor between the nodes becomes an output of a copy of the file, which is run both ways on
 the same inputs; polygraphy's ``Comparator`` runs and compares. Nodes of the domain nystra and

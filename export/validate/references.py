@@ -1,4 +1,4 @@
-"""What PyTorch gives with the planned network, and how far a file may be from it."""
+"""The outputs of PyTorch with the planned network, and how far a file may depart from them."""
 
 from __future__ import annotations
 

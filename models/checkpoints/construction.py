@@ -1,4 +1,4 @@
-"""What loading has in common for networks that are written here: arguments, building, weights."""
+"""Building a network and filling it with the tensors of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the network's state dict in what trainers save around it, by names alone."""
+"""Finding the state dict in what trainers save around it, by names alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding hyper-parameters to the annotations of the constructor they are for."""
+"""Checking hyper-parameters against the annotations of a constructor."""
 
 from __future__ import annotations
 

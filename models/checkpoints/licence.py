@@ -1,4 +1,4 @@
-"""What a licence of weights says of their use."""
+"""What a licence of weights permits."""
 
 from __future__ import annotations
 

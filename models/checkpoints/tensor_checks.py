@@ -1,4 +1,4 @@
-"""What a checkpoint's tensors must be before anything computes with them."""
+"""Checks of a checkpoint's tensors before anything computes with them."""
 
 from __future__ import annotations
 

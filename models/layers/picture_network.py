@@ -1,4 +1,4 @@
-"""What is around the groups of SwinIR and of networks built like it: picture in, picture out."""
+"""SwinIR's outer layers, shared by networks built like it: picture in, picture out."""
 
 from __future__ import annotations
 

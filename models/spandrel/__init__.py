@@ -1,1 +1,1 @@
-"""Networks of others, by way of the library spandrel: an optional extra."""
+"""Third-party networks, read by the library spandrel: an optional extra."""

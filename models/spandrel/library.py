@@ -1,4 +1,4 @@
-"""The library spandrel: which architectures it reads, imported when they are asked for."""
+"""The library spandrel: the architectures that it reads, imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network of others as those written here are: any size in, a picture of its scale out."""
+"""A third-party network behind nystra's interface: any size in, a picture of its scale out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding that a network of others does by itself, found by looking, and done outside of it.
+"""Padding that a third-party network does by itself, detected, and done outside of it.
 
 A network that pads to its windows inside computes the padding from the picture's sides, and a
 tracer cannot see that what comes out is a multiple. Padded before by the same rule there is

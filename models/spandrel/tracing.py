@@ -1,4 +1,4 @@
-"""Functions of foreign networks that a tracer cannot follow, and what stands in for them.
+"""Functions of third-party networks that a tracer cannot follow, and their replacements.
 
 Networks with windows mostly hold a function that puts windows together to a map, and divides
 floating-point numbers to find the batch: a tracer takes that for a constant. torchvision looks at
@@ -55,7 +55,7 @@ _STANDINS: dict[str, Callable[..., Tensor]] = {
     "index_reverse": inverse_order,
     "tv_normalize": normalised,
 }
-"""Name of a function in the module of a foreign network -> what computes the same."""
+"""Name of a function in the module of a third-party network -> what computes the same."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What sizes a foreign network really takes: it is run before anything is promised."""
+"""Runs a third-party network to find the sizes that it really takes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .hyper import vit_hyper
 from .layouts import Layout, join_heads, layout_of
 from .network import ViT, grid_of
 from .positions import resize_positions, trained_grid
-from .preparing import preprocessing_for
+from .preprocessing import preprocessing_for
 
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at

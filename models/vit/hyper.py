@@ -1,4 +1,4 @@
-"""The hyper-parameters that the tensors of a vision transformer tell, under our keys."""
+"""Reading the hyper-parameters of a vision transformer off a state dict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of the libraries that vision transformers come from, brought to those of ours.
+"""Keys of the libraries that vision transformers come from, renamed to those of nystra.
 
 Facts from public documentation: the state-dict keys of ``torchvision.models.VisionTransformer``
 and of ``timm``'s ``VisionTransformer``.

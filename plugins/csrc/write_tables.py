@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.relation import Relation
-from nystra.plugins.operators.schema import Attribute, OperatorSchema
+from ..operators import OPERATORS, find_schema
+from ..operators.relation import Relation
+from ..operators.schema import Attribute, OperatorSchema
 
 FOLDER = Path(__file__).parent
 

@@ -21,7 +21,7 @@ import numpy as np
 from nystra.export import ExportOptions
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.site import neutral, swap
-from nystra.export.auto.knapsack import Choice, seconds
+from nystra.export.auto.knapsack import Selection, seconds
 from nystra.export.auto.options import AutoOptions
 from nystra.export.auto.result import AutoResult
 from nystra.export.auto.verification import Verified
@@ -89,7 +89,7 @@ def choose(name: str, folder: Path, budget: float) -> AutoResult:
     return results[0]
 
 
-def mechanisms(result: AutoResult, choice: Choice) -> dict[str, Mechanism]:
+def mechanisms(result: AutoResult, choice: Selection) -> dict[str, Mechanism]:
     """Return a choice as what is computed at each site."""
     return {path: result.mechanisms[option.name] for path, option in choice.items()}
 
@@ -98,7 +98,7 @@ def row(
     model: LoadedModel,
     text: str,
     result: AutoResult,
-    choice: Choice,
+    choice: Selection,
     verified: Verified,
     run: list[tuple[PictureSet, Result]],
     full: list[Result],

@@ -133,12 +133,12 @@ def test_trained_tensors_belong_to_the_site(tmp_path: Path) -> None:
 
         network.site.register_parameter("factor", nn.Parameter(torch.tensor(3.0)))
         resolved = resolve(Plan(mechanism("needy")), network)
-        twin = swap(network, resolved)
-        assert list(twin.state_dict()) == ["site.factor"]
+        copied = swap(network, resolved)
+        assert list(copied.state_dict()) == ["site.factor"]
         image = torch.rand(1, 3, 4, 4)
-        torch.testing.assert_close(twin(image), image + 0.1 * 3.0 * image)
-        twin = twin.double()  # the copy's mechanism looks at the copy's tensors
-        assert twin(image.double()).dtype == torch.float64
+        torch.testing.assert_close(copied(image), image + 0.1 * 3.0 * image)
+        copied = copied.double()  # the copy's mechanism looks at the copy's tensors
+        assert copied(image.double()).dtype == torch.float64
 
 
 def test_advice_names_what_serves_the_site() -> None:

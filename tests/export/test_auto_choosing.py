@@ -7,25 +7,25 @@ import random
 
 import pytest
 
-from nystra.export.auto.knapsack import Choice, Option, change, fastest, seconds
+from nystra.export.auto.knapsack import Item, Selection, change, fastest, seconds
 from nystra.export.auto.search import Search, names
 from nystra.export.auto.verification import Verified
 
-EXACT = Option("full", 10.0, 0.0)
+EXACT = Item("full", 10.0, 0.0)
 
 
-def random_options(seed: int) -> dict[str, list[Option]]:
+def random_options(seed: int) -> dict[str, list[Item]]:
     draw = random.Random(seed)
     return {
         f"site{site}": [
             EXACT,
-            *(Option(f"c{k}", draw.uniform(1, 9), 10 ** draw.uniform(-6, -2)) for k in range(4)),
+            *(Item(f"c{k}", draw.uniform(1, 9), 10 ** draw.uniform(-6, -2)) for k in range(4)),
         ]
         for site in range(5)
     }
 
 
-def optimum(options: dict[str, list[Option]], budget: float) -> float:
+def optimum(options: dict[str, list[Item]], budget: float) -> float:
     """The least seconds, by trying every choice."""
     paths = list(options)
     every = (dict(zip(paths, row, strict=True)) for row in itertools.product(*options.values()))
@@ -50,18 +50,18 @@ def test_no_budget_is_exact_and_a_large_one_is_the_fastest() -> None:
 
 
 def searched(
-    options: dict[str, list[Option]], budget: float, factor: float, starts: list[Choice]
-) -> tuple[Search, Choice]:
+    options: dict[str, list[Item]], budget: float, factor: float, starts: list[Selection]
+) -> tuple[Search, Selection]:
     """Search where a whole plan changes ``factor`` times the sum of its sites' changes."""
 
-    def verify(choice: Choice) -> Verified:
+    def verify(choice: Selection) -> Verified:
         total = factor * sum(
             next(option.change for option in options[path] if option.name == name)
             for path, name in names(choice).items()
         )
         return Verified(total, 0.9 * total)
 
-    def shares(choice: Choice) -> dict[str, float]:
+    def shares(choice: Selection) -> dict[str, float]:
         return {path: factor * option.change for path, option in choice.items() if option.change}
 
     search = Search(options, budget, verify, shares)
@@ -87,9 +87,9 @@ def test_no_choice_that_was_tried_first_and_keeps_the_budget_is_faster() -> None
 
 
 def test_held_out_pictures_have_to_keep_the_budget_too() -> None:
-    options = {"a": [EXACT, Option("fast", 1.0, 1e-6), Option("slow", 5.0, 1e-9)]}
+    options = {"a": [EXACT, Item("fast", 1.0, 1e-6), Item("slow", 5.0, 1e-9)]}
 
-    def verify(choice: Choice) -> Verified:
+    def verify(choice: Selection) -> Verified:
         true = {"full": 0.0, "fast": 1e-6, "slow": 1e-9}[choice["a"].name]
         return Verified(true, 1e4 * true)
 

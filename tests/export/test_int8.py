@@ -15,8 +15,8 @@ from nystra.export.build.int8.budget import keep_budget
 from nystra.export.build.int8.calibration import Calibration, calibrate, least_error
 from nystra.export.build.int8.layers import find_layers
 from nystra.export.build.int8.quantiser import quantise
-from nystra.export.build.int8.quantising import quantise_model
 from nystra.export.build.int8.rounded_copy import rounded_copy
+from nystra.export.build.int8.transform import quantise_model
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.checking.measures import MEASURES
@@ -109,22 +109,23 @@ def test_ranges_and_costs_are_measured(model: onnx.ModelProto, calibration: Cali
     assert calibration.products(wide) == places * 4 * 8
 
 
-def test_the_file_gives_what_the_twin_says(
+def test_the_file_gives_what_the_rounded_copy_says(
     model: onnx.ModelProto, calibration: Calibration
 ) -> None:
     """The quantiser of onnxruntime against scales and weights computed another way."""
     written = quantised(model, calibration.ranges)
     onnx.checker.check_model(written, full_check=True)
-    twin = rounded_copy(model, find_layers(model.graph), calibration.ranges)
+    copied = rounded_copy(model, find_layers(model.graph), calibration.ranges)
     for shape in (SHAPE, (2, 4, 1, 1), (1, 4, 16, 5)):
-        want, exact = run(twin, shape), run(model, shape)
+        want, exact = run(copied, shape), run(model, shape)
         lost = np.abs(want - exact).max()
-        assert lost > 1e-3 * np.abs(exact).max(), "the twin rounds nothing"
+        assert lost > 1e-3 * np.abs(exact).max(), "the copied rounds nothing"
         assert np.abs(run(written, shape) - want).max() < 0.5 * lost
     worse = {name: 0.5 * limit for name, limit in calibration.ranges.items()}
     wrong = run(quantised(model, worse), SHAPE)
     assert (
-        np.abs(wrong - run(twin, SHAPE)).max() > np.abs(run(twin, SHAPE) - run(model, SHAPE)).max()
+        np.abs(wrong - run(copied, SHAPE)).max()
+        > np.abs(run(copied, SHAPE) - run(model, SHAPE)).max()
     )
 
 

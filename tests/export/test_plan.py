@@ -174,11 +174,11 @@ def test_swapping_leaves_the_network_alone() -> None:
     whole = network(window_size=8)
     image = torch.rand(1, 3, 16, 16)
     before = whole(image)
-    twin = swap(whole, resolve(Plan(mechanism("nystra", landmarks=(2, 2))), whole))
+    copied = swap(whole, resolve(Plan(mechanism("nystra", landmarks=(2, 2))), whole))
     assert torch.equal(whole(image), before)
-    assert not torch.allclose(twin(image), before, atol=1e-6)
-    assert list(twin.state_dict()) == list(whole.state_dict())
-    assert twin.norm.weight.data_ptr() == whole.norm.weight.data_ptr()
+    assert not torch.allclose(copied(image), before, atol=1e-6)
+    assert list(copied.state_dict()) == list(whole.state_dict())
+    assert copied.norm.weight.data_ptr() == whole.norm.weight.data_ptr()
 
 
 @pytest.mark.parametrize("planned", [Full(), Nystra((2, 2)), Nystromformer((2, 2))], ids=str)
@@ -200,9 +200,9 @@ def test_result_does_not_depend_on_the_batch_unless_asked_to() -> None:
 
     def alone(init: str) -> float:
         parameters = mechanism("nystra", landmarks=(2, 2), iterations=2, init=init, guard=0.0)
-        twin = swap(whole, resolve(Plan(parameters), whole))
+        copied = swap(whole, resolve(Plan(parameters), whole))
         with torch.no_grad():
-            return float((twin(image)[1:2] - twin(image[1:2])).abs().max())
+            return float((copied(image)[1:2] - copied(image[1:2])).abs().max())
 
     assert alone("matrix") < 1e-9
     assert alone("batch") > 1e-4

@@ -222,7 +222,7 @@ def test_a_search_keeps_its_int32_ports(low_search: bool, monkeypatch: pytest.Mo
     assert np.isfinite(got).all()
 
 
-def test_the_twin_shows_an_overflow_that_onnxruntime_hides() -> None:
+def test_the_rounded_copy_shows_an_overflow_that_onnxruntime_hides() -> None:
     """1.3e5 between a product and a division by 1e3: infinite in float16."""
     nodes = [
         helper.make_node("Transpose", ["x"], ["map"], perm=[0, 2, 3, 1]),
@@ -239,9 +239,9 @@ def test_the_twin_shows_an_overflow_that_onnxruntime_hides() -> None:
     model = model_of(nodes, given)
     low = onnx.ModelProto.FromString(model.SerializeToString())
     tensors = lower(low, choose(low, "fp16"))
-    twin = rounded_copy(low, "fp16", tensors)
-    assert set(types(twin).values()) <= {TensorProto.FLOAT, TensorProto.FLOAT16}
-    assert not np.isfinite(run(twin)).all()
+    copied = rounded_copy(low, "fp16", tensors)
+    assert set(types(copied).values()) <= {TensorProto.FLOAT, TensorProto.FLOAT16}
+    assert not np.isfinite(run(copied)).all()
     assert np.isfinite(run(low)).all()  # the check on the file itself would have passed
     feeds = [{"x": np.ones((1, 4, 3, 3), np.float32)}]
     done = lower_model(
@@ -252,15 +252,15 @@ def test_the_twin_shows_an_overflow_that_onnxruntime_hides() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_the_twin_rounds_to_the_type(precision: str) -> None:
+def test_the_rounded_copy_rounds_to_the_type(precision: str) -> None:
     low = small()
     tensors = lower(low, choose(low, precision, tensorrt=True))
-    twin = rounded_copy(low, precision, tensors)
-    node = next(node for node in twin.graph.node if "wide" in node.output)
+    copied = rounded_copy(low, precision, tensors)
+    node = next(node for node in copied.graph.node if "wide" in node.output)
     assert node.op_type == "Cast"
-    twin.graph.output.append(helper.make_tensor_value_info("wide", TensorProto.FLOAT, None))
+    copied.graph.output.append(helper.make_tensor_value_info("wide", TensorProto.FLOAT, None))
     session = onnxruntime.InferenceSession(
-        twin.SerializeToString(), providers=["CPUExecutionProvider"]
+        copied.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     image = np.random.default_rng(1).random((1, 4, 6, 6), dtype=np.float32)
     wide = session.run(["wide"], {"x": image})[0]

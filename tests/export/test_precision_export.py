@@ -77,7 +77,7 @@ def test_what_is_judged(fp16: ExportResult, bf16: ExportResult) -> None:
     assert "twin" in bf16.validation.reports
     for result in (fp16, bf16):
         errors = [size["max_abs"] for size in result.validation.reports["twin"]["sizes"]]
-        assert max(errors) > 1e-6, "the twin rounds nothing"
+        assert max(errors) > 1e-6, "the copied rounds nothing"
 
 
 def test_weights_take_half(fp16: ExportResult) -> None:

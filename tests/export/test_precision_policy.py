@@ -65,9 +65,9 @@ def test_the_layers_of_a_module_stay_exact_in_the_graph(known_by: str) -> None:
 
 def test_the_layers_of_a_module_stay_exact_when_fake_quantised() -> None:
     network = nn.ModuleDict({"flow": nn.Sequential(nn.Linear(4, 4)), "rest": nn.Linear(4, 4)})
-    twin, x = rounded_network(network, "fp16", POLICY), torch.rand(5, 4)
-    assert torch.equal(twin["flow"](x), network["flow"](x))
-    assert not torch.equal(twin["rest"](x), network["rest"](x))
+    copied, x = rounded_network(network, "fp16", POLICY), torch.rand(5, 4)
+    assert torch.equal(copied["flow"](x), network["flow"](x))
+    assert not torch.equal(copied["rest"](x), network["rest"](x))
 
 
 def test_flows_and_places_of_rvrt_stay_exact() -> None:

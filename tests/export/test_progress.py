@@ -100,9 +100,9 @@ def test_what_is_judged_runs_as_what_is_written(
     result = export_model(checkpoint, tmp_path, options)
     written = dict(Session(result.model).metadata)
     del written["nystra.psnr_vs_torch"]
-    twins = len(seen) // 2
-    assert seen[:twins] == [written] * twins
-    assert seen[twins:] == [written | {"nystra.precision": "fp32"}] * twins
+    copies = len(seen) // 2
+    assert seen[:copies] == [written] * copies
+    assert seen[copies:] == [written | {"nystra.precision": "fp32"}] * copies
 
 
 def test_what_is_timed_is_of_a_size_that_users_run(checkpoint: Path) -> None:

@@ -169,10 +169,10 @@ def test_shifted_windows_with_bias_and_mask(tmp_path: Path) -> None:
     )
     parameters = mechanism("psal", neighbors=3, search_iterations=1)
     built(network, facts, parameters, tmp_path / "model.onnx")
-    twin = swap(network, resolve(Plan(parameters), network))
+    copied = swap(network, resolve(Plan(parameters), network))
     image = torch.rand(2, 3, 9, 6, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        expected = twin(image).numpy()
+        expected = copied(image).numpy()
     session = ort.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     got = session.run(None, {"input": image.numpy()})[0]
     # A near-tie that turns would show as 1e-2 here; on this image there is none.

@@ -1,4 +1,4 @@
-"""The mechanism ``linformer``: what it computes with was trained, so that it has no parameters."""
+"""The mechanism ``linformer``: all its tensors are trained, so that it has no parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What low precision does to an architecture, as the folder of its network says."""
+"""Which layers of an architecture stay float32, from the folder of its network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tensors of a graph are, as far as a low precision has to know."""
+"""Types of tensors and operators, as far as a low precision needs them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Attention inside foreign networks, handed to the usual sites: one file a form of attention.
+"""Attention inside third-party networks as sites: one file a form of attention.
 
-An adapter takes a module of a foreign network and returns one that computes the same from the
+An adapter takes a module of a third-party network and returns one that computes the same from the
 same weights, with its windows in a `WindowSite`, or None for a variant that fits no site. What has
 no adapter stays as it is: its attention is exported as it was trained. Some files are of no
 attention but of layers that no tracer follows: they choose by the values of a picture, count cells

@@ -13,14 +13,7 @@ from ...images.images import SUFFIXES, encode_picture, format_named, picture_hea
 from ...images.picture import Array, Picture, resize_plane
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
-from ..answer import (
-    Answer,
-    AnswerTensor,
-    Files,
-    UnusableOutputError,
-    decode_image,
-    file_tensor,
-)
+from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_image, file_tensor
 from .auxiliary_inputs import auxiliary_arrays
 from .restorer import Restorer
 from .session_restorer import restorer_for

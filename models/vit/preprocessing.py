@@ -1,4 +1,4 @@
-"""What becomes of a picture before a vision transformer takes it."""
+"""How pictures are prepared for a vision transformer."""
 
 from __future__ import annotations
 
