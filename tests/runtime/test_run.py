@@ -235,14 +235,15 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
         (good, tmp_path / "out.bmp", RunOptions(), "suffix '.bmp'"),
         (good, tmp_path / "bad.png" / "out.png", RunOptions(), "is a file, expected a folder"),
         (tmp_path / "folder", good, RunOptions(), "must be one too"),
-        (good, out, RunOptions(tile=-1), "tile is -1"),
         (good, out, RunOptions(tile=4, overlap=4), "leaves no step"),
     ]
     for source, target, options, message in cases:
         with pytest.raises(NystraError, match=message) as caught:
             run_pictures(model, source, target, options, threads=1)
         assert caught.value.exit_code == 2
-    with pytest.raises(NystraError, match="threads is 0"):
+    with pytest.raises(NystraError, match="`tile` is -1"):
+        RunOptions(tile=-1)
+    with pytest.raises(NystraError, match="`threads` is 0"):
         run_pictures(model, good, out, threads=0)
     with pytest.raises(NystraError, match="unknown backend"):
         run_pictures(model, good, out, backend="gpu")

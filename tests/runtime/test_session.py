@@ -172,7 +172,7 @@ def test_backends_by_name(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="unknown backend 'cuda'") as caught:
         Session(path, backend="cuda")
     assert caught.value.exit_code == 2
-    with pytest.raises(NystraError, match="threads is 0"):
+    with pytest.raises(NystraError, match="`threads` is 0"):
         Session(path, threads=0)
 
 

@@ -41,7 +41,7 @@ def test_a_device_is_taken_off_the_name() -> None:
     assert SessionSpec(Path("m.onnx"), "openvino:GPU", device="GPU").device == "GPU"
     with pytest.raises(NystraError, match="got the backend 'openvino:GPU' and the device 'CPU'"):
         SessionSpec(Path("m.onnx"), "openvino:GPU", device="CPU")
-    with pytest.raises(NystraError, match="the number of threads is 0, expected 1 or more"):
+    with pytest.raises(NystraError, match="`threads` is 0, expected a whole number of 1 or more"):
         SessionSpec(Path("m.onnx"), threads=0)
 
 
