@@ -1,5 +1,3 @@
-from .checking.metrics import psnr as psnr
-from .checking.metrics import ssim as ssim
 from .checking.validation import validate_against_references as validate_against_references
 from .fastest import Fastest as Fastest
 from .fastest import choose_fastest as choose_fastest
@@ -7,6 +5,8 @@ from .images.images import read_picture as read_picture
 from .images.images import write_picture as write_picture
 from .images.picture import Picture as Picture
 from .machine.clock import interleaved as interleaved
+from .metrics.image_quality import psnr as psnr
+from .metrics.image_quality import ssim as ssim
 from .model.manifest import Manifest as Manifest
 from .model.model_facts import ModelFacts as ModelFacts
 from .model.model_ports import TensorInfo as TensorInfo

@@ -219,7 +219,7 @@ def _mean(size: Any) -> str:
 def _print(
     report: Any, by_bodies: Any, measured: Mapping[str, QualityReport], library_reason: str
 ) -> None:
-    from ...runtime.checking.measures import FIGURES
+    from ...runtime.metrics.measures import FIGURES
 
     titles = [FIGURES[name].title for name in report.figures]
     rows: list[tuple[str, ...]] = [("size", "max difference", "allowed", *titles, "verdict")]
@@ -235,8 +235,8 @@ def _print(
 
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:
-    from ...runtime.checking.measures import FIGURES
     from ...runtime.checking.validation import sides_text
+    from ...runtime.metrics.measures import FIGURES
 
     return (
         sides_text(size.shapes) + by,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...runtime.checking.measures import decibels
+from ...runtime.metrics.measures import decibels
 from .knapsack import Selection, change, fastest, seconds
 from .result import AutoResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...runtime.checking.measures import decibels
+from ...runtime.metrics.measures import decibels
 from ..attention.mechanism import Mechanism
 from .knapsack import Item, Items, Selection
 

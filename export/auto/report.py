@@ -8,8 +8,8 @@ import numpy as np
 
 from ...core.files.writing import make_folder
 from ...core.json_text import PSNR_CAP
-from ...runtime.checking.measures import decibels
 from ...runtime.images.sheet import readable_factor
+from ...runtime.metrics.measures import decibels
 from ..attention.site import neutral, swap
 from ..load.images import Pixels
 from ..pytorch.network_session import NetworkSession

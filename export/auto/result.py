@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.json_text import json_number
 from ...models.loading import LoadedModel
-from ...runtime.checking.measures import decibels
+from ...runtime.metrics.measures import decibels
 from ..attention.mechanism import Mechanism
 from ..load.images import Pictures
 from .knapsack import Items, Selection, seconds

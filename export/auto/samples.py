@@ -14,8 +14,8 @@ from ...core.errors import NystraError
 from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ...runtime.checking.measures import measure_for
 from ...runtime.images.images import read_picture
+from ...runtime.metrics.measures import measure_for
 from ..attention.full.parameters import Full
 from ..attention.plan import Plan
 from ..attention.site import find_sites

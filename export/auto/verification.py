@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...models.facts import Facts
-from ...runtime.checking.measures import decibels
+from ...runtime.metrics.measures import decibels
 from ..attention.mechanism import Mechanism
 from ..attention.site import neutral, swap
 from ..load.images import Feeds, Pictures

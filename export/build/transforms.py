@@ -2,7 +2,7 @@
 
 A transform rewrites the traced graph, returns a rounded float32 copy that is validated too, and
 names the fake-quantised PyTorch network that its tolerance is measured by. How far a file may
-depart stands in `runtime.checking.measures`, under its name.
+depart stands in `runtime.metrics.measures`, under its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...models.architecture import PrecisionPolicy
 from ...models.registry import row_named
 from ...core.errors import NystraError, UnsupportedModelError
 from ...core.ports.port import Port
-from ...runtime.checking.measures import measure_for
+from ...runtime.metrics.measures import measure_for
 from .int8.transform import quantise_model
 from .precision.lowering import TENSORRT, lower_model
 from .precision.policy import policy_for

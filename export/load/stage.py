@@ -10,7 +10,7 @@ from torch import nn
 
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
-from ...runtime.checking.measures import measure_for
+from ...runtime.metrics.measures import measure_for
 from ..attention.plan import Plan
 from ..auto.options import AutoOptions
 from ..auto.samples import choose_samples

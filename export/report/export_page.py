@@ -9,9 +9,9 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.files.writing import make_folder
-from ...runtime.checking.measures import PSNR_CEILING
-from ...runtime.checking.metrics import psnr
 from ...runtime.images.sheet import readable_factor
+from ...runtime.metrics.image_quality import psnr
+from ...runtime.metrics.measures import PSNR_CEILING
 from ...runtime.session import Session
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from .figures import figures_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ...runtime.checking.measures import Measure
+    from ...runtime.metrics.measures import Measure
     from ..pipeline import ExportResult
     from ..validate.model_file import FileValidation
     from ..validate.speed import Speed

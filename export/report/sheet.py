@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ...runtime.checking.measures import PSNR_CEILING
-from ...runtime.checking.metrics import psnr
 from ...runtime.images.picture import GREY_WEIGHTS, resize_plane
 from ...runtime.images.sheet import comparison_sheet, magnified_difference, readable_factor
+from ...runtime.metrics.image_quality import psnr
+from ...runtime.metrics.measures import PSNR_CEILING
 from ...runtime.tasks.restoration.auxiliary_roles import AUXILIARY_ROLES
 from ...runtime.tasks.restoration.restorer import Restorer
 from .scenes import Pixels, Scene

@@ -19,7 +19,7 @@ from ...core.json_text import json_number
 from ...core.ports.port import Port
 from ...models.geometry import WindowGeometry
 from ...models.sites import WindowImplementation, WindowSite
-from ...runtime.checking.measures import MEASURES, Measure, measure_for
+from ...runtime.metrics.measures import MEASURES, Measure, measure_for
 from ..attention.implementation import implement
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, neutral, swap

@@ -14,8 +14,8 @@ from ... import __version__
 from ...core.errors import ExportError, NystraError
 from ...plugins.library import library_path
 from ...runtime.backends import find_backend
-from ...runtime.checking.measures import worst_figures
 from ...runtime.checking.validation import ValidationReport, validate_against_references
+from ...runtime.metrics.measures import worst_figures
 from ...runtime.model.references import References
 from ...runtime.session import Session
 from .fidelity import Progress

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from ...core.errors import UnsupportedModelError
-from ...runtime.checking.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
-from ...runtime.checking.sanity import max_abs
 from ...runtime.checking.validation import sides_text
+from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
+from ...runtime.metrics.sanity import max_abs
 from ...runtime.model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
 from ..attention.site import swap
 from ..build.transforms import TRANSFORMS, UNCHANGED, Transform

@@ -1,1 +1,1 @@
-"""Whether a model file is right, how good it is, and the gate for CI."""
+"""Whether a model file is right (validation), and is still what was accepted (the CI gate)."""

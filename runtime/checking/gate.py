@@ -15,13 +15,13 @@ from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Size, picture_size
 from ..machine.clock import interleaved
+from ..metrics.measures import FIGURES, PSNR_CEILING, ROUNDING
 from ..model.onnx_nodes import count_nodes
 from ..model.references import References
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
 from .baseline import Accepted, Baseline, guarded_items
 from .intact import find_changes, metadata_changes
-from .measures import FIGURES, PSNR_CEILING, ROUNDING
 from .validation import SizeReport, ValidationReport, allowed_differences, compare, sides_text
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"

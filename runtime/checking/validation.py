@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ...core.errors import NystraError
 from ...core.json_text import json_number
+from ..metrics.measures import ROUNDING, reference_figures, worst_figures
+from ..metrics.sanity import find_problems, max_abs
 from ..model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
-from .measures import ROUNDING, reference_figures, worst_figures
-from .sanity import find_problems, max_abs
 
 Array = npt.NDArray[Any]
 

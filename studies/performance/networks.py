@@ -38,7 +38,7 @@ from nystra.models.swinir.network import SwinIR
 from nystra.plugins.library import library_path
 from nystra.plugins.operators.attention import softmax_attention
 from nystra.plugins.operators.window_softmax import torch_op
-from nystra.runtime.checking.measures import MEASURES
+from nystra.runtime.metrics.measures import MEASURES
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
 OPSET = 20

@@ -32,8 +32,8 @@ from nystra.export.load.images import calibration_feeds, calibration_pictures, s
 from nystra.models import load, pretrained_path
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime import Session
-from nystra.runtime.checking.measures import MEASURES, clipped_psnr
 from nystra.runtime.images.images import read_picture
+from nystra.runtime.metrics.measures import MEASURES, clipped_psnr
 
 Array = npt.NDArray[Any]
 NETWORKS = ("swinir_x2_w16", "swinir_x2_w32_nobias")

@@ -30,7 +30,7 @@ from nystra.export.plan.stage import make_plan
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
 from nystra.models.pretrained import checkpoint_path
-from nystra.runtime.checking.measures import decibels
+from nystra.runtime.metrics.measures import decibels
 from studies.quality.measure import PictureSet, Result, measure
 
 BUDGETS = (40.0, 45.0, 50.0, 55.0)

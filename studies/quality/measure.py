@@ -22,7 +22,7 @@ from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel
 from nystra.models.geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import partition
-from nystra.runtime.checking.measures import clipped_psnr
+from nystra.runtime.metrics.measures import clipped_psnr
 from nystra.runtime.tasks.restoration.quality import QualityReport, validate_quality
 from nystra.runtime.tasks.restoration.restorer import Restorer
 

@@ -23,9 +23,9 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.registry import mechanism
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import LoadedModel, load
-from nystra.runtime.checking.measures import clipped_psnr
 from nystra.runtime.images.images import read_picture
 from nystra.runtime.images.sheet import comparison_sheet, magnified_difference
+from nystra.runtime.metrics.measures import clipped_psnr
 from studies.quality.measure import WHOLE, planned, restorer
 from studies.quality.tables import ITERATIONS, LANDMARKS, cluster, nystra, nystromformer
 

@@ -21,8 +21,8 @@ from nystra.export.validate.fake_quantised import rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load, pretrained_path
 from nystra.plugins.operators.window_cluster import torch_op
-from nystra.runtime.checking.measures import ROUNDING
 from nystra.runtime.images.images import read_picture
+from nystra.runtime.metrics.measures import ROUNDING
 from shared import ROOT
 from wrong_clusters import WRONG
 

@@ -19,7 +19,7 @@ from nystra.export.build.int8.rounded_copy import rounded_copy
 from nystra.export.build.int8.transform import quantise_model
 from nystra.export.build.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
-from nystra.runtime.checking.measures import MEASURES
+from nystra.runtime.metrics.measures import MEASURES
 from small_graphs import CONV, model_of, run, small, weight
 
 PICTURE = MEASURES["picture"]

@@ -83,7 +83,7 @@ TOY = Toy(
             (_IMPORT, _STEPPED),
             ("_ROWS = (", '_ROWS = (Transform("toy", stepped, stepped_network), '),
         ),
-        "runtime/checking/measures.py": tuple(
+        "runtime/metrics/measures.py": tuple(
             (row, f'{row}        "toy": Tolerance(coarsest={coarsest}),\n')
             for row, coarsest in ((_FP16, 20.0), (_FP16_LOGITS, None))
         ),

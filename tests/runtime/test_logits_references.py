@@ -11,8 +11,8 @@ import pytest
 from frames_classifier import JUDGE, Judge, save
 from nystra.cli.main import main
 from nystra.runtime.checking.baseline import guarded_items
-from nystra.runtime.checking.measures import FIGURES, reference_figures
 from nystra.runtime.checking.validation import validate_against_references
+from nystra.runtime.metrics.measures import FIGURES, reference_figures
 from nystra.runtime.model.references import ReferenceCase, References, write_references
 from nystra.runtime.session import Session
 

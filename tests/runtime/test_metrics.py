@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from nystra.core.errors import NystraError
-from nystra.core.json_text import stable_json
-from nystra.runtime.checking.metrics import json_number, luma, psnr, ssim
-from nystra.runtime.checking.sanity import find_problems, max_abs
+from nystra.core.json_text import json_number, stable_json
+from nystra.runtime.metrics.image_quality import luma, psnr, ssim
+from nystra.runtime.metrics.sanity import find_problems, max_abs
 from shared import shared_path
 
 

@@ -9,7 +9,7 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Picture, Session, VideoOptions, psnr, read_picture, write_picture
-from nystra.runtime.checking.flicker import Flicker
+from nystra.runtime.metrics.flicker import Flicker
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.video.quality import validate_clip
 from runtime_models import nystra_metadata, save_upscaler

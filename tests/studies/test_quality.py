@@ -11,9 +11,9 @@ from PIL import Image
 
 from nystra.export.pytorch.network_session import NetworkSession
 from nystra.models import load
-from nystra.runtime.checking.measures import clipped_psnr
-from nystra.runtime.checking.metrics import psnr, ssim
 from nystra.runtime.images.images import read_picture
+from nystra.runtime.metrics.image_quality import psnr, ssim
+from nystra.runtime.metrics.measures import clipped_psnr
 from shared import ROOT
 
 pytestmark = pytest.mark.release

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from ....runtime.checking.measures import Measure
+from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
 from .calibration import Calibration
 from .layers import Layer

@@ -16,7 +16,7 @@ import onnx
 
 from ....models.architecture import PrecisionPolicy
 from ....core.errors import UnsupportedModelError
-from ....runtime.checking.measures import Measure
+from ....runtime.metrics.measures import Measure
 from ....core.json_text import json_number
 from .budget import Kept, keep_budget
 from .calibration import calibrate

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
-from ...checking.sanity import find_problems
 from ...images.images import SUFFIXES, encode_picture, format_named, picture_head
 from ...images.picture import Array, Picture, resize_plane
+from ...metrics.sanity import find_problems
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session
 from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_image, file_tensor

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from ....core.errors import NystraError
 from ....core.json_text import json_number
-from ...checking.measures import PSNR_CEILING
-from ...checking.metrics import luma, psnr, ssim
-from ...checking.official_procedure import official_pad
 from ...images.images import read_picture
 from ...images.pairs import paired_pictures
+from ...metrics.image_quality import luma, psnr, ssim
+from ...metrics.measures import PSNR_CEILING
+from ...metrics.official_procedure import official_pad
 from ...session import Session
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
@@ -71,7 +71,7 @@ class QualityReport:
         channel: ``y`` (BT.601) or ``rgb``.
         pad: ``none`` or ``official``.
         warnings: What is odd about masks.
-        flicker: Of the frames of a video, see `nystra.runtime.checking.flicker`; None of pictures.
+        flicker: Of the frames of a video, see `nystra.runtime.metrics.flicker`; None of pictures.
     """
 
     pictures: tuple[PictureQuality, ...]

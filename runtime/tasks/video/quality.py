@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ....core.errors import NystraError
-from ...checking.flicker import Flicker
 from ...checking.item import Item
-from ...checking.metrics import psnr, ssim
 from ...images.images import read_picture
 from ...images.pairs import paired_pictures
+from ...metrics.flicker import Flicker
+from ...metrics.image_quality import psnr, ssim
 from ...session import Session
 from ...video.folder_source import FrameFolder, frame_order
 from ..quality import Network, Quality

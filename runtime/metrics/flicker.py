@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .metrics import luma
+from .image_quality import luma
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...core.errors import NystraError
 from ...core.ports.port import Port
-from .metrics import SSIM_SIDE, ssim
+from .image_quality import SSIM_SIDE, ssim
 
 Array = npt.NDArray[Any]
 

@@ -14,9 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
-from ...core.json_text import json_number
-
-__all__ = ["json_number", "luma", "psnr", "ssim"]
 
 _LUMA = (65.481, 128.553, 24.966)
 SSIM_SIDE = 11
