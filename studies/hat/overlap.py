@@ -27,17 +27,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--side", type=int, default=64, help="of the map, in tokens")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     geometry = window_geometry(DIM, HEADS, (16, 16), margin=(4, 4))
     site = OverlapBlock(DIM, geometry, 2 * DIM)
-    qkv = torch.randn(1, given.side, given.side, 3 * DIM)
+    qkv = torch.randn(1, options.side, options.side, 3 * DIM)
     for name in ("full", "nystromformer", "nystra", "cluster"):
         compute = implement(mechanism(name), site, "operator")
         times = []
         with torch.inference_mode():
-            for _ in range(given.rounds + 1):  # the first one warms up
+            for _ in range(options.rounds + 1):  # the first one warms up
                 start = time.thread_time()
                 compute(qkv, site.bias_table(), geometry)
                 times.append(time.thread_time() - start)

@@ -56,7 +56,7 @@ def hooked(network: nn.Module, hook: Callable[[int, Tensor], Tensor | None]) -> 
     blocks = [part for part in network.modules() if isinstance(part, ChannelAttention)]
     handles = [
         block.attention.register_forward_hook(
-            lambda module, given, weights, number=number: hook(number, weights)
+            lambda module, options, weights, number=number: hook(number, weights)
         )
         for number, block in enumerate(blocks)
     ]
@@ -76,9 +76,9 @@ def main() -> None:
     parser.add_argument("--tiles", type=int, nargs="+", default=[32, 64, 128])
     parser.add_argument("--overlap", type=int, default=16)
     parser.add_argument("--conv-scale", type=float, default=0.01)
-    given = parser.parse_args()
-    made = given.checkpoint == "generated"
-    plain = generated(given.conv_scale) if made else load(given.checkpoint).network
+    options = parser.parse_args()
+    is_generated = options.checkpoint == "generated"
+    plain = generated(options.conv_scale) if is_generated else load(options.checkpoint).network
     assert isinstance(plain, HAT)
     network = swap(plain, neutral(plain), "operator")
     multiple, scale = max(plain.window), plain.upscale
@@ -90,17 +90,17 @@ def main() -> None:
     def eight_bit(image: Pixels) -> Pixels:
         return np.moveaxis(np.clip(image[0], 0, 1) * 255, 0, 2).round() / 255
 
-    rows: dict[int, list[tuple[float, float, float, float]]] = {side: [] for side in given.tiles}
-    for path in sorted(given.folder.glob("*.png")):
+    rows: dict[int, list[tuple[float, float, float, float]]] = {side: [] for side in options.tiles}
+    for path in sorted(options.folder.glob("*.png")):
         image = np.moveaxis(read_picture(path).pixels, 2, 0)[None].astype(np.float32)
         weights: dict[int, Tensor] = {}
         with hooked(network, weights.__setitem__):
             whole = run(image)
         truth = None
-        if given.truth is not None:
-            truth = read_picture(next(given.truth.glob(f"{path.stem.partition('x')[0]}*"))).pixels
+        if options.truth is not None:
+            truth = read_picture(next(options.truth.glob(f"{path.stem.partition('x')[0]}*"))).pixels
             truth = truth[: whole.shape[2], : whole.shape[3]]
-        for side in given.tiles:
+        for side in options.tiles:
             if side >= max(image.shape[2:]):
                 continue
 
@@ -109,7 +109,7 @@ def main() -> None:
                     run,
                     image,
                     tile=side,
-                    overlap=given.overlap,
+                    overlap=options.overlap,
                     scale=scale,
                     multiple=multiple,
                 )

@@ -81,12 +81,12 @@ def _warm() -> None:
 
 def _in_child(name: str, seconds: int) -> dict[str, Any]:
     """Return what comes of a network in a process of its own, ended after that processor time."""
-    mine, its = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_send, args=(its, name, seconds))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_send, args=(sender, name, seconds))
     child.start()
-    its.close()
+    sender.close()
     try:
-        outcome: dict[str, Any] = mine.recv()
+        outcome: dict[str, Any] = receiver.recv()
     except EOFError:
         child.join()
         late = child.exitcode == -signal.SIGXCPU
@@ -113,13 +113,13 @@ def outcome_of(name: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             checkpoint = save_small(name, Path(folder, "small.pth"))
-            told = SMALL[name].told
-            outcome |= {"told": told} if told else {}
-            loaded = load(checkpoint, **told)
+            hyper = SMALL[name].hyper
+            outcome |= {"told": hyper} if hyper else {}
+            loaded = load(checkpoint, **hyper)
             facts = loaded.facts
             outcome |= {"read_by": facts.architecture, "multiple": facts.size_multiple}
             outcome |= {"minimum": facts.size_minimum, "warnings": list(loaded.warnings)}
-            outcome |= _exported(checkpoint, facts, told)
+            outcome |= _exported(checkpoint, facts, hyper)
         except NystraError as error:
             outcome["failed"] = _short(error)
         except Exception as error:  # a fault of ours: it is to stand in the table
@@ -127,7 +127,7 @@ def outcome_of(name: str) -> dict[str, Any]:
     return outcome
 
 
-def _exported(checkpoint: Path, facts: Any, told: dict[str, Any]) -> dict[str, Any]:
+def _exported(checkpoint: Path, facts: Any, hyper: dict[str, Any]) -> dict[str, Any]:
     from nystra.core.errors import NystraError
     from nystra.export import ExportOptions, export_model
 
@@ -136,7 +136,7 @@ def _exported(checkpoint: Path, facts: Any, told: dict[str, Any]) -> dict[str, A
     if facts.sides is not None:
         static = facts.inputs[0].shape({})
     target = checkpoint.with_name("model.onnx")
-    options = ExportOptions(speed=False, static=static, hyper=told)
+    options = ExportOptions(speed=False, static=static, hyper=hyper)
     try:
         result = export_model(checkpoint, target, options, _say)
     except NystraError as error:
@@ -151,7 +151,7 @@ def _exported(checkpoint: Path, facts: Any, told: dict[str, Any]) -> dict[str, A
     outcome["difference"] = max(size["max_abs"] for report in reports for size in report["sizes"])
     outcome["compared"] = _compared(checkpoint, target, facts, static)
     if outcome["sites"]:
-        outcome["linear"] = _linear(checkpoint, static, told)
+        outcome["linear"] = _linear(checkpoint, static, hyper)
     return outcome
 
 
@@ -159,13 +159,13 @@ def _say(step: str) -> None:
     sys.stderr.write(f"{time.process_time():6.1f} s  {step}\n")
 
 
-def _linear(checkpoint: Path, static: Any, told: dict[str, Any]) -> str:
+def _linear(checkpoint: Path, static: Any, hyper: dict[str, Any]) -> str:
     """Return at how many sites the kernel Nystrom form stands in a second export."""
     from nystra.core.errors import NystraError
     from nystra.export import ExportOptions, Plan, export_model, mechanism
 
     plan = Plan(default=mechanism("nystra", landmarks=(2, 2)))
-    options = ExportOptions(plan, speed=False, static=static, hyper=told)
+    options = ExportOptions(plan, speed=False, static=static, hyper=hyper)
     try:
         result = export_model(checkpoint, checkpoint.with_name("linear.onnx"), options, _say)
     except NystraError as error:

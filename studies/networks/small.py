@@ -16,12 +16,12 @@ class Small:
     Attributes:
         kind: The class in the architecture's package.
         arguments: Of its constructor.
-        told: What no tensor tells, where nystra's own network and spandrel assume different things.
+        hyper: What no tensor tells and nystra's own network and spandrel assume differently.
     """
 
     kind: str
     arguments: dict[str, Any] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    hyper: dict[str, Any] = field(default_factory=dict)
 
 
 _SWIN = {"depths": [2], "embed_dim": 24, "num_heads": [2], "window_size": 8}
@@ -64,7 +64,7 @@ SMALL = {
     "Uformer": Small(
         "Uformer",
         {"embed_dim": 8, "img_size": 256, "depths": [1] * 4 + [2] + [1] * 4},
-        told={"img_size": 256},
+        hyper={"img_size": 256},
     ),
     "RGT": Small("RGT", {"embed_dim": 24, "depth": [2], "num_heads": [2]}),
     "DAT": Small("DAT", {"embed_dim": 24, "depth": [2], "num_heads": [2], "split_size": [4, 8]}),

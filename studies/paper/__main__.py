@@ -156,18 +156,20 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         name: str, run: Callable[[argparse.Namespace], None], *, on: bool = False, out: bool = False
     ) -> argparse.ArgumentParser:
-        made = commands.add_parser(name)
-        made.set_defaults(run=run)
+        subparser = commands.add_parser(name)
+        subparser.set_defaults(run=run)
         if on:
-            made.add_argument(
+            subparser.add_argument(
                 "--on", action="append", required=True, nargs=2, metavar=("MODEL", "FOLDER")
             )
-            made.add_argument("--side", type=int, default=128, help="pixels of a picture (128)")
+            subparser.add_argument(
+                "--side", type=int, default=128, help="pixels of a picture (128)"
+            )
         else:
-            made.add_argument("--rounds", type=int, default=5)
+            subparser.add_argument("--rounds", type=int, default=5)
         if out:
-            made.add_argument("--out", type=Path, required=True)
-        return made
+            subparser.add_argument("--out", type=Path, required=True)
+        return subparser
 
     command("errors", _errors, on=True)
     command("maps", _maps, on=True, out=True)

@@ -193,8 +193,8 @@ def spectrum(
     values = []
     with torch.inference_mode():
         for place, head in _each(model, inputs):
-            made = place.matrices(EXACT, head, bias=bias)
-            for matrix in made[:: -(-len(made) // most)]:
+            windows_of_head = place.matrices(EXACT, head, bias=bias)
+            for matrix in windows_of_head[:: -(-len(windows_of_head) // most)]:
                 singular = torch.linalg.svdvals(matrix)[:SPECTRUM]
                 values.append((singular / singular[0]).double().numpy())
     least = min(map(len, values))

@@ -106,15 +106,15 @@ def main() -> None:
     """Measure and print."""
     parser = table.parser(__doc__)
     parser.add_argument("--cpu-time", action="store_true", help="CPU time of one thread")
-    given = parser.parse_args()
-    threads = 1 if given.cpu_time else given.threads
-    clock = time.thread_time if given.cpu_time else time.perf_counter
-    bars = table.chosen(BARS, given.only)
-    runs = {name: runner(name, given.models, threads) for name in table.names(bars)}
-    times = measure(runs, given.rounds, clock)
+    options = parser.parse_args()
+    threads = 1 if options.cpu_time else options.threads
+    clock = time.thread_time if options.cpu_time else time.perf_counter
+    bars = table.chosen(BARS, options.only)
+    runs = {name: runner(name, options.models, threads) for name in table.names(bars)}
+    times = measure(runs, options.rounds, clock)
     table.print_table(
         f"onnxruntime {ort.__version__}, torch {torch.__version__}, kernels {isa()}, "
-        f"{threads} threads, {given.rounds} rounds",
+        f"{threads} threads, {options.rounds} rounds",
         bars,
         times,
     )

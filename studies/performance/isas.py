@@ -56,25 +56,25 @@ def main() -> None:
     parser.add_argument("name", help="such as nystrom-32 or softmax-8-bias-mask")
     parser.add_argument("--isas", nargs="+", default=["avx512", "avx512_bf16"])
     parser.add_argument("--rounds", type=int, default=60)
-    given = parser.parse_args()
+    options = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     ends = {}
-    for isa in given.isas:
+    for isa in options.isas:
         os.environ["NYSTRA_CPU_ISA"] = isa
-        ends[isa], theirs = spawn.Pipe()
-        spawn.Process(target=serve, args=(given.name, theirs), daemon=True).start()
+        ends[isa], child_end = spawn.Pipe()
+        spawn.Process(target=serve, args=(options.name, child_end), daemon=True).start()
     times: dict[str, list[float]] = {isa: [] for isa in ends}
-    for _ in range(given.rounds + 1):
+    for _ in range(options.rounds + 1):
         for isa, end in ends.items():
             end.send(True)
             times[isa].append(end.recv())
     for end in ends.values():
         end.send(False)
-    first = times[given.isas[0]][1:]
+    first = times[options.isas[0]][1:]
     for isa, (_, *own) in times.items():
         ratio = statistics.median(a / b for a, b in zip(own, first, strict=True))
         print(f"{isa:11} {min(own):7.2f} ms at least, median {statistics.median(own):7.2f}", end="")
-        print(f", {ratio:.3f} of {given.isas[0]}")
+        print(f", {ratio:.3f} of {options.isas[0]}")
 
 
 if __name__ == "__main__":

@@ -53,9 +53,13 @@ def node_times(model: Path, runs: int, *, library: bool) -> dict[str, float]:
 
 def _kernels(events: list[dict[str, object]]) -> Iterator[tuple[str, str, float]]:
     for event in events:
-        name, given = str(event["name"]), event.get("args")
-        if event.get("cat") == "Node" and name.endswith("_kernel_time") and isinstance(given, dict):
-            yield name, str(given["op_name"]), float(str(event["dur"])) / 1e3
+        name, options = str(event["name"]), event.get("args")
+        if (
+            event.get("cat") == "Node"
+            and name.endswith("_kernel_time")
+            and isinstance(options, dict)
+        ):
+            yield name, str(options["op_name"]), float(str(event["dur"])) / 1e3
 
 
 def main() -> None:
@@ -64,12 +68,12 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=networks.FILES)
     parser.add_argument("--models", type=Path, default=Path("build/bars"), metavar="FOLDER")
     parser.add_argument("--runs", type=int, default=2)
-    given = parser.parse_args()
+    options = parser.parse_args()
     columns = {
         name: node_times(
-            networks.file(name, given.models), given.runs, library=name in networks.ON_LIBRARY
+            networks.file(name, options.models), options.runs, library=name in networks.ON_LIBRARY
         )
-        for name in given.names
+        for name in options.names
     }
     kinds = sorted({kind for times in columns.values() for kind in times})
     most = {kind: max(times.get(kind, 0.0) for times in columns.values()) for kind in kinds}

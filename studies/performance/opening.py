@@ -49,21 +49,21 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--only", nargs="+", choices=OPTIONS, default=list(OPTIONS))
-    given = parser.parse_args()
+    options = parser.parse_args()
     print("| options | processor s | peak MiB |\n| --- | --- | --- |")
     context = multiprocessing.get_context("spawn")
-    for name in given.only:
-        mine, its = context.Pipe(duplex=False)
-        arguments = (given.model, OPTIONS[name], given.seconds, its)
+    for name in options.only:
+        receiver, sender = context.Pipe(duplex=False)
+        arguments = (options.model, OPTIONS[name], options.seconds, sender)
         child = context.Process(target=opened, args=arguments)
         child.start()
-        its.close()
+        sender.close()
         child.join()
-        told = f"more than {given.seconds} | -"
+        cells = f"more than {options.seconds} | -"
         if child.exitcode == 0:
-            spent, peak = mine.recv()
-            told = f"{spent:.1f} | {peak:.0f}"
-        print(f"| {name} | {told} |", flush=True)
+            spent, peak = receiver.recv()
+            cells = f"{spent:.1f} | {peak:.0f}"
+        print(f"| {name} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -125,12 +125,12 @@ def milliseconds(rows: dict[str, Row]) -> dict[str, list[float]]:
     return {name: [1e3 * seconds for seconds in row.times] for name, row in rows.items()}
 
 
-def print_bars(title: str, bars: list[Bar], given: Namespace) -> None:
+def print_bars(title: str, bars: list[Bar], options: Namespace) -> None:
     """Measure one network after the other, since all together may need more than 24 GB; print."""
     rows: dict[str, Row] = {}
     for network in ("w8-", "w32-"):
         names = [name for name in table.names(bars) if name.startswith(network)]
-        rows |= measure(names, given.models, given.threads, given.rounds) if names else {}
+        rows |= measure(names, options.models, options.threads, options.rounds) if names else {}
     table.print_table(title, bars, milliseconds(rows))
     print_memory(rows)
 
@@ -206,23 +206,23 @@ def main() -> None:
     parser = table.parser(__doc__)
     parser.add_argument("--profile", metavar="NAME", help="such as w8-full@bf16")
     parser.add_argument("--opening", metavar="NAME", help="such as w8-full@bf16")
-    given = parser.parse_args()
-    folder, threads = given.models, given.threads
-    if given.profile is not None:
-        profile(session(given.profile, folder, threads))
+    options = parser.parse_args()
+    folder, threads = options.models, options.threads
+    if options.profile is not None:
+        profile(session(options.profile, folder, threads))
         return
-    if given.opening is not None:
-        opening(given.opening, folder, threads)
+    if options.opening is not None:
+        opening(options.opening, folder, threads)
         return
-    where = f"OpenVINO {openvino.__version__}, {threads} threads, {given.rounds} rounds"
-    bars = table.chosen(BARS, given.only)
-    print_bars(f"{where}, kernels {isa()}", bars, given)
+    where = f"OpenVINO {openvino.__version__}, {threads} threads, {options.rounds} rounds"
+    bars = table.chosen(BARS, options.only)
+    print_bars(f"{where}, kernels {isa()}", bars, options)
     for low, high, least in DECIBELS:
-        if any(name in low for name in given.only):
+        if any(name in low for name in options.only):
             print_decibels(low, high, least, folder, threads)
-    print_bars(f"{where}, int8", table.chosen(INT8, given.only), given)
+    print_bars(f"{where}, int8", table.chosen(INT8, options.only), options)
     os.environ.update(NO_AMX)
-    print_bars(f"{where}, without AMX", table.chosen(WITHOUT_AMX, given.only), given)
+    print_bars(f"{where}, without AMX", table.chosen(WITHOUT_AMX, options.only), options)
 
 
 if __name__ == "__main__":

@@ -41,13 +41,13 @@ LAYERS = [
 def layer(channels: int, out: int, low: str, threads: int, convolution: bool) -> Any:
     """Return a request of one linear layer of tokens in a map, computed in a type."""
     rng = np.random.default_rng(0)
-    given = opset.parameter([1, 128, 128, channels], np.float32)
+    pixels = opset.parameter([1, 128, 128, channels], np.float32)
     weight, bias = (
         opset.constant(rng.standard_normal(shape, np.float32))
         for shape in ((out, channels), (out,))
     )
-    made = opset.add(opset.matmul(given, weight, False, True), bias)
-    model = openvino.Model([opset.reshape(made, [-1, out], False)], [given])
+    output = opset.add(opset.matmul(pixels, weight, False, True), bias)
+    model = openvino.Model([opset.reshape(output, [-1, out], False)], [pixels])
     if convolution:
         assert convolve(model) == 1
     settings = {
@@ -77,17 +77,19 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=30)
-    given = parser.parse_args()
+    options = parser.parse_args()
     ways = [(*shape, convolution) for shape in LAYERS for convolution in (False, True)]
     for low in ("f32", "bf16"):
-        requests = {way: layer(*way[:2], low, given.threads, way[2]) for way in ways}
+        requests = {way: layer(*way[:2], low, options.threads, way[2]) for way in ways}
         times: dict[tuple[int, int, bool], list[float]] = {way: [] for way in ways}
         kinds: dict[tuple[int, int, bool], str] = {}
-        for _ in range(given.rounds + 2):
+        for _ in range(options.rounds + 2):
             for way, request in requests.items():
                 seconds, kinds[way] = took(request)
                 times[way].append(seconds)
-        print(f"\n{low}, {given.threads} threads\n\n| layer | ms | GFLOP/s | by |\n{'| --- ' * 4}|")
+        print(
+            f"\n{low}, {options.threads} threads\n\n| layer | ms | GFLOP/s | by |\n{'| --- ' * 4}|"
+        )
         for way, (_, _, *own) in times.items():
             seconds = statistics.median(own)
             speed = 2e-9 * TOKENS * way[0] * way[1] / seconds

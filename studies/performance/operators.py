@@ -67,15 +67,15 @@ def runner(name: str, threads: int, side: int = SIDE) -> Callable[[], None]:
         for n, a in zip(names, inputs, strict=True)
     ]
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    given = node_attributes(operator, **attributes)
-    made = helper.make_node(operator, names, ["y"], domain=DOMAIN, **given)
+    attribute_values = node_attributes(operator, **attributes)
+    node_proto = helper.make_node(operator, names, ["y"], domain=DOMAIN, **attribute_values)
     body = name.endswith("-body")
     functions = []
     if body:
         module = f"nystra.plugins.operators.{OPERATORS[operator]}.body"
         functions.append(importlib.import_module(module).body(20))
     model = helper.make_model(
-        helper.make_graph([made], name, values, [out]),
+        helper.make_graph([node_proto], name, values, [out]),
         functions=functions,
         opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, VERSION)],
         ir_version=10,

@@ -30,14 +30,14 @@ class Bar:
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Return the command line: threads, rounds, the folder of the files, and which rows."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--threads", type=int, default=2)
-    made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--models", type=Path, default=Path("build/bars"), metavar="FOLDER")
-    made.add_argument("--only", nargs="*", default=[""], metavar="NAME")
-    return made
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--models", type=Path, default=Path("build/bars"), metavar="FOLDER")
+    parser.add_argument("--only", nargs="*", default=[""], metavar="NAME")
+    return parser
 
 
 def chosen(bars: Sequence[Bar], only: Sequence[str]) -> list[Bar]:

@@ -121,8 +121,8 @@ def main() -> None:
         for folder in (options.low, options.high)
     )
     truth = [
-        there[:, :, : 2 * given.shape[2], : 2 * given.shape[3]]
-        for given, there in zip(pictures, truth, strict=True)
+        large[:, :, : 2 * small.shape[2], : 2 * small.shape[3]]
+        for small, large in zip(pictures, truth, strict=True)
     ]
     print(
         "| network | plan | precision, budget in dB | int8 layers | returned | products in int8 "

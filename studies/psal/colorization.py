@@ -52,9 +52,9 @@ def network(name: str) -> Colorization:
     """Return a fresh network with that attention in its place."""
     options = dict(ATTENTIONS[name])
     metric = options.pop("metric", "l2")
-    made = Colorization(channels=16, patch=PATCH, metric=metric)
-    put(made, name)
-    return made
+    model = Colorization(channels=16, patch=PATCH, metric=metric)
+    put(model, name)
+    return model
 
 
 def put(network: Colorization, name: str) -> None:
@@ -114,12 +114,12 @@ class Pairs:
 def train(name: str, data: Pairs, steps: int, output: Path) -> None:
     """Train a network and keep it with its losses."""
     torch.manual_seed(0)
-    made = network(name)
-    optimizer = torch.optim.Adam(made.parameters(), 1e-3)
+    model = network(name)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     losses, start = [], time.perf_counter()
     for step in range(steps):
         grey, reference, truth = data.draw()
-        loss = F.mse_loss(made(grey, reference), truth)
+        loss = F.mse_loss(model(grey, reference), truth)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -127,7 +127,7 @@ def train(name: str, data: Pairs, steps: int, output: Path) -> None:
         if step % 100 == 99:
             mean = np.mean(losses[-100:])
             print(f"{name} {step + 1}: {mean:.5f}, {time.perf_counter() - start:.0f} s", flush=True)
-    save_file(made.state_dict(), output / f"{name}.safetensors")
+    save_file(model.state_dict(), output / f"{name}.safetensors")
     record = {"steps": steps, "seconds": time.perf_counter() - start, "losses": losses}
     (output / f"{name}.json").write_text(json.dumps(record))
 
@@ -136,12 +136,12 @@ def test(
     trained: str, attention: str, data: list[tuple[Tensor, Tensor, Tensor]], output: Path
 ) -> float:
     """Return the mean squared error of a trained network with an attention in its place."""
-    made = network(trained).eval()
-    made.load_state_dict(load_file(output / f"{trained}.safetensors"), strict=False)
-    put(made, attention)
+    model = network(trained).eval()
+    model.load_state_dict(load_file(output / f"{trained}.safetensors"), strict=False)
+    put(model, attention)
     with torch.no_grad():
         errors = [
-            F.mse_loss(made(grey, reference), truth).item() for grey, reference, truth in data
+            F.mse_loss(model(grey, reference), truth).item() for grey, reference, truth in data
         ]
     return float(np.mean(errors))
 
@@ -171,10 +171,10 @@ def sheet(data: Pairs, output: Path, path: Path) -> None:
         grey, reference, truth = data.draw(photograph)
         shown = {"grey": grey.expand_as(truth), "reference": reference, "truth": truth}
         for name in names:
-            made = network(name).eval()
-            made.load_state_dict(load_file(output / f"{name}.safetensors"), strict=False)
+            model = network(name).eval()
+            model.load_state_dict(load_file(output / f"{name}.safetensors"), strict=False)
             with torch.no_grad():
-                shown[name] = made(grey, reference)
+                shown[name] = model(grey, reference)
         for title, picture in shown.items():
             rows.setdefault(title, []).append(picture[0].clamp(0, 1).permute(1, 2, 0).numpy())
     columns = [(title, np.concatenate(pictures)) for title, pictures in rows.items()]

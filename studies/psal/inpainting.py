@@ -39,8 +39,9 @@ def export(checkpoint: Path | None, attention: str, paper: bool, folder: Path) -
         checkpoint = folder / "random.safetensors"
         save_file(InpaintingGenerator().state_dict(), checkpoint)
     model = folder / "inpainting.onnx"
-    given = [str(checkpoint), "-o", str(model), "--attn", attention, "--no-speed", "--quiet"]
-    if nystra(["export", *given, *(["--patch-size", "7", "--full-size"] if paper else [])]) != 0:
+    command = ["export", str(checkpoint), "-o", str(model), "--attn", attention]
+    command += ["--no-speed", "--quiet", *(("--patch-size", "7", "--full-size") if paper else ())]
+    if nystra(command) != 0:
         raise SystemExit("the export failed")
     return model
 

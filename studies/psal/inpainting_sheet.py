@@ -129,8 +129,8 @@ def export(checkpoint: Path, folder: Path) -> dict[str, Path]:
     for name in MECHANISMS:
         files[name] = folder / f"{name}.onnx"
         if not files[name].exists():
-            given = [str(checkpoint), "-o", str(files[name]), "--attn", name]
-            if nystra(["export", *given, "--no-speed", "--quiet"]) != 0:
+            command = [str(checkpoint), "-o", str(files[name]), "--attn", name]
+            if nystra(["export", *command, "--no-speed", "--quiet"]) != 0:
                 raise SystemExit(f"the export with {name} failed")
     return files
 
@@ -192,9 +192,9 @@ def rows_of(
 def fill(files: dict[str, Path], folder: Path, threads: int) -> None:
     """Fill every picture of a folder with every file, by ``nystra run``."""
     for name, path in files.items():
-        given = [str(path), "-i", str(folder / "in"), "-o", str(folder / name)]
-        given += ["--mask", str(folder / "masks"), "--threads", str(threads)]
-        if nystra(["run", *given, "--overwrite", "--quiet"]) != 0:
+        command = [str(path), "-i", str(folder / "in"), "-o", str(folder / name)]
+        command += ["--mask", str(folder / "masks"), "--threads", str(threads)]
+        if nystra(["run", *command, "--overwrite", "--quiet"]) != 0:
             raise SystemExit(f"nystra run with {name} failed")
 
 

@@ -148,7 +148,7 @@ class Training:
         if state.exists():
             self._read()
 
-    def _keep(self, place: int, module: nn.Module, given: tuple[Tensor], picture: Tensor) -> None:
+    def _keep(self, place: int, module: nn.Module, inputs: tuple[Tensor], picture: Tensor) -> None:
         """Remember a picture as it was before it was clamped: a clamped pixel learns nothing."""
         self.unclamped[place] = picture
 

@@ -110,12 +110,12 @@ def exported(method: str, side: int, path: Path) -> None:
 
     reconstruction = "aggregate" if method.endswith("aggregated") else "center"
     options = LayerOptions(3, PATCH, reconstruction=reconstruction)
-    made = Psal(options, torch.ops.nystra.patch_match).eval()
+    psal_layer = Psal(options, torch.ops.nystra.patch_match).eval()
     maps = tuple(torch.zeros(1, CHANNELS, side, side) for _ in range(3))
     table = translation_table()
     with torch.no_grad():
         program = torch.onnx.export(
-            made, maps, dynamo=True, custom_translation_table=table, verbose=False
+            psal_layer, maps, dynamo=True, custom_translation_table=table, verbose=False
         )
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")

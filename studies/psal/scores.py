@@ -94,16 +94,16 @@ class _PairScores(torch.autograd.Function):
         rows = grad_key.view(-1, key.shape[-1])
         height, width = base.shape[2:]
         for row, column, q in _offsets(query, base, ctx.patch):
-            mine = grad_query[:, row : row + height, column : column + width]
+            grad_rows = grad_query[:, row : row + height, column : column + width]
             for entry in range(base.shape[1]):
                 k = _matched(key, base[:, entry], row, column)
                 weight = grad[:, entry].unsqueeze(-1)
                 if ctx.squared:
                     step = (q - k) * (2.0 * weight)
-                    mine -= step
+                    grad_rows -= step
                 else:
                     step = q * weight
-                    mine += k * weight
+                    grad_rows += k * weight
                 place = (base[:, entry] + (row * key.shape[2] + column)).flatten()
                 rows.index_add_(0, place, step.flatten(0, 2))
         return grad_query, grad_key, None, None, None

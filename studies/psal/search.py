@@ -37,9 +37,9 @@ def kernel_search(*inputs: Tensor, **attributes: int) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _session(threads: int, attributes: tuple[tuple[str, int], ...]) -> Any:
-    given: dict[str, Any] = node_attributes("NystraPatchMatch", **dict(attributes))
+    node_values: dict[str, Any] = node_attributes("NystraPatchMatch", **dict(attributes))
     node = helper.make_node(
-        "NystraPatchMatch", list(NAMES), ["index", "score"], domain=DOMAIN, **given
+        "NystraPatchMatch", list(NAMES), ["index", "score"], domain=DOMAIN, **node_values
     )
     kinds = {"start": TensorProto.INT32, "index": TensorProto.INT32}
 

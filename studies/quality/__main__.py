@@ -82,8 +82,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    asked = {"window_size": options.window} if options.window else {}
-    loaded = [load(model, **asked) for model in options.model or MODELS]
+    hyper = {"window_size": options.window} if options.window else {}
+    loaded = [load(model, **hyper) for model in options.model or MODELS]
     models = {model.checkpoint.path.stem: model for model in loaded}
     sets = [PictureSet(name, Path(low), Path(high)) for name, low, high in options.set]
     sizes = [picture_size(int(side), int(side)) for side in options.sizes.split(",")]

@@ -84,13 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with Image.open(file) as image:
             truth = np.asarray(image.convert("RGB"), np.float32)
         noisy = with_noise(truth, options.sigma, (number,)).astype(np.float64)
-        made = {"noisy": noisy, "DCT": filter_dct(noisy, options.sigma)}
+        restored = {"noisy": noisy, "DCT": filter_dct(noisy, options.sigma)}
         picture = Image.fromarray(noisy.astype(np.uint8))
         for radius in _RADII:
             blurred = picture.filter(ImageFilter.GaussianBlur(radius))
-            made[f"blur {radius}"] = np.asarray(blurred, np.float64)
-        made |= {name: restore(session, noisy) for name, session in sessions.items()}
-        for name, pixels in made.items():
+            restored[f"blur {radius}"] = np.asarray(blurred, np.float64)
+        restored |= {name: restore(session, noisy) for name, session in sessions.items()}
+        for name, pixels in restored.items():
             rows.setdefault(name, []).append(psnr(pixels, truth.astype(np.float64)))
     print(f"{len(files)} pictures of {options.truth}, sigma {options.sigma:g}")
     for name, figures in rows.items():

@@ -85,8 +85,8 @@ def export(model: LoadedModel, parameters: Mechanism, folder: Path) -> Path:
         for attribute in node.attribute:
             if node.domain == DOMAIN and attribute.name in values:
                 value = values[attribute.name]
-                made = onnx.helper.make_attribute(attribute.name, value)
-                attribute.CopyFrom(made)
+                replaced = onnx.helper.make_attribute(attribute.name, value)
+                attribute.CopyFrom(replaced)
     file.write_bytes(graph.SerializeToString(deterministic=True))
     return file
 

@@ -1,7 +1,7 @@
 """RVRT of the published size on a CPU, and its samples by gathers beside GridSample.
 
 ``python -m studies.rvrt.costs``: seconds of processor time (a machine that does other things
-besides gives no better ones) and peak memory of one film, each in a process of its own, by the
+besides gives no better ones) and peak memory of one clip, each in a process of its own, by the
 PyTorch network with the operators' kernels. Weights are random. ``--samples`` times the gathers.
 """
 
@@ -45,11 +45,11 @@ def measure(name: str, frames: int, height: int, width: int) -> tuple[float, flo
         chosen = mechanism("nystra", landmarks=landmarks)
         planned = {site.path: chosen for site in find_sites(network)}
     network = swap(network, planned, "operator")
-    film = torch.rand(1, frames, 3, height, width)
+    clip = torch.rand(1, frames, 3, height, width)
     with torch.inference_mode():
-        network(film[:, :2, :, :32, :32])  # kernels are loaded and chosen
+        network(clip[:, :2, :, :32, :32])  # kernels are loaded and chosen
         start, clock = time.process_time(), time.perf_counter()
-        network(film)
+        network(clip)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return time.process_time() - start, time.perf_counter() - clock, peak
 
@@ -146,7 +146,7 @@ def main() -> None:
             flush=True,
         )
     else:
-        print("| RVRT 001 | film | processor s | clock s | peak MiB |\n|---|---|---|---|---|")
+        print("| RVRT 001 | clip | processor s | clock s | peak MiB |\n|---|---|---|---|---|")
         for form in FORMS:
             command = [sys.executable, "-m", "studies.rvrt.costs", *sys.argv[1:], "--form", form]
             subprocess.run(command, check=True)

@@ -48,9 +48,17 @@ def ratios(
             took = {}
             for way, (program, flags) in ways.items():
                 shutil.rmtree(target, ignore_errors=True)
-                given = ["run", str(args.model), "-i", str(source), "-o", str(target), "-q"]
+                run_args = [
+                    "run",
+                    str(args.model),
+                    "-i",
+                    str(source),
+                    "-o",
+                    str(target),
+                    "-q",
+                ]
                 begin = time.perf_counter()
-                subprocess.run([*program, *given, *flags], check=True)
+                subprocess.run([*program, *run_args, *flags], check=True)
                 took[way] = time.perf_counter() - begin
             first = next(iter(took.values()))
             for way, seconds in took.items():

@@ -46,8 +46,8 @@ def write_weights(
     """Write safetensors, the network's arguments as JSON under ``nystra``; bytes reproducible."""
     from safetensors.torch import save
 
-    told = recipe.metadata(examples)
-    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **told}
+    metadata = recipe.metadata(examples)
+    facts = {"architecture": recipe.architecture, "license": "Apache-2.0", **metadata}
     tensors = {key: weights[key].to(recipe.stored).contiguous() for key in sorted(weights)}
     content = save(tensors, metadata={"nystra": json.dumps(facts, sort_keys=True)})
     write_file(path, lambda file: file.write(content))
@@ -62,20 +62,20 @@ def _keep_freed_memory() -> None:
 
 
 @contextlib.contextmanager
-def _asked_to_stop() -> Iterator[list[int]]:
+def _stop_signals() -> Iterator[list[int]]:
     """Collect the first SIGINT or SIGTERM, so that no step is cut in two."""
-    asked: list[int] = []
+    signals: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def remember(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
         for each, handler in before.items():
             signal.signal(each, handler)
 
     try:
         for number in before:
             signal.signal(number, remember)
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -147,11 +147,11 @@ def run(recipe: Recipe, data: Path, out: Path) -> None:
     examples, held_out = recipe.training_set(data), recipe.held_out(data)
     every = max(1, recipe.steps // _REPORTS)
     hidden = not sys.stderr.isatty()
-    with _asked_to_stop() as asked, tqdm(total=recipe.steps, unit="step", disable=hidden) as bar:
+    with _stop_signals() as signals, tqdm(total=recipe.steps, unit="step", disable=hidden) as bar:
 
         def on_step(done: int, loss: float, average: Mapping[str, Tensor]) -> None:
             bar.update(done - bar.n)
-            if asked:
+            if signals:
                 raise KeyboardInterrupt
             if done % every == 0:
                 figure = recipe.figure(average, held_out)

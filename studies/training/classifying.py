@@ -163,9 +163,9 @@ class Classifying(Recipe):
         right = 0
         for first in range(0, len(pictures), _JUDGED):
             part = slice(first, first + _JUDGED)
-            given = torch.from_numpy(_normalised(pictures.pixels[part]))
+            batch = torch.from_numpy(_normalised(pictures.pixels[part]))
             with torch.no_grad():
-                best = network(given).argmax(1).numpy()
+                best = network(batch).argmax(1).numpy()
             right += int((best == pictures.classes[part]).sum())
         return right / len(pictures)
 

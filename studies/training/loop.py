@@ -104,11 +104,11 @@ def _step(
     examples: Sequence[Any],
     step: int,
 ) -> float:
-    given, wanted = recipe.draw(examples, step)
+    inputs, targets = recipe.draw(examples, step)
     for group in optimizer.param_groups:
         group["lr"] = recipe.rate_at(step)
     optimizer.zero_grad(set_to_none=True)
-    loss = recipe.loss(network(torch.from_numpy(given)), torch.from_numpy(wanted))
+    loss = recipe.loss(network(torch.from_numpy(inputs)), torch.from_numpy(targets))
     if not math.isfinite(loss.item()):
         raise NystraError(
             f"the loss of step {step} is {loss.item()}: the training diverged; "

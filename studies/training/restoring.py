@@ -71,9 +71,9 @@ def mean_psnr(recipe: Restoring, weights: Mapping[str, Tensor], pairs: Sequence[
     network.load_state_dict(dict(weights))
     figures = []
     for number, pair in enumerate(pairs):
-        given = torch.from_numpy(recipe.example(pair, number)).permute(2, 0, 1)[None].float()
+        example = torch.from_numpy(recipe.example(pair, number)).permute(2, 0, 1)[None].float()
         with torch.no_grad():
-            output = network(given / 255.0).clamp(0, 1).mul(255.0).round()[0].permute(1, 2, 0)
+            output = network(example / 255.0).clamp(0, 1).mul(255.0).round()[0].permute(1, 2, 0)
         figures.append(recipe.psnr(output, torch.from_numpy(pair.large).float()))
     return sum(figures) / len(figures)
 
