@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,8 @@ from ..flags.ray_flags import add_cluster_arguments, cluster_options, distribute
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
-    from ...runtime.tasks.task import Summary, Task
+    from ...runtime.tasks.result import Result
+    from ...runtime.tasks.task import Report, Summary, Task
 
 SUMMARY = "Restore or classify a picture, a folder of pictures or a video with a model file."
 
@@ -99,19 +100,24 @@ def run(args: argparse.Namespace) -> int:
         report=_reporter(summary, quiet=args.quiet, verbose=args.verbose),
     )
     if args.json:
-        print_json({"library_reason": session.library_reason, "pictures": results})
+        print_json(
+            {
+                "library_reason": session.library_reason,
+                "pictures": [result.as_dict() for result in results],
+            }
+        )
     elif not args.quiet and not prints:
         rows = summary.rows(results)
         if len(rows) > 1 and (not args.verbose or not task.needs_output):
             print_table(rows)
-        if args.input.is_dir() and not any("frames" in result for result in results):
+        if args.input.is_dir() and all(result.things == "pictures" for result in results):
             say(_counts(results, time.perf_counter() - begin))
     for result in results:
-        for text in result["warnings"]:
-            warn(f"{result['input']}: {text}")
-    failed = [result for result in results if result["status"] == "failed"]
+        for text in result.warnings:
+            warn(f"{result.input}: {text}")
+    failed = [result for result in results if result.status == "failed"]
     for result in failed:
-        warn(f"{result['input']} failed: {result['error']}")
+        warn(f"{result.input} failed: {result.error}")
     return 2 if failed else 0
 
 
@@ -156,9 +162,7 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
         say(session.library_reason, file=sys.stderr)
 
 
-def _reporter(
-    summary: Summary, *, quiet: bool, verbose: bool
-) -> Callable[[dict[str, Any], int, int], None] | None:
+def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
     """Return what says on stderr how far it is: a line a picture, or one every so many."""
     from ...runtime.progress import wants_bar
 
@@ -167,18 +171,21 @@ def _reporter(
     counts: Counter[str] = Counter()
     begin = last = time.perf_counter()
 
-    def report(result: dict[str, Any], done: int, total: int) -> None:
+    def report(result: Result, done: int, total: int) -> None:
         nonlocal last
-        counts[result["status"]] += 1
+        counts[result.status] += 1
         if verbose:
             say(f"{done} of {total}: {summary.line(result)}", file=sys.stderr, flush=True)
             return
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
-            things = "frames" if "frames" in result else "pictures"
             left = _duration((now - begin) / done * (total - done))
-            say(f"{done} of {total} {things}{failed}, {left} left", file=sys.stderr, flush=True)
+            say(
+                f"{done} of {total} {result.things}{failed}, {left} left",
+                file=sys.stderr,
+                flush=True,
+            )
             last = now
 
     return report
@@ -191,10 +198,10 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _counts(results: list[dict[str, Any]], seconds: float) -> str:
+def _counts(results: Sequence[Result], seconds: float) -> str:
     """Return one line: how many pictures were done, failed and skipped, and why skipped."""
-    counts = Counter(result["status"] for result in results)
-    strange = [result["input"] for result in results if result["reason"] == "no picture"]
+    counts = Counter(result.status for result in results)
+    strange = [result.input for result in results if result.reason == "no picture"]
     there = counts["skipped"] - len(strange)
     reasons = [f"{there} with an output"] if there else []
     if strange:

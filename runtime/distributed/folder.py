@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..progress import progress_bar
-from ..results import picture_result
-from ..tasks.restoration.options import Report
+from ..tasks.restoration.result import PictureResult
+from ..tasks.task import Report
 from .worker import Failed
 from .worker_pool import Crew
 
 Pair = tuple[Path, Path]
 
 
+@dataclass(frozen=True)
+class DistributedResult(PictureResult):
+    """What became of a picture that a worker restored; `PictureResult` has the rest.
+
+    Attributes:
+        worker: Where it was made, in words.
+        tries: How many workers it took.
+    """
+
+    worker: str = ""
+    tries: int = 0
+
+
 def run_folder(
     crew: Crew, pairs: list[Pair], name: str, report: Report | None, *, quiet: bool
-) -> list[dict[str, Any]]:
+) -> list[PictureResult]:
     """Restore pictures; one that fails does not stop the others.
 
     The workers read and write the files themselves: what goes over the network is their names.
@@ -30,17 +43,16 @@ def run_folder(
         quiet: Show no bar.
 
     Returns:
-        Results as of `run_pictures` in the order of the pairs, each with ``worker``, which says
-        where it was made, and ``tries``, how many workers it took.
+        What became of each picture, in the order of the pairs.
 
     Raises:
         NystraError: No worker is left; what is finished stays.
     """
     repeated = _repeated(pairs)
-    results = {
-        place: picture_result(
-            pairs[place][0],
-            status="failed",
+    results: dict[int, PictureResult] = {
+        place: PictureResult(
+            str(pairs[place][0]),
+            "failed",
             error=f"{pairs[place][1]} is the output of another picture of this run too",
         )
         for place in repeated
@@ -52,10 +64,12 @@ def run_folder(
             place = places[outcome.place]
             here, there = pairs[place]
             if isinstance(outcome.value, Failed):
-                made = picture_result(here, status="failed", error=outcome.value.error)
+                made = PictureResult(str(here), "failed", error=outcome.value.error)
             else:
-                made = {**outcome.value, "input": str(here), "output": str(there)}
-            results[place] = {**made, "worker": outcome.where, "tries": outcome.tries}
+                made = replace(outcome.value, input=str(here), output=str(there))
+            results[place] = DistributedResult(
+                **made.as_dict(), worker=outcome.where, tries=outcome.tries
+            )
             move(len(results), len(pairs))
             if report is not None:
                 report(results[place], len(results), len(pairs))

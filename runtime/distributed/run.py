@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,9 +15,11 @@ from ...core.files.reading import file_sha256
 from ..backends import find_backend
 from ..session import Session
 from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
-from ..tasks.restoration.options import Report, RunOptions
+from ..tasks.restoration.options import RunOptions
+from ..tasks.restoration.result import PictureResult
 from ..tasks.restoration.run import plan_pictures, run_pictures
 from ..tasks.restoration.session_restorer import restorer_for
+from ..tasks.task import Report
 from ..tasks.video.dispatch import check_no_video, means_video
 from ..tasks.video.options import VideoOptions
 from ..tasks.video.run import run_video
@@ -39,7 +41,7 @@ def run_distributed(
     cluster: ClusterOptions,
     video: VideoOptions | None = None,
     report: Report | None = None,
-) -> list[dict[str, Any]]:
+) -> Sequence[PictureResult]:
     """Run a model on a folder, a video or one picture, spread over the workers of a cluster.
 
     Model, inputs and outputs have the same paths on all machines. What this session would make of
@@ -56,7 +58,7 @@ def run_distributed(
         report: As in `run_pictures` or `run_video`.
 
     Returns:
-        As `run_pictures` and `run_video`; of a folder also ``worker`` and ``tries``.
+        As `run_pictures` and `run_video`; of a folder each a `DistributedResult`.
 
     Raises:
         NystraError: As they do; also where no worker could open the model.
@@ -76,7 +78,7 @@ def run_distributed(
     if folder:
         with hired(how, most=len(pairs)) as crew:
             name = Path(input).name
-            return results + run_folder(crew, pairs, name, report, quiet=how.quiet)
+            return [*results, *run_folder(crew, pairs, name, report, quiet=how.quiet)]
     with hired(how) as crew:
         tiled = replace(how, tile=how.tile or max(TILE, session.facts.size_minimum))
         spread = partial(spread_tiles, crew=crew)

@@ -21,6 +21,7 @@ from ..tasks.restoration.answer import RestoredPicture, restore
 from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.picture_job import PictureJob
 from ..tasks.restoration.restorer import Restorer
+from ..tasks.restoration.result import PictureResult
 from ..tasks.restoration.sequential import Turns
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tiling.run_tiled import run_batch
@@ -74,7 +75,7 @@ class Worker:
             return Failed(f"{where}: {str(error) or type(error).__name__}")
         return where
 
-    def file(self, here: Path, there: Path) -> dict[str, Any]:
+    def file(self, here: Path, there: Path) -> PictureResult:
         """Restore a picture file into another one; one that an earlier try wrote is replaced."""
         return self._turns.restore((here, there))
 

@@ -11,25 +11,26 @@ if TYPE_CHECKING:
     from ..serving.service import Service
     from .answer import Answerer
     from .quality import Quality
+    from .result import Result
 
 T = TypeVar("T")
 
-Runner: TypeAlias = Callable[..., list[dict[str, Any]]]
+Runner: TypeAlias = "Callable[..., Sequence[Result]]"
 """Takes an open session, an input and an output path and the options of the row; by name ``video``,
-the `VideoOptions`, and ``report``, a `Report`.
-
-Returns for each thing it ran ``input``, ``output``, ``status`` (done, failed or skipped),
-``reason``, ``error`` and ``warnings``, and what else the task says of it.
+the `VideoOptions`, and ``report``, a `Report`. Returns what became of each thing that it ran.
 """
+
+Report: TypeAlias = "Callable[[Any, int, int], None]"
+"""Called with (`Result`, things done, things in all) after each picture or frame."""
 
 
 class Summary(Protocol):
     """A module that puts the results of a task into words."""
 
-    def rows(self, results: Sequence[dict[str, Any]], /) -> list[tuple[str, ...]]:
+    def rows(self, results: Sequence[Any], /) -> list[tuple[str, ...]]:
         """Return a table, its head first."""
 
-    def line(self, result: dict[str, Any], /) -> str:
+    def line(self, result: Any, /) -> str:
         """Return what became of one input."""
 
     def example(self, model: str, /) -> str:

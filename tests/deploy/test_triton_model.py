@@ -83,7 +83,7 @@ def test_classes_are_those_of_nystra_run(tmp_path: Path) -> None:
     (result,) = classify_pictures(Session(file, threads=1), tmp_path / "green.png")
     ((arrays, error),) = opened(file).execute([request(data)])
     assert error is None
-    expected = {entry["class"]: entry["probability"] for entry in result["classes"]}
+    expected = {entry.number: entry.probability for entry in result.classes}
     for place, share in expected.items():
         assert arrays["probabilities"][place] == np.float32(share)
-    assert int(np.argmax(arrays["logits"])) == result["classes"][0]["class"]
+    assert int(np.argmax(arrays["logits"])) == result.classes[0].number

@@ -146,12 +146,12 @@ def test_classes_are_those_of_nystra_run(
         (tmp_path / f"{colour}.png").write_bytes(encode_picture(plain(colour), "PNG"))
     results = classify_pictures(Session(models["colours"], threads=1), tmp_path)
     for result in results:
-        data = Path(result["input"]).read_bytes()
+        data = Path(result.input).read_bytes()
         got = ask("http", server["http"], "colours", data, "probabilities")
         expected = [0.0] * len(COLOURS)
-        for entry in result["classes"]:
-            expected[entry["class"]] = entry["probability"]
+        for entry in result.classes:
+            expected[entry.number] = entry.probability
         np.testing.assert_array_equal(got, np.float32(expected))
         (best,) = ask("grpc", server["grpc"], "colours", data, "probabilities", classes=1)
         _, place, label = best.decode().split(":")
-        assert (int(place), label) == (result["classes"][0]["class"], Path(result["input"]).stem)
+        assert (int(place), label) == (result.classes[0].number, Path(result.input).stem)

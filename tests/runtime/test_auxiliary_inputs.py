@@ -36,7 +36,7 @@ def test_one_picture_and_its_mask(tmp_path: Path, filler: Path) -> None:
     )
     back = read_picture(tmp_path / "o.png").pixels
     np.testing.assert_allclose(back, expected(picture(), hole()), atol=1e-6)
-    assert (result["warnings"], result["tiles"]) == ([], 1)
+    assert (result.warnings, result.tiles) == ([], 1)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -93,7 +93,7 @@ def test_folders_are_paired_by_name(tmp_path: Path, filler: Path) -> None:
         write_picture(masks / name, Picture(hole()))
     write_picture(masks / "d.png", Picture(hole(9, 12)), overwrite=True)
     results = run_pictures(filler, pictures, tmp_path / "out", RunOptions(mask=masks), threads=1)
-    errors = {Path(result["input"]).name: result["error"] for result in results}
+    errors = {Path(result.input).name: result.error for result in results}
     assert (errors["a.png"], errors["b.tif"]) == (None, None)
     assert "holds no mask for c.png: expected c.png" in errors["c.png"]
     assert "is 12x9 pixels, its picture 12x8: expected the same size" in errors["d.png"]
@@ -108,7 +108,7 @@ def test_one_mask_for_a_folder(tmp_path: Path, filler: Path) -> None:
     results = run_pictures(
         filler, tmp_path / "in", tmp_path / "out", RunOptions(mask=tmp_path / "m.png"), threads=1
     )
-    assert [result["error"] for result in results] == [None, None]
+    assert [result.error for result in results] == [None, None]
 
 
 def test_several_masks_of_one_stem(tmp_path: Path, filler: Path) -> None:
@@ -241,7 +241,7 @@ def test_any_number_of_inputs_by_role_or_name(tmp_path: Path) -> None:
         mask=tmp_path / "m.png", inputs={name: tmp_path / f"{name}.png" for name in level}
     )
     (result,) = run_pictures(path, tmp_path / "a.png", tmp_path / "o.png", options, threads=1)
-    assert result["status"] == "done"
+    assert result.status == "done"
     filled = np.float32(round(0.6 * 255) / 255)
     got = read_picture(tmp_path / "o.png").pixels
     np.testing.assert_allclose(got, np.where(hole() > 0, filled, picture()), atol=1e-6)

@@ -182,8 +182,8 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_equal_logits_rank_by_class() -> None:
     classes = ranked(np.array([1.0, 3.0, 3.0]), (), 2)
-    assert [entry["class"] for entry in classes] == [1, 2]
-    assert classes[0]["label"] is None
+    assert [entry.number for entry in classes] == [1, 2]
+    assert classes[0].label is None
     assert len(ranked(np.array([1.0, 2.0]), (), 5)) == 2
 
 

@@ -242,8 +242,8 @@ def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
     worker = Worker(setup(model))
     assert "process" in str(worker.open())
     failed = worker.file(tmp_path / "none.png", tmp_path / "out.png")
-    assert failed["status"] == "failed"
-    assert "No such file" in failed["error"]
+    assert failed.status == "failed"
+    assert "No such file" in failed.error
     assert isinstance(worker.tiles([np.zeros((1, 9, 4, 4), np.float32)]), Failed)
     result = worker.picture(picture(), "a", {"tile": 0})
     assert not isinstance(result, Failed)
@@ -341,8 +341,8 @@ def test_a_worker_without_memory_says_so_and_lives_on(
     assert "process" in str(worker.open())
     write_picture(tmp_path / "a.png", picture())
     failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
-    assert failed["status"] == "failed"
-    assert "with the model loaded, and the limit is 1 MiB" in failed["error"]
+    assert failed.status == "failed"
+    assert "with the model loaded, and the limit is 1 MiB" in failed.error
     worker = Worker(setup(model))
     worker.open()
 
@@ -352,10 +352,10 @@ def test_a_worker_without_memory_says_so_and_lives_on(
     with monkeypatch.context() as patched:
         patched.setattr(Restorer, "__call__", exhausted)
         failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
-    assert failed["status"] == "failed"
-    assert "the memory does not suffice for" in failed["error"]
+    assert failed.status == "failed"
+    assert "the memory does not suffice for" in failed.error
     assert not (tmp_path / "out.png").exists()
-    assert worker.file(tmp_path / "a.png", tmp_path / "out.png")["status"] == "done"
+    assert worker.file(tmp_path / "a.png", tmp_path / "out.png").status == "done"
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -389,6 +389,6 @@ def test_a_worker_reads_the_next_picture_while_its_model_runs(
         first = calls.submit(worker.file, tmp_path / "a.png", tmp_path / "c.png")
         assert running.wait(20.0)
         second = calls.submit(worker.file, tmp_path / "b.png", tmp_path / "d.png")
-        assert [made.result()["status"] for made in (first, second)] == ["done", "done"]
+        assert [made.result().status for made in (first, second)] == ["done", "done"]
     assert seen == [not large]
     assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()

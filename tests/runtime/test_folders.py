@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def statuses(results: list[dict[str, Any]]) -> dict[str, str]:
-    return {Path(result["input"]).name: result["status"] for result in results}
+    return {Path(result.input).name: result.status for result in results}
 
 
 def command(model: Path, *arguments: object) -> list[str]:
@@ -135,7 +135,7 @@ def test_two_pictures_of_one_output(model: Path, tmp_path: Path) -> None:
         threads=1,
     )
     assert statuses(results) == {"a.jpg": "done", "a.png": "failed"}
-    assert "is the output of another picture" in results[1]["error"]
+    assert "is the output of another picture" in results[1].error
 
 
 def test_streams(
@@ -175,7 +175,7 @@ def test_whatever_one_picture_raises_the_others_are_made(
     results = run_pictures(model, folder, tmp_path / "out", threads=1)
     assert statuses(results)["b.png"] == "failed"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "c.jpg"]
-    (text,) = [result["error"] for result in results if result["error"]]
+    (text,) = [result.error for result in results if result.error]
     assert "b.png" in text
     assert "\n" not in text
     with pytest.raises(NystraError, match=r"b\.png"):

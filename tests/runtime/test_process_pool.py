@@ -56,7 +56,10 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
 
 def told(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     times = ("seconds", "model_seconds")
-    return [{key: value for key, value in result.items() if key not in times} for result in results]
+    return [
+        {key: value for key, value in result.as_dict().items() if key not in times}
+        for result in results
+    ]
 
 
 def test_processes_do_what_one_does(
@@ -73,8 +76,8 @@ def test_processes_do_what_one_does(
     seen: list[tuple[int, int]] = []
     both = RunOptions(format="png", overwrite=True, quiet=True, jobs=2)
     shared = run_pictures(session, folder, out, both, report=lambda _, *now: seen.append(now))
-    poison = next(result for result in shared if "poison" in result["input"])
-    assert "was ended by SIGKILL" in poison["error"]
+    poison = next(result for result in shared if "poison" in result.input)
+    assert "was ended by SIGKILL" in poison.error
     assert told([result for result in shared if result is not poison]) == told(alone)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
     assert seen == [(done, 8) for done in range(1, 9)]

@@ -113,17 +113,17 @@ def test_a_folder_and_how_it_goes_on(
         time.sleep(8.0 if done == 1 else 0.0)
 
     results = spread(cluster, session, folder, tmp_path, wait)
-    failed = [result for result in results if result["status"] == "failed"]
-    assert [Path(result["input"]).name for result in failed] == ["poisoned.png"]
-    assert "is not a picture that is read here" in failed[0]["error"]
-    assert [result["input"] for result in results] == sorted(map(str, folder.iterdir()))
-    assert len({result["worker"] for result in results}) > 1
+    failed = [result for result in results if result.status == "failed"]
+    assert [Path(result.input).name for result in failed] == ["poisoned.png"]
+    assert "is not a picture that is read here" in failed[0].error
+    assert [result.input for result in results] == sorted(map(str, folder.iterdir()))
+    assert len({result.worker for result in results}) > 1
     same(tmp_path, expected)
     for name in ("03.tif", "11.png"):
         (tmp_path / name).unlink()
     again = spread(cluster, session, folder, tmp_path, skip_existing=True)
-    assert sum(result["status"] == "done" for result in again) == 2
-    assert sum(result["status"] == "skipped" for result in again) == PICTURES - 2
+    assert sum(result.status == "done" for result in again) == 2
+    assert sum(result.status == "skipped" for result in again) == PICTURES - 2
     same(tmp_path, expected)
 
 
@@ -134,14 +134,14 @@ def test_a_worker_is_killed_and_then_a_node(
 
     def kill(result: dict[str, Any], done: int, _: int) -> None:
         if done == 4:
-            (process,) = re.findall(r"process (\d+)", result["worker"])
+            (process,) = re.findall(r"process (\d+)", result.worker)
             os.kill(int(process), signal.SIGKILL)
         elif done == 10:
             cluster.remove_node(node, allow_graceful=False)
 
     results = spread(cluster, session, folder, tmp_path, kill)
-    assert sum(result["status"] == "done" for result in results) == PICTURES
-    assert max(result["tries"] for result in results) == 2
+    assert sum(result.status == "done" for result in results) == PICTURES
+    assert max(result.tries for result in results) == 2
     same(tmp_path, expected)
 
 
@@ -150,7 +150,7 @@ def test_one_huge_picture(cluster: Any, session: Session, tmp_path: Path) -> Non
     write_picture(tmp_path / "huge.png", Picture(pixels, bits=16))
     run_pictures(session, tmp_path / "huge.png", tmp_path / "a.png", RunOptions(tile=128))
     (result,) = spread(cluster, session, tmp_path / "huge.png", tmp_path / "b.png", tile=128)
-    assert result["tiles"] > 50
+    assert result.tiles > 50
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
@@ -176,7 +176,7 @@ def test_frames_of_a_video(cluster: Any, session: Session, tmp_path: Path) -> No
         video=video,
         report=look,
     )
-    assert result["frames"] == 12
+    assert result.frames == 12
     assert there == [(number, number) for number in range(1, 13)]
     same(tmp_path / "a", tmp_path / "b")
 

@@ -46,10 +46,10 @@ def test_one_picture(tmp_path: Path, model: Path) -> None:
     assert back.alpha.shape == (40, 60)
     assert back.dpi == pytest.approx((300, 300), abs=0.05)
     (result,) = results
-    assert result["input_size"] == (30, 20)
-    assert result["output_size"] == (60, 40)
-    assert (result["tiles"], result["error"], result["warnings"]) == (1, None, [])
-    assert result["output"] == str(tmp_path / "out.tif")
+    assert result.input_size == (30, 20)
+    assert result.output_size == (60, 40)
+    assert (result.tiles, result.error, result.warnings) == (1, None, [])
+    assert result.output == str(tmp_path / "out.tif")
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -65,7 +65,7 @@ def test_grey_and_colour(tmp_path: Path, channels: int, model_channels: int) -> 
     )
     back = read_picture(tmp_path / "out.png")
     np.testing.assert_allclose(back.pixels, enlarged(values, 3), atol=1e-6)
-    assert results[0]["tiles"] == 2 * 2 * (3 if channels > model_channels else 1)
+    assert results[0].tiles == 2 * 2 * (3 if channels > model_channels else 1)
 
 
 def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None:
@@ -77,10 +77,10 @@ def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None
     (folder / "notes.txt").write_text("no picture")
     (folder / ".hidden.png").write_bytes(b"")
     results = run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
-    names = [Path(item["input"]).name for item in results]
+    names = [Path(item.input).name for item in results]
     assert names == ["notes.txt", "a.png", "b.png", "c.jpg"]
-    assert [item["status"] for item in results] == ["skipped", "done", "failed", "done"]
-    assert "b.png is not a picture" in results[2]["error"]
+    assert [item.status for item in results] == ["skipped", "done", "failed", "done"]
+    assert "b.png is not a picture" in results[2].error
     written = sorted(item.name for item in (tmp_path / "new" / "out").iterdir())
     assert written == ["a.png", "c.jpg"]
     with pytest.raises(NystraError, match=r"2 of 3 outputs exist, .* --skip-existing .* --overwr"):
@@ -107,7 +107,7 @@ def test_huge_picture_is_tiled(
     monkeypatch.setattr(MemoryMeter, "measure", lambda *_, **__: measured)
     write_picture(tmp_path / "in.png", Picture(pixels(700, 900)))
     results = run_pictures(model, tmp_path / "in.png", tmp_path / "out.png", threads=1)
-    assert results[0]["tiles"] > 1
+    assert results[0].tiles > 1
     np.testing.assert_allclose(
         read_picture(tmp_path / "out.png").pixels, enlarged(pixels(700, 900)), atol=1e-6
     )
@@ -173,7 +173,7 @@ def test_model_of_another_program_in_tiles(tmp_path: Path, dtype: int) -> None:
         RunOptions(tile=32, overlap=8, quiet=True),
         threads=1,
     )
-    assert results[0]["tiles"] == 9
+    assert results[0].tiles == 9
 
 
 def save_graph(path: Path, text: str) -> Path:
@@ -214,7 +214,7 @@ def test_bad_output_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "out.png").exists()
     black = save_upscaler(tmp_path / "black.onnx", metadata=nystra_metadata(), gain=0.0)
     results = run_pictures(black, tmp_path / "in.png", tmp_path / "out.png", threads=1)
-    assert "values are 0" in results[0]["warnings"][0]
+    assert "values are 0" in results[0].warnings[0]
 
 
 def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:

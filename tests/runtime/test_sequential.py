@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from nystra.runtime import Picture
-from nystra.runtime.results import picture_result
 from nystra.runtime.tasks.restoration import sequential as line
 from nystra.runtime.tasks.restoration.picture_job import Made, Read
+from nystra.runtime.tasks.restoration.result import PictureResult
 from nystra.runtime.tasks.restoration.sequential import attempt, one_by_one
 
 SECONDS = 5.0
@@ -45,7 +45,7 @@ class Job:
 
     def write(self, made: Made) -> dict[str, Any]:
         self._do("write", made.read.here)
-        return picture_result(made.read.here, output=str(made.read.there))
+        return PictureResult(str(made.read.here), output=str(made.read.there))
 
 
 def pairs(*names: str) -> list[tuple[Path, Path]]:
@@ -81,7 +81,7 @@ WAYS = ("read", "run", "write")
 
 def test_files_are_read_and_written_while_the_model_runs() -> None:
     job = Overlapping("abcd")
-    assert [result["error"] for result in ran(job, pairs(*"abcd"))] == [None] * 4
+    assert [result.error for result in ran(job, pairs(*"abcd"))] == [None] * 4
 
 
 def test_one_bad_picture_stops_no_other() -> None:
@@ -89,9 +89,9 @@ def test_one_bad_picture_stops_no_other() -> None:
     job = Job()
     results = ran(job, pairs(*names))
     assert results == [attempt(Job(), pair, set()) for pair in pairs(*names)]  # type: ignore[arg-type]
-    failed = [name for name, result in zip(names, results, strict=True) if result["error"]]
+    failed = [name for name, result in zip(names, results, strict=True) if result.error]
     assert failed == ["read1", "read2", "run", "write"]
-    assert "in/run cannot be restored: run went wrong" in results[4]["error"]
+    assert "in/run cannot be restored: run went wrong" in results[4].error
 
 
 def test_a_picture_that_shares_a_file_with_another_one_waits() -> None:
@@ -103,8 +103,8 @@ def test_a_picture_that_shares_a_file_with_another_one_waits() -> None:
         (Path("in/c"), Path("out/c")),
     ]
     results = ran(job, given)
-    assert [result["status"] for result in results] == ["done", "failed", "done", "done"]
-    assert "is the output of another picture of this run too" in results[1]["error"]
+    assert [result.status for result in results] == ["done", "failed", "done", "done"]
+    assert "is the output of another picture of this run too" in results[1].error
     assert job.done.index("write a") < job.done.index("read x")
 
 
@@ -133,4 +133,4 @@ def test_nothing_is_read_while_the_memory_is_measured() -> None:
         return run(read, move)
 
     job.run = measured  # type: ignore[method-assign]
-    assert [result["status"] for result in ran(job, pairs(*"abc"))] == ["done"] * 3
+    assert [result.status for result in ran(job, pairs(*"abc"))] == ["done"] * 3

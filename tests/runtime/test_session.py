@@ -210,7 +210,7 @@ def test_runs_without_torch_and_onnx(tmp_path: Path) -> None:
         "assert not heavy, heavy\n"
         "from pathlib import Path; here = Path(sys.argv[1])\n"
         "done = r.run_pictures(here / 'm.onnx', here / 'in.png', here / 'out.png', threads=1)\n"
-        "assert done[0]['output_size'] == (10, 8), done\n"
+        "assert done[0].output_size == (10, 8), done\n"
         "assert 'nystra.models' not in sys.modules and 'nystra.export' not in sys.modules\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -21,6 +21,7 @@ from nystra.runtime.model.model_ports import TensorInfo, input_ports
 from nystra.runtime.session import Session
 from nystra.runtime.tasks import registry as table
 from nystra.runtime.tasks.registry import TASKS, task_qualities
+from nystra.runtime.tasks.result import Result
 from runtime_models import nystra_metadata, save_upscaler
 
 
@@ -68,14 +69,11 @@ def test_a_film_of_one_size(tmp_path: Path) -> None:
     assert named.name.startswith("film_2x_2x3x3x8x12_fp32_op20_")
 
 
-def run_judge(
-    session: Session, source: Path, target: str, *_: Any, **__: Any
-) -> list[dict[str, Any]]:
+def run_judge(session: Session, source: Path, target: str, *_: Any, **__: Any) -> list[Result]:
     (port,) = session.facts.inputs
     (logits,) = session.run(example_arrays([port], picture_size(4, 6))).values()
     Path(target).write_text(str(int(np.argmax(logits))))
-    done = {"status": "done", "output_size": (3, 1), "tiles": 1, "seconds": 0.0}
-    return [{"input": str(source), "output": target, "error": None, "warnings": []} | done]
+    return [Result(str(source), output=target)]
 
 
 def test_a_new_task_is_a_new_row(

@@ -40,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 def told(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     times = ("seconds", "model_seconds")
-    return [{key: value for key, value in one.items() if key not in times} for one in results]
+    return [
+        {key: value for key, value in one.as_dict().items() if key not in times} for one in results
+    ]
 
 
 def test_threads_write_what_one_after_the_other_writes(
@@ -65,7 +67,7 @@ def test_threads_write_what_one_after_the_other_writes(
     monkeypatch.setattr("nystra.runtime.tasks.restoration.run.most_pixels", lambda *_: 0)
     assert told(beside) == told(run_pictures(session, folder, out, again))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
-    assert "is not a picture that is read here" in beside[COUNT]["error"]
+    assert "is not a picture that is read here" in beside[COUNT].error
 
 
 def few(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:

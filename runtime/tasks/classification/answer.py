@@ -16,6 +16,7 @@ from ...options import TOP
 from ...session import Session
 from ..answer import Answer, AnswerTensor, Files, decode_image
 from .classifier import Classifier, classifier_for
+from .result import RankedClass
 
 Array = npt.NDArray[Any]
 
@@ -70,7 +71,8 @@ class ClassificationAnswerer:
         check()
         logits = self.classifier(picture.pixels)
         classes = ranked(logits, self.classifier.preprocessing.labels, parameters.top)
-        document = {"schema_version": 1, "model": self.name, "classes": classes}
+        document: dict[str, Any] = {"schema_version": 1, "model": self.name}
+        document["classes"] = [each.as_dict() for each in classes]
         arrays = {self.output: logits, PROBABILITIES: softmax(logits)}
         return Answer(
             stable_json(document),
@@ -87,7 +89,7 @@ def softmax(logits: Array) -> Array:
     return shares
 
 
-def ranked(logits: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+def ranked(logits: Array, labels: Sequence[str], top: int) -> list[RankedClass]:
     """Return the classes of the largest logits, best first; of equal ones the smaller number.
 
     Args:
@@ -97,11 +99,11 @@ def ranked(logits: Array, labels: Sequence[str], top: int) -> list[dict[str, Any
     """
     shares = softmax(logits)
     return [
-        {
-            "class": int(place),
-            "label": labels[place] if labels else None,
-            "probability": float(shares[place]),
-            "logit": float(logits[place]),
-        }
+        RankedClass(
+            int(place),
+            labels[place] if labels else None,
+            float(shares[place]),
+            float(logits[place]),
+        )
         for place in np.argsort(-logits, kind="stable")[:top]
     ]

@@ -12,6 +12,7 @@ from ....core.errors import NystraError
 from ....core.files.writing import check_writable_folder
 from ....core.json_text import stable_json
 from ..restoration.worklist import STREAM
+from .result import ClassResult
 
 FORMATS = ("csv", "json")
 COLUMNS = ("input", "rank", "class", "label", "probability", "logit", "error")
@@ -51,16 +52,16 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
     return suffix
 
 
-def listing(results: Sequence[dict[str, Any]], format: str) -> bytes:
+def listing(results: Sequence[ClassResult], format: str) -> bytes:
     """Return the content of the file, UTF-8; what was no picture is left out.
 
     Args:
         results: As `classify_pictures` returns them.
         format: ``csv`` or ``json``.
     """
-    pictures = [result for result in results if result["status"] != "skipped"]
+    pictures = [result for result in results if result.status != "skipped"]
     if format == "json":
-        shown = [{key: result[key] for key in _SHOWN} for result in pictures]
+        shown = [{key: result.as_dict()[key] for key in _SHOWN} for result in pictures]
         return stable_json({"schema_version": 1, "pictures": shown})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -70,21 +71,21 @@ def listing(results: Sequence[dict[str, Any]], format: str) -> bytes:
     return text.getvalue().encode()
 
 
-def _rows(result: dict[str, Any]) -> list[tuple[Any, ...]]:
-    name = _cell(result["input"])
-    if result["error"] is not None:
-        return [(name, "", "", "", "", "", _cell(result["error"]))]
+def _rows(result: ClassResult) -> list[tuple[Any, ...]]:
+    name = _cell(result.input)
+    if result.error is not None:
+        return [(name, "", "", "", "", "", _cell(result.error))]
     return [
         (
             name,
             rank,
-            entry["class"],
-            _cell(entry["label"] or ""),
-            f"{entry['probability']:.6g}",
-            f"{entry['logit']:.6g}",
+            entry.number,
+            _cell(entry.label or ""),
+            f"{entry.probability:.6g}",
+            f"{entry.logit:.6g}",
             "",
         )
-        for rank, entry in enumerate(result["classes"], 1)
+        for rank, entry in enumerate(result.classes, 1)
     ]
 
 

@@ -6,23 +6,22 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from ....core.errors import NystraError
 from ....core.files.writing import atomic_write_bytes
 from ...progress import progress_bar
-from ...results import result
 from ...session import Session
 from ..errors import in_one_line
-from ..restoration.options import Report
 from ..restoration.picture_job import read_input
 from ..restoration.worklist import STREAM, list_pictures
+from ..task import Report
 from ..video.options import VideoOptions
 from .answer import ranked
 from .classifier import classifier_for
 from .labels import read_labels
 from .listing import check_listing, listing
 from .options import ClassOptions
+from .result import ClassResult
 
 
 def classify_pictures(
@@ -33,7 +32,7 @@ def classify_pictures(
     *,
     video: VideoOptions | None = None,
     report: Report | None = None,
-) -> list[dict[str, Any]]:
+) -> list[ClassResult]:
     """Say which classes a picture, or each picture of a folder, most likely belongs to.
 
     Args:
@@ -46,10 +45,7 @@ def classify_pictures(
         report: Called with (result, pictures done, pictures in all) after each picture.
 
     Returns:
-        For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``classes``
-        (for each of the top ones ``class``, its number; ``label`` or None; ``probability``, the
-        softmax; ``logit``), ``error``, ``reason``, ``warnings``, ``output``, ``input_size`` (width,
-        height) and ``seconds``. In a folder a picture that fails does not stop the others.
+        What is on each picture. In a folder a picture that fails does not stop the others.
 
     Raises:
         NystraError: The model, the labels or the only picture cannot be used, there are no
@@ -69,7 +65,7 @@ def classify_pictures(
         kind = check_listing(target, source, how.format, overwrite=how.overwrite)
     classify = classifier_for(session, () if how.labels is None else read_labels(how.labels))
     where = None if target is None else str(target)
-    results = [_result(path, status="skipped", reason="no picture") for path in others]
+    results = [ClassResult(str(path), status="skipped", reason="no picture") for path in others]
     with progress_bar(source.name, unit="picture", quiet=how.quiet) as move:
         for index, here in enumerate(pictures):
             begin = time.perf_counter()
@@ -79,14 +75,14 @@ def classify_pictures(
                 classes = ranked(logits, classify.preprocessing.labels, how.top)
                 seconds = time.perf_counter() - begin
                 size = picture.size[::-1]
-                result = _result(
-                    here, output=where, classes=classes, input_size=size, seconds=seconds
+                result = ClassResult(
+                    str(here), output=where, classes=classes, input_size=size, seconds=seconds
                 )
             except Exception as error:  # one bad picture, however bad, never stops the others
                 problem = in_one_line(error, here, "classified", "take a smaller picture")
                 if not source.is_dir():
                     raise problem from error
-                result = _result(here, status="failed", error=str(problem))
+                result = ClassResult(str(here), status="failed", error=str(problem))
             results.append(result)
             move(index + 1, len(pictures))
             if report is not None:
@@ -102,7 +98,3 @@ def _write(target: Path, content: bytes) -> None:
         sys.stdout.buffer.flush()
     else:
         atomic_write_bytes(target, content)
-
-
-def _result(here: Path, **values: Any) -> dict[str, Any]:
-    return result(here, **{"classes": []} | values)

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from .result import ClassResult, RankedClass
 
 
-def rows(results: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+def rows(results: Sequence[ClassResult]) -> list[tuple[str, ...]]:
     """Return a table, its head first: every class, or the first ones where a file has them all."""
     table: list[tuple[str, ...]] = [("picture", "class", "label", "probability")]
     for result in results:
-        classes = result["classes"] if result["output"] is None else result["classes"][:1]
+        classes = result.classes if result.output is None else result.classes[:1]
         for rank, entry in enumerate(classes):
-            name = result["input"] if rank == 0 else ""
-            table.append((name, str(entry["class"]), entry["label"] or "", _share(entry)))
+            name = result.input if rank == 0 else ""
+            table.append((name, str(entry.number), entry.label or "", _share(entry)))
     return table
 
 
-def line(result: dict[str, Any]) -> str:
+def line(result: ClassResult) -> str:
     """Return what became of one picture."""
-    if result["status"] == "failed":
-        return f"{result['input']} failed: {result['error']}"
-    best = result["classes"][0]
-    label = best["label"] or f"class {best['class']}"
-    return f"{result['input']}: {label}, {_share(best)}, {result['seconds']:.2f} s"
+    if result.status == "failed":
+        return f"{result.input} failed: {result.error}"
+    best = result.classes[0]
+    label = best.label or f"class {best.number}"
+    return f"{result.input}: {label}, {_share(best)}, {result.seconds:.2f} s"
 
 
 def example(model: str) -> str:
@@ -32,9 +33,9 @@ def example(model: str) -> str:
 from nystra.runtime import Session, classify_pictures
 
 for result in classify_pictures(Session("{model}"), "photo.png"):
-    print(result["classes"])
+    print(result.classes)
 """
 
 
-def _share(entry: dict[str, Any]) -> str:
-    return f"{entry['probability']:.1%}"
+def _share(entry: RankedClass) -> str:
+    return f"{entry.probability:.1%}"

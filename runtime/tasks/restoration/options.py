@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,6 @@ from ....core.errors import NystraError
 from ....core.option import Options, option
 from ....core.option_kinds import Number, Switch, Text
 from ...options import FORMAT, MASK, MAX_MEMORY, OVERLAP, OVERWRITE, QUALITY, REFERENCE, TILE
-
-Report = Callable[[dict[str, Any], int, int], None]
-"""Called with (result, things done, things in all) after each picture or frame."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ....core.errors import NystraError
 from ....core.files.writing import make_folder
@@ -19,12 +18,12 @@ from ...images.images import (
     write_picture,
 )
 from ...images.picture import Array, Picture
-from ...results import picture_result
 from ..errors import in_one_line
 from .answer import restore
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer
+from .result import PictureResult
 from .worklist import STREAM, check_pair
 
 _MOST_BYTES = 4 << 30
@@ -111,7 +110,7 @@ class PictureJob:
         made = restore(self.restorer, read.picture, str(read.here), progress=move, **how)
         return Made(read, made.picture, made.tiles, made.warnings, time.perf_counter() - begin)
 
-    def write(self, made: Made) -> dict[str, Any]:
+    def write(self, made: Made) -> PictureResult:
         """Write a result, and return what is said of the picture."""
         begin = time.perf_counter()
         read, given = made.read, self.options
@@ -124,12 +123,12 @@ class PictureJob:
             write_picture(
                 read.there, made.picture, overwrite=given.overwrite, quality=given.quality
             )
-        return picture_result(
-            read.here,
+        return PictureResult(
+            str(read.here),
             output=str(read.there),
             warnings=read.doubts + made.findings,
-            input_size=read.picture.size[::-1],
-            output_size=made.picture.size[::-1],
+            input_size=_width_height(read.picture),
+            output_size=_width_height(made.picture),
             seconds=read.seconds + made.seconds + time.perf_counter() - begin,
             model_seconds=made.seconds,
             tiles=made.tiles,
@@ -137,13 +136,13 @@ class PictureJob:
 
     def restore(
         self, here: Path, there: Path, picture: Picture | None, move: Move
-    ) -> dict[str, Any]:
+    ) -> PictureResult:
         """Do all three with one picture, which may have been read already."""
         return self.write(self.run(self.read(here, there, picture), move))
 
     def restore_only(
         self, here: Path, there: Path, picture: Picture | None, move: Move
-    ) -> dict[str, Any]:
+    ) -> PictureResult:
         """Restore the only picture of a run: whatever is wrong is raised, in one line."""
         try:
             return self.restore(here, there, picture, move)
@@ -151,9 +150,14 @@ class PictureJob:
             raise in_one_line(error, here) from error
 
 
-def failed(error: Exception, here: Path) -> dict[str, Any]:
+def _width_height(picture: Picture) -> tuple[int, int]:
+    height, width = picture.size
+    return width, height
+
+
+def failed(error: Exception, here: Path) -> PictureResult:
     """Return what is said of a picture that failed."""
-    return picture_result(here, status="failed", error=str(in_one_line(error, here)))
+    return PictureResult(str(here), status="failed", error=str(in_one_line(error, here)))
 
 
 def read_input(path: Path) -> Picture:

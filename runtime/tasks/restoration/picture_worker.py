@@ -34,7 +34,7 @@ class _Worker:
         written: set[Path] = set()
         return {
             "results": [
-                attempt(self._job, (Path(here), Path(there)), written)
+                attempt(self._job, (Path(here), Path(there)), written).as_dict()
                 for here, there in request["pairs"]
             ]
         }

@@ -17,11 +17,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from ....core.errors import NystraError
-from ...results import picture_result
 from ...session import Session
 from ...tiling.tile_memory import available_memory
 from ...workers.child import Child, ChildError
 from .options import RunOptions
+from .result import PictureResult
 
 _WORKER = "nystra.runtime.tasks.restoration.picture_worker"
 _ANSWER_SECONDS = 7 * 24 * 3600.0
@@ -31,7 +31,7 @@ _GRACE_SECONDS = 3.0
 """For a child to remove what it has half-written."""
 
 Pair = tuple[Path, Path]
-Done = tuple[int, dict[str, Any]]
+Done = tuple[int, PictureResult]
 
 
 def in_processes(
@@ -127,12 +127,10 @@ class _Crew:
             for place in places:
                 here = self._pairs[place][0]
                 text = f"{here} cannot be restored: {error}"
-                self._done.put((place, picture_result(here, status="failed", error=text)))
+                self._done.put((place, PictureResult(str(here), "failed", error=text)))
             return False
         for place, result in zip(places, results, strict=True):
-            for size in ("input_size", "output_size"):
-                result[size] = None if result[size] is None else tuple(result[size])
-            self._done.put((place, result))
+            self._done.put((place, PictureResult.from_dict(result)))
         return True
 
     def _start(self) -> Child:

@@ -11,12 +11,13 @@ from typing import Any
 from ....core.errors import NystraError
 from ...images.picture import Picture
 from ...progress import progress_bar
-from ...results import picture_result
 from ...session import Session
-from .options import Report, RunOptions
+from ..task import Report
+from .options import RunOptions
 from .picture_job import Move, PictureJob, read_input
 from .process_pool import in_processes
 from .restorer import Restorer
+from .result import PictureResult
 from .sequential import one_by_one
 from .session_restorer import restorer_for
 from .thread_pool import most_pixels, side_by_side
@@ -32,7 +33,7 @@ def run_pictures(
     report: Report | None = None,
     spread: Callable[[Restorer], Restorer] | None = None,
     **how_run: Any,
-) -> list[dict[str, Any]]:
+) -> list[PictureResult]:
     """Run a model on one picture or on all pictures of a folder.
 
     Args:
@@ -46,11 +47,8 @@ def run_pictures(
         **how_run: Of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes them.
 
     Returns:
-        For each picture ``input``, ``status`` (``done``, ``failed`` or ``skipped``), ``output``
-        (None if it failed), ``error`` (None if it did not), ``reason`` (why it was skipped),
-        ``warnings``, ``input_size`` and ``output_size`` (width, height), ``seconds`` of reading,
-        running and writing it, ``model_seconds`` of the model alone, and ``tiles``. In a folder a
-        picture that fails does not stop the others: whoever calls this looks at ``status``.
+        What became of each picture. In a folder a picture that fails does not stop the others:
+        whoever calls this looks at ``status``.
 
     Raises:
         NystraError: The model or the only picture cannot be used, or outputs of a folder are
@@ -83,7 +81,7 @@ def _folder(
     pairs: list[tuple[Path, Path]],
     move: Move,
     report: Report | None,
-) -> list[dict[str, Any]]:
+) -> list[PictureResult]:
     """Restore the pictures of a folder, and return what is said of them in their order."""
     count = len(pairs)
     processes = min(job.options.jobs or 1, count)
@@ -94,7 +92,7 @@ def _folder(
         source = side_by_side(job, session, pairs, most)
     else:
         source, moves = one_by_one(job, pairs, move), True
-    made: dict[int, dict[str, Any]] = {}
+    made: dict[int, PictureResult] = {}
     with closing(source) as done:
         for index, result in done:
             made[index] = result
@@ -107,7 +105,7 @@ def _folder(
 
 def plan_pictures(
     input: str | os.PathLike[str], output: str | os.PathLike[str], how: RunOptions
-) -> tuple[list[tuple[Path, Path]], list[dict[str, Any]], bool]:
+) -> tuple[list[tuple[Path, Path]], list[PictureResult], bool]:
     """Return what there is to do before anything is done.
 
     Returns:
@@ -118,12 +116,12 @@ def plan_pictures(
     """
     naming = Naming(how.format, how.suffix)
     work = list_work(Path(input), os.fspath(output), naming, recursive=how.recursive)
-    results = [picture_result(path, status="skipped", reason="no picture") for path in work.skipped]
+    results = [PictureResult(str(path), "skipped", reason="no picture") for path in work.skipped]
     pairs = []
     for here, there in work.pairs:
         if how.skip_existing and there != STREAM and there.exists():
             reason = f"{there} exists"
-            skipped = picture_result(here, status="skipped", output=str(there), reason=reason)
+            skipped = PictureResult(str(here), "skipped", str(there), reason=reason)
             results.append(skipped)
         else:
             pairs.append((here, there))

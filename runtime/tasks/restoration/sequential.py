@@ -19,8 +19,7 @@ from ....core.errors import NystraError
 from ...tiling.tile_memory import available_memory
 from .picture_job import Made, Move, PictureJob, Read, failed
 from .process_pool import Done, Pair
-
-Result = dict[str, Any]
+from .result import PictureResult
 
 _MOST = 2 << 30
 _SHARE = 8
@@ -41,8 +40,8 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
         with quiet:
             return step(job, what, written)
 
-    ahead: Future[Read | Result] | None = None
-    behind: tuple[int, Future[Result]] | None = None
+    ahead: Future[Read | PictureResult] | None = None
+    behind: tuple[int, Future[PictureResult]] | None = None
     with ThreadPoolExecutor(1, "nystra-files") as files:
         for index, pair in enumerate(pairs):
             read = _read(job, pair, written) if ahead is None else ahead.result()
@@ -72,7 +71,7 @@ class Turns:
         self._job, self._quiet = job, _quiet(job)
         self._files, self.model = threading.Lock(), threading.Lock()
 
-    def restore(self, pair: Pair) -> Result:
+    def restore(self, pair: Pair) -> PictureResult:
         """Restore a picture; what is wrong with it is said in its result."""
         with ExitStack() as reading:
             reading.enter_context(self._files)
@@ -86,7 +85,7 @@ class Turns:
                 return _write(self._job, made, set())
 
 
-def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> Result:
+def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> PictureResult:
     """Restore one picture of several: what is wrong with it is said in its result.
 
     Args:
@@ -97,7 +96,7 @@ def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> Result:
     return _finish(job, _read(job, pair, written), written)
 
 
-def attempt_small(job: PictureJob, pair: Pair, most: int) -> Result | None:
+def attempt_small(job: PictureJob, pair: Pair, most: int) -> PictureResult | None:
     """Restore one picture as `attempt` does; None where it has more pixels than ``most``."""
     read = _read(job, pair, set())
     if isinstance(read, Read) and math.prod(read.picture.size) > most:
@@ -105,30 +104,30 @@ def attempt_small(job: PictureJob, pair: Pair, most: int) -> Result | None:
     return _finish(job, read, set())
 
 
-def _finish(job: PictureJob, read: Read | Result, written: set[Path]) -> Result:
+def _finish(job: PictureJob, read: Read | PictureResult, written: set[Path]) -> PictureResult:
     return _write(job, _run(job, read, lambda done, total: None), written)
 
 
-def _read(job: PictureJob, pair: Pair, written: set[Path]) -> Read | Result:
+def _read(job: PictureJob, pair: Pair, written: set[Path]) -> Read | PictureResult:
     if pair[1] in written:
         text = f"{pair[1]} is the output of another picture of this run too"
         return failed(NystraError(text), pair[0])
-    read: Read | Result = _tried(pair[0], job.read, *pair)
+    read: Read | PictureResult = _tried(pair[0], job.read, *pair)
     return read
 
 
-def _run(job: PictureJob, read: Read | Result, move: Move) -> Made | Result:
+def _run(job: PictureJob, read: Read | PictureResult, move: Move) -> Made | PictureResult:
     if not isinstance(read, Read):
         return read
-    made: Made | Result = _tried(read.here, job.run, read, move)
+    made: Made | PictureResult = _tried(read.here, job.run, read, move)
     return made
 
 
-def _write(job: PictureJob, made: Made | Result, written: set[Path]) -> Result:
+def _write(job: PictureJob, made: Made | PictureResult, written: set[Path]) -> PictureResult:
     if not isinstance(made, Made):
         return made
-    result: Result = _tried(made.read.here, job.write, made)
-    if result["status"] == "done":
+    result: PictureResult = _tried(made.read.here, job.write, made)
+    if result.status == "done":
         written.add(made.read.there)
     return result
 
@@ -155,7 +154,7 @@ def _quiet(job: PictureJob) -> AbstractContextManager[Any]:
     return nullcontext() if meter is None else meter.quiet
 
 
-def _is_small(job: PictureJob, read: Read | Result) -> bool:
+def _is_small(job: PictureJob, read: Read | PictureResult) -> bool:
     """Return whether there is memory for other pictures beside this one."""
     if not isinstance(read, Read):
         return True

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ..video.result import VideoResult
 from ..video.summary import rows as video_rows
+from .result import PictureResult
 
 
-def rows(results: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+def rows(results: Sequence[PictureResult]) -> list[tuple[str, ...]]:
     """Return a table of what was done, its head first."""
-    if any("frames" in result for result in results):
-        return video_rows(results)
+    videos = [result for result in results if isinstance(result, VideoResult)]
+    if videos:
+        return video_rows(videos)
     table: list[tuple[str, ...]] = [("input", "output", "size", "seconds", "tiles")]
     for result in results:
-        if result["status"] == "done":
-            width, height = result["output_size"]
-            seconds, count = f"{result['seconds']:.2f}", str(result["tiles"])
-            table.append((result["input"], result["output"], f"{width}x{height}", seconds, count))
+        if result.status == "done":
+            width, height = result.output_size or (0, 0)
+            seconds, count = f"{result.seconds:.2f}", str(result.tiles)
+            table.append((result.input, result.output or "", f"{width}x{height}", seconds, count))
     return table
 
 
-def line(result: dict[str, Any]) -> str:
+def line(result: PictureResult) -> str:
     """Return what became of one picture or frame."""
-    if result["status"] == "failed":
-        return f"{result['input']} failed: {result['error']}"
-    width, height = result["output_size"]
+    if result.status == "failed":
+        return f"{result.input} failed: {result.error}"
+    width, height = result.output_size or (0, 0)
     return (
-        f"{result['input']} -> {result['output']}, {width}x{height}, {result['tiles']} tiles, "
-        f"{result['seconds']:.2f} s (model {result['model_seconds']:.2f} s)"
+        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles} tiles, "
+        f"{result.seconds:.2f} s (model {result.model_seconds:.2f} s)"
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ....core.errors import NystraError
 from ...session import Session
-from ..restoration.options import Report, RunOptions
+from ..restoration.options import RunOptions
+from ..restoration.result import PictureResult
 from ..restoration.run import run_pictures
+from ..task import Report
 from .options import VideoOptions, is_video
 
 
@@ -21,7 +23,7 @@ def run_restoration(
     *,
     video: VideoOptions | None = None,
     report: Report | None = None,
-) -> list[dict[str, Any]]:
+) -> Sequence[PictureResult]:
     """Run a model on pictures, or on a video frame by frame.
 
     It is a video where input or output has the suffix of one, or where a folder is said to hold

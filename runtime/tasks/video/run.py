@@ -6,14 +6,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ....core.errors import NystraError
 from ....core.files.reading import file_sha256
 from ...images.images import SUFFIXES
 from ...progress import progress_bar
-from ...results import picture_result
 from ...session import Session
 from ...video.clip import Sink, Source
 from ...video.file_sink import VideoSink
@@ -22,12 +21,14 @@ from ...video.folder_sink import FolderSink
 from ...video.folder_source import FrameFolder
 from ..errors import in_one_line
 from ..restoration.auxiliary_inputs import AuxiliaryInputs
-from ..restoration.options import Report, RunOptions
+from ..restoration.options import RunOptions
 from ..restoration.session_restorer import restorer_for
 from ..restoration.worklist import STREAM, Naming
+from ..task import Report
 from .clip_restorer import clip_restorer_for
 from .frame_restorer import InWindows, Made, Maker, OneByOne, settled
 from .options import VIDEO_SUFFIXES, VideoOptions, is_video
+from .result import VideoResult
 
 MakerFor = Callable[[Session, Source, RunOptions, VideoOptions], Maker]
 
@@ -41,7 +42,7 @@ def run_video(
     video: VideoOptions | None = None,
     report: Report | None = None,
     make: MakerFor | None = None,
-) -> list[dict[str, Any]]:
+) -> list[VideoResult]:
     """Run a model on a video, frame by frame or cut in time, as the model takes it.
 
     Args:
@@ -56,8 +57,7 @@ def run_video(
         make: What restores the frames; None is `frame_maker`, in this process.
 
     Returns:
-        One result, as of `run_pictures`, with ``frames``: how many were made, and ``kept``: how
-        many were there.
+        What became of the video.
 
     Raises:
         NystraError: Something cannot be used; frames that were finished are kept, and the message
@@ -69,14 +69,14 @@ def run_video(
     here, there = Path(input), os.fspath(output)
     _check_flags(here, there, how, clip)
     if is_video(there) and how.skip_existing and Path(there).exists():
-        return [_result(here, there, status="skipped", reason=f"{there} exists")]
+        return [VideoResult(str(here), "skipped", there, reason=f"{there} exists")]
     source = open_source(here, clip)
     maker = (make or frame_maker)(session, source, how, clip)
     sink = _sink(session, source, there, maker.scale, how, clip)
     work = _Work(source, maker, sink, here, there)
     made = work.run(report, quiet=how.quiet)
     doubts = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
-    return [{**made, "warnings": doubts, "seconds": time.perf_counter() - begin}]
+    return [replace(made, warnings=doubts, seconds=time.perf_counter() - begin)]
 
 
 def open_source(path: Path, options: VideoOptions) -> Source:
@@ -166,7 +166,7 @@ class _Work:
         self._odd: Counter[str] = Counter()
         self._seconds, self._tiles = 0.0, 0
 
-    def run(self, report: Report | None, *, quiet: bool) -> dict[str, Any]:
+    def run(self, report: Report | None, *, quiet: bool) -> VideoResult:
         """Make all frames that are wanted, and return the result."""
         count = self._source.clip.count
         todo = sum(self._sink.wants(index) for index in range(count))
@@ -182,12 +182,13 @@ class _Work:
         except (Exception, KeyboardInterrupt) as error:  # whatever it is, frames are kept
             plain = in_one_line(error, self._here) if isinstance(error, Exception) else error
             raise _with_words(plain, self._sink.keep()) from error
-        height, width = (side * self._maker.scale for side in self._source.clip.size)
-        return _result(
-            self._here,
-            self._there,
-            input_size=self._source.clip.size[::-1],
-            output_size=(width, height),
+        height, width = self._source.clip.size
+        scale = self._maker.scale
+        return VideoResult(
+            str(self._here),
+            output=self._there,
+            input_size=(width, height),
+            output_size=(width * scale, height * scale),
             model_seconds=self._seconds,
             tiles=self._tiles,
             frames=todo,
@@ -200,14 +201,15 @@ class _Work:
             text if times == 1 else f"{text} ({times} frames)" for text, times in self._odd.items()
         ]
 
-    def _frame_result(self, made: Made) -> dict[str, Any]:
+    def _frame_result(self, made: Made) -> VideoResult:
         self._odd.update(made.warnings)
         self._seconds += made.seconds
         self._tiles += made.tiles
-        return _result(
-            Path(f"{self._here} frame {made.frame.index + 1}"),
-            self._there,
-            output_size=made.picture.size[::-1],
+        height, width = made.picture.size
+        return VideoResult(
+            f"{self._here} frame {made.frame.index + 1}",
+            output=self._there,
+            output_size=(width, height),
             seconds=made.seconds,
             model_seconds=made.seconds,
             tiles=made.tiles,
@@ -250,7 +252,3 @@ def _untimed(source: Source, there: str) -> list[str]:
         return []
     text = "the video has a variable frame rate, and frames in a folder do not say when they are "
     return [f"{text}shown: give a video as the output to keep that"]
-
-
-def _result(here: Path, there: str, **values: Any) -> dict[str, Any]:
-    return picture_result(here, **{"output": there, "frames": 0, "kept": 0} | values)

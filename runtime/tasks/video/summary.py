@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from ..restoration.result import PictureResult
+from .result import VideoResult
 
 
-def rows(results: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+def rows(results: Sequence[VideoResult]) -> list[tuple[str, ...]]:
     """Return a table of what was done, its head first."""
     table: list[tuple[str, ...]] = [("input", "output", "size", "seconds", "frames")]
     for result in results:
-        if result["status"] == "done":
-            width, height = result["output_size"]
-            frames = f"{result['frames']}, {result['kept']} kept"
-            size, seconds = f"{width}x{height}", f"{result['seconds']:.2f}"
-            table.append((result["input"], result["output"], size, seconds, frames))
+        if result.status == "done":
+            width, height = result.output_size or (0, 0)
+            frames = f"{result.frames}, {result.kept} kept"
+            size, seconds = f"{width}x{height}", f"{result.seconds:.2f}"
+            table.append((result.input, result.output or "", size, seconds, frames))
     return table
 
 
-def line(result: dict[str, Any]) -> str:
+def line(result: PictureResult) -> str:
     """Return what became of one frame, or of a picture."""
-    if result["status"] == "failed":
-        return f"{result['input']} failed: {result['error']}"
-    width, height = result["output_size"]
+    if result.status == "failed":
+        return f"{result.input} failed: {result.error}"
+    width, height = result.output_size or (0, 0)
     return (
-        f"{result['input']} -> {result['output']}, {width}x{height}, {result['tiles']} tiles, "
-        f"{result['seconds']:.2f} s (model {result['model_seconds']:.2f} s)"
+        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles} tiles, "
+        f"{result.seconds:.2f} s (model {result.model_seconds:.2f} s)"
     )
 
 

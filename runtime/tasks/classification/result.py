@@ -1,0 +1,46 @@
+"""What is on one picture of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..result import Result
+
+
+@dataclass(frozen=True)
+class RankedClass:
+    """One of the most likely classes of a picture.
+
+    Attributes:
+        number: Its place among the logits.
+        label: What it is called, or None where nobody says.
+        probability: Its softmax.
+        logit: Its logit.
+    """
+
+    number: int
+    label: str | None
+    probability: float
+    logit: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        values = {"label": self.label, "probability": self.probability, "logit": self.logit}
+        return {"class": self.number, **values}
+
+
+@dataclass(frozen=True)
+class ClassResult(Result):
+    """What is on one picture; `Result` has the rest.
+
+    Attributes:
+        classes: The most likely ones, best first.
+    """
+
+    classes: Sequence[RankedClass] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return super().as_dict() | {"classes": [ranked.as_dict() for ranked in self.classes]}

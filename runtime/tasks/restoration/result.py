@@ -1,0 +1,33 @@
+"""What became of one picture of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..result import Result
+
+
+@dataclass(frozen=True)
+class PictureResult(Result):
+    """What became of one picture.
+
+    Attributes:
+        output_size: Width and height of what was written, in pixels.
+        model_seconds: Of the model alone.
+        tiles: That were run.
+    """
+
+    output_size: tuple[int, int] | None = None
+    model_seconds: float | None = None
+    tiles: int | None = None
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> PictureResult:
+        """Return what `as_dict` made a document of, which has been through JSON."""
+        sizes = {
+            name: None if document[name] is None else tuple(document[name])
+            for name in ("input_size", "output_size")
+        }
+        return cls(**{**document, **sizes})

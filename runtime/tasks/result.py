@@ -1,0 +1,37 @@
+"""What became of one input of a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one input; a task adds fields of its own.
+
+    Attributes:
+        input: Path of the file, or what it is called otherwise.
+        status: ``done``, ``failed`` or ``skipped``.
+        output: Path of what was written; None where nothing was.
+        error: Why it failed, or None.
+        reason: Why it was skipped, or None.
+        warnings: What is odd about the input or the output.
+        input_size: Its width and height in pixels.
+        seconds: Of reading, running and writing it.
+        things: What a run counts, in the plural.
+    """
+
+    things: ClassVar[str] = "pictures"
+    input: str
+    status: str = "done"
+    output: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    input_size: tuple[int, int] | None = None
+    seconds: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
