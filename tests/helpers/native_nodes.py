@@ -12,8 +12,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from nystra.plugins.library import library_path
-from nystra.plugins.operators import find_schema
+from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+from operator_tests import find_tests
 
 TYPES = {
     "float32": TensorProto.FLOAT,
@@ -23,50 +24,10 @@ TYPES = {
     "int64": TensorProto.INT64,
 }
 
-WINDOW: dict[str, Any] = {
-    "heads": 2,
-    "head_dim": 5,
-    "value_dim": 3,
-    "window_h": 8,
-    "window_w": 4,
-    "shift_h": 4,
-    "shift_w": 2,
-    "mask": 1,
-    "scale": 0.4,
-}
-OVERLAP: dict[str, Any] = {
-    "heads": 2,
-    "head_dim": 5,
-    "value_dim": 3,
-    "window_h": 8,
-    "window_w": 4,
-    "margin_h": 2,
-    "margin_w": 1,
-    "scale": 0.4,
-}
-LANDMARKS: dict[str, Any] = {**WINDOW, "landmark_rows": 2, "landmark_cols": 2, "iterations": 3}
-CLUSTERS = {"cluster_rows": 2, "cluster_cols": 2, "rounds": 1, "block": 2, "bias_block": 2}
-
-NODES: dict[str, dict[str, Any]] = {
-    "NystraPinv": {"iterations": 3, "batch_init": 1},
-    "NystraWindowSoftmax": {**WINDOW, "bias": 1},
-    "NystraWindowOverlap": {**OVERLAP, "bias": 1},
-    "NystraWindowNystrom": LANDMARKS,
-    "NystraWindowNystromformer": LANDMARKS,
-    "NystraWindowCluster": {**WINDOW, **CLUSTERS, "bias": 1},
-    "NystraPatchMatch": {"patch_size": 3, "iterations": 2, "neighbors": 2},
-}
+NODES: dict[str, dict[str, Any]] = {name: find_tests(name).attributes for name in OPERATORS}
 """A good node of each operator."""
 
-SHAPES: dict[str, list[tuple[int, ...]]] = {
-    "NystraPinv": [(3, 6, 6)],
-    "NystraWindowSoftmax": [(2, 16, 8, 26), (15 * 7, 2)],
-    "NystraWindowOverlap": [(2, 16, 8, 26), (19 * 9, 2)],
-    "NystraWindowNystrom": [(2, 16, 8, 26)],
-    "NystraWindowNystromformer": [(2, 16, 8, 26)],
-    "NystraWindowCluster": [(2, 16, 8, 26), (15 * 7, 2)],
-    "NystraPatchMatch": [(2, 3, 6, 5), (2, 3, 4, 7), (1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)],
-}
+SHAPES: dict[str, list[tuple[int, ...]]] = {name: find_tests(name).shapes for name in OPERATORS}
 """Good input shapes of those nodes."""
 
 

@@ -83,7 +83,7 @@ def dtypes(case: Case) -> tuple[str, ...]:
     """The types a row runs in; none: it is too large. All of its types in every third row."""
     if case.refused_by:
         return case.dtypes
-    if np.prod(case.shape) > LARGEST or emulator_columns.entries(case) > emulator_columns.MANY:
+    if np.prod(case.shape) > LARGEST or case.search_entries > emulator_columns.MANY:
         return ()
     types = emulator_columns.dtypes("plain", "default", case)
     return types if CASES.index(case) % 3 == 0 else types[:1]

@@ -14,7 +14,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from native_nodes import NODES
 from nystra.plugins.library import library_path
 from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
-
-Shape = tuple[int | str, ...]
+from operator_tests import Shape, find_tests
 
 SDKS = {
     "10": ("tensorrt", "NYSTRA_TENSORRT10_ROOT", "python"),
@@ -41,57 +38,13 @@ TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node of an operator whose sizes are open.
-
-    Attributes:
-        attributes: Those that have no default, or another value.
-        inputs: The shape of each input; a name is an open size.
-        outputs: The shape of each output.
-        sizes: Values of the open sizes.
-    """
-
-    attributes: dict[str, Any]
-    inputs: list[Shape]
-    outputs: list[Shape]
-    sizes: list[dict[str, int]]
-
-
-_WINDOWS = [{"b": 2, "h": 16, "w": 8}, {"b": 1, "h": 8, "w": 4}, {"b": 3, "h": 24, "w": 20}]
-_QKV: Shape = ("b", "h", "w", 26)
-_OUT: Shape = ("b", "h", "w", 6)
-_MATRICES: Shape = ("b", "m", "m")
-OPEN: dict[str, Node] = {
-    "NystraPinv": Node(
-        NODES["NystraPinv"],
-        [_MATRICES],
-        [_MATRICES],
-        [{"b": 3, "m": 6}, {"b": 1, "m": 1}, {"b": 2, "m": 33}],
-    ),
-    "NystraWindowSoftmax": Node(NODES["NystraWindowSoftmax"], [_QKV, (105, 2)], [_OUT], _WINDOWS),
-    "NystraWindowOverlap": Node(NODES["NystraWindowOverlap"], [_QKV, (171, 2)], [_OUT], _WINDOWS),
-    "NystraWindowNystrom": Node(NODES["NystraWindowNystrom"], [_QKV], [_OUT], _WINDOWS),
-    "NystraWindowNystromformer": Node(NODES["NystraWindowNystromformer"], [_QKV], [_OUT], _WINDOWS),
-    "NystraWindowCluster": Node(NODES["NystraWindowCluster"], [_QKV, (105, 2)], [_OUT], _WINDOWS),
-    "NystraPatchMatch": Node(
-        {"patch_size": 3, "iterations": 1, "neighbors": 3},
-        [
-            ("b", 4, "h", "w"),
-            ("b", 4, "r", "c"),
-            (1, 1, "h", "w"),
-            ("b", 1, "r", "c"),
-            (1, 1, 1, 1),
-        ],
-        [("b", 3, "h", "w")] * 2,
-        [
-            {"b": 2, "h": 6, "w": 5, "r": 7, "c": 3},
-            {"b": 1, "h": 1, "w": 1, "r": 2, "c": 2},
-            {"b": 1, "h": 9, "w": 16, "r": 4, "c": 8},
-        ],
-    ),
-}
+OPEN = {name: find_tests(name).open_node for name in OPERATORS}
 """A node of every operator with a plugin; the inputs' order and names are the schema's."""
+
+
+def _attributes(operator: str) -> dict[str, Any]:
+    given = OPEN[operator].attributes
+    return node_attributes(operator, **(given or find_tests(operator).attributes))
 
 
 def use_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -173,7 +126,7 @@ def operator_model(
                 [f"{name}_{place}" for name in schema.outputs],
                 name=f"node_{operator}",
                 domain=DOMAIN,
-                **{**node_attributes(operator, **node.attributes), **changes},
+                **{**_attributes(operator), **changes},
             )
         )
         if bodies:

@@ -54,44 +54,35 @@ class Case:
     def node_attributes(self) -> dict[str, int | float | str]:
         return {**self.all_attributes(), **PLUGIN_ATTRIBUTES}
 
+    @property
+    def wants_more_shared(self) -> bool:
+        """Whether it is so large that 48 KiB of shared memory may not hold it."""
+        return False
+
+    @property
+    def search_entries(self) -> int:
+        """Entries of a search's field times its iterations; 0 of other operators."""
+        return 0
+
     def output_shapes(self) -> list[tuple[int, ...]]:
-        """The shape of each output, as the attributes say."""
-        if self.operator == "NystraPinv":
-            return [self.shape]
-        return [(*self.shape[:3], int(self.attributes["heads"] * self.attributes["value_dim"]))]
+        """The shape of each output, as the attributes say: here one, as the first input."""
+        return [self.shape]
 
     def inputs(self, dtype: str) -> list[np.ndarray]:
         """The inputs, drawn from the row itself, rounded to ``dtype``."""
         rng = np.random.default_rng(zlib.crc32(self.id.encode()))
-        first = rng.standard_normal(self.shape)
-        if self.operator == "NystraPinv":
-            first = np.exp(first)
-        factors = {
-            "tiny": 1e-4,
-            "large": 6.0,
-            "sharp": 10.0,
-            "huge": 60.0,
-            "zero": 0.0,
-            "negative_zero": -0.0,
-        }
-        first = first * factors.get(self.values, 1.0)
-        if self.values == "negative_zero":
-            first = np.full(self.shape, -0.0)
-        if self.values == "equal_keys":
-            start, end = (
-                int(self.attributes["heads"] * self.attributes["head_dim"]) * i for i in (1, 2)
-            )
-            first[..., start:end] = first[0, 0, 0, start:end]
-        if self.values == "nan":
-            self._poison(first)
-        arrays = [first]
+        arrays = [self.first(rng)]
         if self.table is not None:
             arrays.append(rng.standard_normal(self.table))
         return [array.astype(dtype) for array in arrays]
 
-    def _poison(self, first: np.ndarray) -> None:
-        """One NaN: in the first matrix, or in a key of head 0 of one token."""
-        if self.operator == "NystraPinv":
-            first.reshape(-1)[0] = np.nan
-        else:
-            first[0, 0, 0, int(self.attributes["heads"] * self.attributes["head_dim"])] = np.nan
+    def first(self, rng: np.random.Generator) -> np.ndarray:
+        """The first input."""
+        return self.filled(rng.standard_normal(self.shape))
+
+    def filled(self, normal: np.ndarray) -> np.ndarray:
+        """Numbers of the kind that ``values`` says, from those of kind ``normal``."""
+        if self.values == "negative_zero":
+            return np.full(normal.shape, -0.0)
+        factors = {"tiny": 1e-4, "large": 6.0, "sharp": 10.0, "huge": 60.0, "zero": 0.0}
+        return normal * factors.get(self.values, 1.0)

@@ -28,7 +28,8 @@ STORE = HERE.parents[1] / "build" / "expected"
 def _folder() -> Path:
     digest = hashlib.sha256(f"{np.__version__} {version('torch')}".encode())
     package = Path(operators.__file__).parent
-    for file in [*sorted(package.rglob("*.py")), *sorted(HERE.glob("conformance_*.py"))]:
+    table = [HERE.glob(name) for name in ("conformance_*.py", "*_case.py", "operators/*.py")]
+    for file in [*sorted(package.rglob("*.py")), *sorted(file for part in table for file in part)]:
         digest.update(file.name.encode() + file.read_bytes())
     folder = STORE / digest.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)

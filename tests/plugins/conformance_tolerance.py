@@ -18,8 +18,8 @@ import torch
 from conformance_case import Case, Outputs
 from conformance_cases import CASES, expected
 from conformance_fields import compare as compare_fields
-from conformance_patch_match import PatchMatchCase
 from conformance_store import stored
+from operators.patch_match import PatchMatchCase
 
 
 class Tolerance(NamedTuple):

@@ -22,6 +22,7 @@ import emulator_build
 import emulator_library
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
+from operator_tests import find_tests
 
 LIMITS = {
     "default": (48 * 1024, 4, 512, 1, 48 * 1024),
@@ -32,9 +33,6 @@ LIMITS = {
 """Shared bytes, warps, blocks, tensor cores, shared bytes of the device for kernels that ask. Tight
 ones send most rows through the workspace, a large device hardly any."""
 
-TENSOR = ("NystraWindowNystrom", "NystraWindowNystromformer")
-"""What may run on tensor cores, in float16 and bfloat16."""
-
 ORDERS = {"plain": (0, 1, 2), "asan": (2,), "race": (0,)}
 """Seeds of the order of threads: forwards, backwards, shuffled. The slow builds take one each.
 Types that run as a row's first does, run in the first order alone."""
@@ -44,21 +42,9 @@ FEW, MANY = 700, 1200
 which the slow builds run it at all; AddressSanitizer's runs every third of those between."""
 
 
-def entries(case: Case) -> int:
-    """Entries of a search's field times its iterations; 0 of other operators."""
-    if case.operator != "NystraPatchMatch":
-        return 0
-    return int(np.prod(case.output_shapes()[0])) * case.all_attributes()["iterations"]
-
-
-def wants_more_shared(case: Case) -> bool:
-    """Whether a row has so many landmarks, so large a matrix or window that 48 KiB may not do."""
-    attributes = case.all_attributes()
-    if case.operator == "NystraPinv":
-        return case.shape[-1] > 44
-    if case.operator == "NystraWindowCluster":
-        return attributes["window_h"] * attributes["window_w"] >= 256
-    return attributes.get("landmark_rows", 0) * attributes.get("landmark_cols", 0) > 16
+def on_tensor_cores(case: Case) -> bool:
+    """Whether a row may run on tensor cores, in float16 and bfloat16."""
+    return find_tests(case.operator).tensor_cores
 
 
 def gpu_types(case: Case) -> tuple[str, ...]:
@@ -70,26 +56,26 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     """The types a row runs in, of float32, float16 and bfloat16; none: it does not run.
 
     Tight limits are for what reads them, in one type for each way to multiply; a large device for
-    what may want more of it (`wants_more_shared`). Large searches run
+    what may want more of it (`Case.wants_more_shared`). Large searches run
     in one type, the largest not in the slow builds: small ones reach every branch. What adds
     little to others of a row, AddressSanitizer's build runs of every third row, before a release
     of all: types that differ in how a number is read and written alone, large searches, half
     types without tensor cores.
     """
-    tensor = case.operator in TENSOR
+    tensor = on_tensor_cores(case)
     if limits == "simt":  # without tensor cores; float32 has none anyway
         runs = tensor and build != "race" and (build == "plain" or _thorough(case))
         return ("float16", "bfloat16") if runs else ()
     if limits == "tight":
         types = case.dtypes[: 1 + tensor]
-        return () if case.operator == "NystraPatchMatch" else types
+        return () if case.search_entries else types
     if limits == "large":
-        return case.dtypes[:1] if wants_more_shared(case) else ()
+        return case.dtypes[:1] if case.wants_more_shared else ()
     if build == "plain":
-        return gpu_types(case) if entries(case) <= FEW else case.dtypes[:1]
-    if entries(case) > (MANY if build == "race" or _thorough(case) else FEW):
+        return gpu_types(case) if case.search_entries <= FEW else case.dtypes[:1]
+    if case.search_entries > (MANY if build == "race" or _thorough(case) else FEW):
         return ()
-    if case.operator == "NystraPatchMatch":
+    if case.search_entries:
         return case.dtypes[:1]
     return case.dtypes if tensor or (build == "asan" and _thorough(case)) else case.dtypes[:1]
 
@@ -134,8 +120,8 @@ def _orders(
 ) -> tuple[np.ndarray, ...]:
     """The outputs of a row, the same in every order of the threads."""
     first: tuple[np.ndarray, ...] = ()
-    every = dtype == case.dtypes[0] or (case.operator in TENSOR and dtype == "float16")
-    every = every and entries(case) <= FEW
+    every = dtype == case.dtypes[0] or (on_tensor_cores(case) and dtype == "float16")
+    every = every and case.search_entries <= FEW
     for seed in ORDERS[build] if every else ORDERS[build][:1]:
         library.emulator_seed(seed)
         results = emulator_library.run(library, case, _inputs(case, dtype), dtype, LIMITS[limits])

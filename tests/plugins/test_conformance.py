@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from conformance_case import Case
-from conformance_cases import BIASED, CASES, KINDS, expected
+from conformance_cases import CASES, KINDS, expected
 from conformance_columns import COLUMNS, Column
 from conformance_fields import compare as compare_fields
 from conformance_fields import true_scores
 from conformance_models import node_model, run_poisoned, session
-from conformance_patch_match import PatchMatchCase
 from conformance_tolerance import TOLERANCES, allowed, check, compare, plain
 from nystra.core.errors import NystraError
 from nystra.plugins.operators import OPERATORS, find_schema
+from operator_tests import find_tests
+from operators.patch_match import PatchMatchCase
 
 GOOD = [case for case in CASES if not case.refused_by]
 REFUSED = [case for case in CASES if case.refused_by]
@@ -141,19 +143,6 @@ def test_negative_control(case: Case) -> None:
         check(wrong, want, bound)
 
 
-BASE: dict[str, int | float] = {
-    "heads": 2,
-    "head_dim": 5,
-    "value_dim": 3,
-    "window_h": 8,
-    "window_w": 8,
-    "shift_h": 4,
-    "shift_w": 4,
-    "mask": 1,
-    "scale": 0.7,
-}
-CLUSTERS = {"cluster_rows": 2, "cluster_cols": 4, "rounds": 0, "block": 2, "bias_block": 4}
-LANDMARKS = {"landmark_rows": 2, "landmark_cols": 4, "iterations": 2, "batch_init": 0}
 FIELDS = [case for case in GOOD if isinstance(case, PatchMatchCase)]
 
 
@@ -221,74 +210,15 @@ def test_negative_control_of_quality() -> None:
         compare_fields(case, field, want, "float32")
 
 
-SEARCH = {"patch_size": 3, "iterations": 2, "neighbors": 2, "metric": 0, "seed": 5}
-KERNEL = {"threshold": 1.0, "guard": 0.3}
-OVERLAP = {name: number for name, number in BASE.items() if not name.startswith(("shift", "mask"))}
-OVERLAP |= {"margin_h": 2, "margin_w": 2, "bias": 1}
-CHANGES: dict[str, dict[str, int | float]] = {
-    "heads": {"heads": 1, "head_dim": 10, "value_dim": 6},
-    "window_h": {"window_h": 16, "shift_h": 8},
-    "window_w": {"window_w": 4, "shift_w": 2},
-    "shift_h": {"shift_h": 0},
-    "shift_w": {"shift_w": 0},
-    "mask": {"mask": 0},
-    "margin_h": {"margin_h": 1},
-    "margin_w": {"margin_w": 3},
-    "bias": {"bias": 0},
-    "scale": {"scale": 0.71},
-    "landmark_rows": {"landmark_rows": 4},
-    "landmark_cols": {"landmark_cols": 2},
-    "cluster_rows": {"cluster_rows": 4},
-    "cluster_cols": {"cluster_cols": 2},
-    "rounds": {"rounds": 1},
-    "block": {"block": 4},
-    "bias_block": {"bias_block": 2},
-    "iterations": {"iterations": 3},
-    "batch_init": {"batch_init": 1},
-    "threshold": {"threshold": 0.9},
-    "guard": {"guard": 0.32},
-    "patch_size": {"patch_size": 5},
-    "neighbors": {"neighbors": 3},
-    "metric": {"metric": 1},
-    "seed": {"seed": 6},
-}
-OF_THE_TABLE = ("heads", "window_h", "window_w", "margin_h", "margin_w")
-"""What the shape of a bias table depends on: another value wants another table."""
-
-OPERATOR_BASE: dict[str, dict[str, int | float]] = {
-    "NystraPinv": {"iterations": 2, "batch_init": 0},
-    "NystraWindowSoftmax": {**BASE, "bias": 1},
-    "NystraWindowOverlap": OVERLAP,
-    "NystraWindowNystrom": {**BASE, **LANDMARKS, **KERNEL},
-    "NystraWindowNystromformer": {**BASE, **LANDMARKS},
-    "NystraWindowCluster": {**BASE, **CLUSTERS, "bias": 1},
-    "NystraPatchMatch": SEARCH,
-}
-
-
-def base_case(name: str, **changes: int | float) -> Case:
-    attributes = {**OPERATOR_BASE[name], **changes}
-    if name == "NystraPatchMatch":
-        return PatchMatchCase(name, attributes, (1, 2, 20, 21), values="integer", key=(20, 22))
-    shape = (2, 3, 6, 6) if name == "NystraPinv" else (2, 16, 16, 26)
-    table = None
-    if name in BIASED:
-        table = (361 if name == "NystraWindowOverlap" else 225, 2)
-    return Case(name, attributes, shape, table, values="large")
-
-
 @pytest.mark.parametrize(
     ("name", "changed"),
-    [
-        (name, changed)
-        for name, base in OPERATOR_BASE.items()
-        for changed in CHANGES
-        if changed in base and not (name in BIASED and changed in OF_THE_TABLE)
-    ],
+    [(name, changed) for name in OPERATORS for changed in find_tests(name).changes],
 )
 def test_body_reads_every_attribute(name: str, changed: str) -> None:
     """Another value changes the body's result, and to what the reference says."""
-    base, other = base_case(name), base_case(name, **CHANGES[changed])
+    tests = find_tests(name)
+    base = tests.base
+    other = replace(base, attributes={**base.attributes, **tests.changes[changed]})
     arrays = base.inputs("float32")
     module = importlib.import_module(f"nystra.plugins.operators.{base.folder}.reference")
     want, moved = (module.reference(*arrays, **case.all_attributes()) for case in (base, other))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import emulator_build
-import emulator_columns
 from conformance_case import Case
 from conformance_cases import CASES
 from conformance_tolerance import compare
@@ -43,9 +42,7 @@ def _smallest(operator: str) -> Case:
     rows = [
         case
         for case in CASES
-        if case.operator == operator
-        and not case.refused_by
-        and emulator_columns.wants_more_shared(case)
+        if case.operator == operator and not case.refused_by and case.wants_more_shared
     ]
     return min(rows, key=lambda case: int(np.prod(case.shape)))
 

@@ -222,7 +222,7 @@ def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        cwd=CSRC.parents[1] / "tests" / "helpers",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         check=False,
     )
     assert done.stdout == "0 1 1 1 1 True 0\n", done.stderr

@@ -17,6 +17,7 @@ from conformance_case import Case
 from conformance_cases import CASES
 from conformance_tolerance import compare
 from nystra.plugins.operators import OPERATORS
+from operator_tests import find_tests
 
 pytestmark = pytest.mark.full  # its library takes long to compile
 
@@ -94,17 +95,12 @@ print("use", *tools.use(library)[:2])
 
 def _rows_with_workspace() -> list[int]:
     """The smallest row of every operator that takes a workspace and fills all of it."""
-    chosen = {
-        "NystraPinv": lambda case: case.shape[-1] > 32,
-        "NystraWindowNystrom": lambda case: case.all_attributes()["batch_init"] == 1,
-        "NystraWindowNystromformer": lambda case: case.all_attributes()["batch_init"] == 1,
-        "NystraPatchMatch": lambda case: np.prod(case.shape) > 100,
-        "NystraWindowCluster": lambda case: case.all_attributes()["bias"] == 1,
-    }
+    chosen = {name: find_tests(name).fills_workspace for name in OPERATORS}
     return [
         CASES.index(min(rows, key=lambda case: int(np.prod(case.shape))))
         for operator, fits in chosen.items()
-        if (rows := [case for case, _ in ROWS if case.operator == operator and fits(case)])
+        if fits is not None
+        and (rows := [case for case, _ in ROWS if case.operator == operator and fits(case)])
     ]
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from conformance_cases import CASES, expected
 from conformance_fields import check_rows
 from conformance_models import session
-from conformance_patch_match import PatchMatchCase
 from nystra.core.errors import NystraError
 from nystra.export.build.bodies import attach_bodies, inline_bodies
 from nystra.export.build.nodes import translation_table
@@ -22,6 +21,7 @@ from nystra.plugins.operators.patch_match import scores_torch, torch_op
 from nystra.plugins.operators.patch_match.random_table import TABLE, draw
 from nystra.plugins.operators.patch_match.reference import exhaustive, reference
 from nystra.plugins.operators.patch_match.torch_op import patch_match
+from operators.patch_match import PatchMatchCase
 from shared import shared_path
 
 ONE = np.ones((1, 1, 1, 1))

@@ -36,7 +36,7 @@ TOYS = [
 
 @pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.kind)
 def test_a_toy_is_the_files_of_its_table(toy: Toy) -> None:
-    rows = table(toy.kind)
+    rows = table(toy.kind, toy.has_tests)
     assert len(rows) == len(set(rows))
     folders = tuple(row for row in rows if row.endswith("/"))
     used = {next((row for row in folders if path.startswith(row)), path) for path in toy.paths}

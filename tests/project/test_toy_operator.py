@@ -83,6 +83,33 @@ if built:
 """
 
 
+ROWS = """
+import pytest
+folder, chosen = sys.argv[1:]
+path = f"pythonpath={folder}/tests/helpers {folder}/tests/plugins"
+options = ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "--rootdir", folder]
+options += ["-c", "/dev/null", "-o", path, "-W", "ignore"]
+options += ["-k", f"complete or NystraToyScale and ({chosen})"]
+sys.exit(pytest.main([*options, f"{folder}/tests/plugins/test_conformance.py"]))
+"""
+"""The rows of the toy in the conformance table, in columns that start no process."""
+
+EMULATED = """
+folder = sys.argv[1]
+sys.path += [f"{folder}/tests/helpers", f"{folder}/tests/plugins"]
+import numpy as np
+import emulator_build, emulator_columns, emulator_library
+from conformance_cases import CASES, expected
+library = emulator_library.load(emulator_build.build("plain"))
+for case in CASES:
+    if case.operator == "NystraToyScale" and not case.refused_by:
+        for limits in emulator_columns.LIMITS.values():
+            inputs = case.inputs("float32")
+            [y] = emulator_library.run(library, case, inputs, "float32", limits)
+            np.testing.assert_allclose(y, expected(case, "float32"), rtol=1e-6)
+"""
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = planted(tmp_path_factory.mktemp("toy"), toy_operator.TOY)
@@ -93,9 +120,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.full
 def test_in_python(tree: Path) -> None:
-    """The reference, the torch op and the body; nothing is built."""
-    done = run_in(tree, USE, "not", env=os.environ | {"NYSTRA_LIBRARY_DIR": ""})
+    """The reference, the torch op and the body, and their rows; nothing is built."""
+    environment = os.environ | {"NYSTRA_LIBRARY_DIR": ""}
+    done = run_in(tree, USE, "not", env=environment)
     assert done.returncode == 0, done.stderr
+    columns = "not cpu and not openvino and not emulator"
+    done = run_in(tree, ROWS, tree, columns, env=environment)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
 
 
 def test_on_a_gpu_it_compiles(tree: Path, tmp_path: Path) -> None:
@@ -118,18 +150,19 @@ def test_with_nvcc_and_tensorrt_it_compiles(tree: Path, tmp_path: Path) -> None:
     csrc = tree / "plugins" / "csrc"
     flags = ["-std=c++17", f"-I{csrc}", f"-I{tensorrt}/include", "-c", "-o", str(tmp_path / "o")]
     cuda = f"-I{Path(nvcc).parent.parent}/include"
-    for compiler, part in (
-        ([nvcc, "-arch=sm_86"], "kernels/cuda/toy_scale.cu"),
-        (["g++", "-fsyntax-only", cuda], "tensorrt/host/examples.cc"),
+    examples = tree / "tests" / "plugins" / "tensorrt_host" / "examples.cc"
+    for compiler, source in (
+        ([nvcc, "-arch=sm_86"], csrc / "kernels" / "cuda" / "toy_scale.cu"),
+        (["g++", "-fsyntax-only", cuda], examples),
     ):
-        command = [*compiler, *flags, str(csrc / part)]
+        command = [*compiler, *flags, str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.release
 def test_built(tree: Path, tmp_path: Path) -> None:
-    """In onnxruntime with the library, by the C interface, and in the torch op."""
+    """In onnxruntime with the library, by the C interface, in the torch op and on the emulator."""
     cmake = shutil.which("cmake")
     if cmake is None or shutil.which("g++") is None:
         pytest.skip("no cmake or no g++ on this machine")
@@ -144,4 +177,9 @@ def test_built(tree: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     environment = os.environ | {"NYSTRA_LIBRARY_DIR": str(built), "NYSTRA_CPU_ISA": ""}
     done = run_in(tree, USE, "built", env=environment)
+    assert done.returncode == 0, done.stderr
+    done = run_in(tree, ROWS, tree, "cpu-interface", env=environment)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
+    done = run_in(tree, EMULATED, tree, env=environment)
     assert done.returncode == 0, done.stderr

@@ -209,6 +209,30 @@ void ToyScale::compute(const Tensors& t, const Threads& threads, const Kernels& 
 }  // namespace nystra
 """
 
+TESTS = '''"""The tests' record of ``NystraToyScale``."""
+
+from conformance_case import EVERYWHERE, Case
+from operator_tests import OpenNode, OperatorTests
+
+NAME = "NystraToyScale"
+
+TESTS = OperatorTests(
+    cases=[
+        *(Case(NAME, {"factor": -1.5}, shape) for shape in ((1, 1), (3, 7), (2, 1029))),
+        Case(NAME, {"factor": 2.0}, (2, 5)),
+        Case(NAME, {"factor": 8.0}, (2, 5), values="large"),
+        Case(NAME, {"factor": 9.0}, (2, 5), refused_by=EVERYWHERE),
+    ],
+    base=Case(NAME, {"factor": 0.5}, (3, 5)),
+    changes={"factor": {"factor": 0.7}},
+    attributes={"factor": 0.5},
+    shapes=[(3, 5)],
+    open_node=OpenNode(
+        [("b", "n")], [("b", "n")], [{"b": 3, "n": 5}, {"b": 1, "n": 1}, {"b": 2, "n": 70}]
+    ),
+)
+'''
+
 EXAMPLE = """      {"NystraToyScale",
        "T",
        "T",
@@ -236,17 +260,14 @@ TOY = Toy(
         "plugins/csrc/operators/<name>.cc": SOURCE,
         "plugins/csrc/kernels/cpu/<name>.cc": CPU_KERNEL,
         "plugins/csrc/kernels/cuda/<name>.cu": CUDA_KERNEL,
+        "tests/plugins/operators/<name>.py": TESTS,
     },
     {
         "plugins/operators/__init__.py": _before(
             '    "NystraPinv": "pinv",\n', '    "NystraToyScale": "toy_scale",\n'
         ),
-        "plugins/csrc/tensorrt/host/examples.cc": (
-            *_before(
-                '"NystraPinv",          "NystraWindowSoftmax",\n',
-                '"NystraToyScale", ',
-            ),
-            *_before('      {"NystraPinv",\n       "T",\n', EXAMPLE),
+        "tests/plugins/tensorrt_host/examples.cc": _before(
+            '      {"NystraPinv",\n       "T",\n', EXAMPLE
         ),
     },
 )

@@ -47,13 +47,18 @@ class Toy:
         """Every path that the author touches, but the first files of new packages."""
         return {path for path in self.files if "<name>/__init__" not in path} | self.rows.keys()
 
+    @property
+    def has_tests(self) -> bool:
+        """Whether the author's tests are added too."""
+        return any(path.startswith("tests/") for path in self.paths)
+
     def add_to(self, tree: Path) -> None:
         """Write the files and the rows into a copy of the package."""
         for path, text in self.files.items():
             file = tree / path.replace("<name>", self.name)
             assert not file.exists(), file
             file.parent.mkdir(parents=True, exist_ok=True)
-            if file.suffix == ".py":
+            if file.suffix == ".py" and not path.startswith("tests/"):
                 (file.parent / "__init__.py").touch()
             file.write_text(text)
         for path, replacements in self.rows.items():
@@ -65,10 +70,16 @@ class Toy:
 
 
 def planted(folder: Path, *toys: Toy) -> Path:
-    """Return a copy of the package in a folder, with toys and without native libraries."""
+    """Return a copy of the package in a folder, with toys and without native libraries.
+
+    Where a toy has tests, the copy has those of the operators too.
+    """
     tree = folder / "nystra"
     for part in ("cli", "core", "deploy", "export", "models", "plugins", "runtime"):
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.so"))
+    if any(toy.has_tests for toy in toys):
+        for part in ("helpers", "plugins"):
+            shutil.copytree(ROOT / "tests" / part, tree / "tests" / part)
     (tree / "__init__.py").write_text('__version__ = "0.1.0"\n')
     for toy in toys:
         toy.add_to(tree)
@@ -90,9 +101,9 @@ NYSTRA = "from nystra.cli.main import main\nsys.exit(main())\n"
 """A script: the command ``nystra``."""
 
 
-def table(kind: str) -> list[str]:
-    """Return the paths of the table ``Add a <kind>`` of CONTRIBUTING, tests left out."""
+def table(kind: str, tests: bool = False) -> list[str]:
+    """Return the paths of the table ``Add a <kind>`` of CONTRIBUTING, with or without tests."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = re.split(rf"^## Add an? {kind}\n", text, flags=re.M)[1].partition("\n## ")[0]
     paths = re.findall(r"^\| `([^`]+)`", section, re.M)
-    return [path for path in paths if not path.startswith("tests/")]
+    return [path for path in paths if tests or not path.startswith("tests/")]

@@ -30,7 +30,7 @@ void check_relations_of_WindowNystrom(const Attributes& a) {
   if (shift_w >= window_w)
     throw Refusal(std::string("attribute shift_w is ") + std::to_string(shift_w) + "; expected less than window_w, " + std::to_string(window_w));
   if ((landmark_rows * landmark_cols) > 64)
-    throw Refusal(std::string("attributes landmark_rows and landmark_cols are ") + std::to_string(landmark_rows) + " x " + std::to_string(landmark_cols) + " landmarks; expected at most 64 in a window");
+    throw Refusal(std::string("attributes landmark_rows and landmark_cols give ") + std::to_string(landmark_rows) + " x " + std::to_string(landmark_cols) + " landmarks; expected at most 64 in a window");
   if (mask && (((shift_h * landmark_rows) % window_h) != 0))
     throw Refusal(std::string("with mask 1 the region border at ") + std::to_string((window_h - shift_h)) + " of " + std::to_string(window_h) + " rows cuts a landmark's cell (" + std::to_string(landmark_rows) + " cells); expected a border between cells: use mask 0, other landmarks or full attention (NystraWindowSoftmax) here");
   if (mask && (((shift_w * landmark_cols) % window_w) != 0))
@@ -50,7 +50,7 @@ void check_relations_of_WindowNystromformer(const Attributes& a) {
   if (shift_w >= window_w)
     throw Refusal(std::string("attribute shift_w is ") + std::to_string(shift_w) + "; expected less than window_w, " + std::to_string(window_w));
   if ((landmark_rows * landmark_cols) > 64)
-    throw Refusal(std::string("attributes landmark_rows and landmark_cols are ") + std::to_string(landmark_rows) + " x " + std::to_string(landmark_cols) + " landmarks; expected at most 64 in a window");
+    throw Refusal(std::string("attributes landmark_rows and landmark_cols give ") + std::to_string(landmark_rows) + " x " + std::to_string(landmark_cols) + " landmarks; expected at most 64 in a window");
   if (mask && (((shift_h * landmark_rows) % window_h) != 0))
     throw Refusal(std::string("with mask 1 the region border at ") + std::to_string((window_h - shift_h)) + " of " + std::to_string(window_h) + " rows cuts a landmark's cell (" + std::to_string(landmark_rows) + " cells); expected a border between cells: use mask 0, other landmarks or full attention (NystraWindowSoftmax) here");
   if (mask && (((shift_w * landmark_cols) % window_w) != 0))
@@ -72,7 +72,7 @@ void check_relations_of_WindowCluster(const Attributes& a) {
   if (shift_w >= window_w)
     throw Refusal(std::string("attribute shift_w is ") + std::to_string(shift_w) + "; expected less than window_w, " + std::to_string(window_w));
   if ((cluster_rows * cluster_cols) > 64)
-    throw Refusal(std::string("attributes cluster_rows and cluster_cols are ") + std::to_string(cluster_rows) + " x " + std::to_string(cluster_cols) + " clusters; expected at most 64 in a window");
+    throw Refusal(std::string("attributes cluster_rows and cluster_cols give ") + std::to_string(cluster_rows) + " x " + std::to_string(cluster_cols) + " clusters; expected at most 64 in a window");
   if ((bias_block % block) != 0)
     throw Refusal(std::string("attribute bias_block is ") + std::to_string(bias_block) + "; expected a multiple of block, " + std::to_string(block));
   if (((((window_h + bias_block) - 1) / bias_block) * (((window_w + bias_block) - 1) / bias_block)) > 1024)

@@ -64,7 +64,7 @@ _RELATIONS = (
     Relation(
         lambda a: a.cluster_rows * a.cluster_cols > MAX_CLUSTERS,
         lambda a: (
-            f"attributes cluster_rows and cluster_cols are {a.cluster_rows} x {a.cluster_cols} "
+            f"attributes cluster_rows and cluster_cols give {a.cluster_rows} x {a.cluster_cols} "
             f"clusters; expected at most {MAX_CLUSTERS} in a window"
         ),
     ),

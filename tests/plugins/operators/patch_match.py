@@ -1,4 +1,4 @@
-"""The rows of ``NystraPatchMatch`` in the conformance table."""
+"""The tests' record of ``NystraPatchMatch``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from conformance_case import EVERYWHERE, Case
+from operator_tests import OpenNode, OperatorTests
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class PatchMatchCase(Case):
     def exact(self) -> bool:
         """Whether every backend gives the same field."""
         return self.values != "normal" and self.all_attributes()["metric"] != 2
+
+    @property
+    def search_entries(self) -> int:
+        return int(np.prod(self.output_shapes()[0])) * int(self.all_attributes()["iterations"])
 
     def output_shapes(self) -> list[tuple[int, ...]]:
         batch, _, height, width = self.shape
@@ -143,7 +148,7 @@ def _refused(**changes: int) -> PatchMatchCase:
     return _row((1, 2, 4, 5), (5, 4), refused_by=EVERYWHERE, dtypes=("float32",), **attributes)
 
 
-def patch_match() -> list[Case]:
+def _cases() -> list[Case]:
     """Sizes around vector widths, every metric, masks, starts, k above the number of keys."""
     return [
         *_sizes(),
@@ -287,3 +292,41 @@ def _refusals() -> list[PatchMatchCase]:
         _row((1, 2, 4, 5), (3, 5, 4), 3, 2, refused_by=EVERYWHERE, dtypes=("float32",)),
         _row((1, 2, 4, 5), (5, 4), 3, 2, refused_by=frozenset({"cpu"}), revision=2),
     ]
+
+
+TESTS = OperatorTests(
+    cases=_cases(),
+    base=PatchMatchCase(
+        "NystraPatchMatch",
+        {"patch_size": 3, "iterations": 2, "neighbors": 2, "metric": 0, "seed": 5},
+        (1, 2, 20, 21),
+        values="integer",
+        key=(20, 22),
+    ),
+    changes={
+        "patch_size": {"patch_size": 5},
+        "iterations": {"iterations": 3},
+        "neighbors": {"neighbors": 3},
+        "metric": {"metric": 1},
+        "seed": {"seed": 6},
+    },
+    attributes={"patch_size": 3, "iterations": 2, "neighbors": 2},
+    shapes=[(2, 3, 6, 5), (2, 3, 4, 7), (1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1)],
+    open_node=OpenNode(
+        [
+            ("b", 4, "h", "w"),
+            ("b", 4, "r", "c"),
+            (1, 1, "h", "w"),
+            ("b", 1, "r", "c"),
+            (1, 1, 1, 1),
+        ],
+        [("b", 3, "h", "w")] * 2,
+        [
+            {"b": 2, "h": 6, "w": 5, "r": 7, "c": 3},
+            {"b": 1, "h": 1, "w": 1, "r": 2, "c": 2},
+            {"b": 1, "h": 9, "w": 16, "r": 4, "c": 8},
+        ],
+        {"patch_size": 3, "iterations": 1, "neighbors": 3},
+    ),
+    fills_workspace=lambda case: np.prod(case.shape) > 100,
+)

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <optional>
 
-#include "../operators.h"
+#include "tensorrt/operators.h"
 
 namespace nystra::trt {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "../../kernels/limits.h"
-#include "../../operators/table.h"
+#include "kernels/limits.h"
+#include "operators/table.h"
 
 namespace nystra::host {
 namespace {
@@ -16,10 +16,9 @@ const std::vector<std::string> kWindowed = {"NystraWindowSoftmax", "NystraWindow
                                             "NystraWindowNystromformer", "NystraWindowCluster"};
 const std::vector<std::string> kBiased = {"NystraWindowSoftmax", "NystraWindowCluster"};
 const std::vector<std::string> kLandmarks = {"NystraWindowNystrom", "NystraWindowNystromformer"};
-const std::vector<std::string> kAll = {"NystraPinv",          "NystraWindowSoftmax",
-                                       "NystraWindowNystrom", "NystraWindowNystromformer",
-                                       "NystraWindowCluster", "NystraPatchMatch",
-                                       "NystraWindowOverlap"};
+#define NYSTRA_NAME(owner) k##owner##Schema.name,
+const std::vector<std::string> kAll = {NYSTRA_OPERATORS(NYSTRA_NAME)};
+#undef NYSTRA_NAME
 
 Fields with(Fields fields, const Fields& more) {
   for (const auto& [name, value] : more) fields[name] = value;

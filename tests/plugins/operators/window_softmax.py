@@ -1,0 +1,44 @@
+"""The tests' record of ``NystraWindowSoftmax``."""
+
+from __future__ import annotations
+
+import functools
+
+from conformance_case import EVERYWHERE, Case
+from operator_tests import OperatorTests
+from window_case import BASE, BIAS_CHANGE, CHANGES, GOOD, QKV, base_case, open_node, window_row
+
+
+def _cases() -> list[Case]:
+    row = functools.partial(window_row, "NystraWindowSoftmax", biased=True)
+    return [
+        row((1, 1, 1), (1, 1, 1), (1, 1)),
+        row((1, 8, 8), (2, 10, 10), (8, 8), (4, 4), mask=1, bias=1),
+        row((2, 16, 24), (2, 30, 30), (8, 8), (4, 4), mask=1, bias=1),
+        row((2, 14, 21), (3, 10, 10), (7, 7), (3, 3), mask=1, bias=1),
+        row((2, 14, 21), (3, 10, 10), (7, 7), (3, 3), mask=0, bias=1),
+        row((3, 12, 12), (2, 5, 3), (4, 6), (2, 3), mask=1, bias=0),
+        row((2, 12, 12), (2, 3, 5), (4, 6), (0, 5), mask=1, bias=1),
+        row((1, 8, 12), (1, 32, 1), (4, 6), (3, 0), mask=1),
+        row((1, 16, 16), (2, 1, 32), (16, 16), mask=1, bias=1),
+        row((1, 9, 17), (2, 16, 17), (9, 17), bias=1),
+        row((1, 4, 8), (1, 70, 131), (4, 8), (2, 4), mask=1, bias=1),
+        row((1, 6, 6), (1, 128, 68), (6, 6)),
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="zero", mask=1, bias=1),
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="tiny", bias=1),
+        row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="large", mask=1, bias=1),
+        row((1, 8, 8), (2, 10, 10), (4, 4), values="huge"),
+        row((2, 8, 8), (2, 10, 10), (4, 4), values="nan", bias=1),
+        row((1, 8, 8), (2, 5, 5), (4, 4), (4, 0), refused_by=EVERYWHERE, dtypes=("float32",)),
+        row((1, 9, 8), (2, 5, 5), (4, 4), refused_by=EVERYWHERE, dtypes=("float32",)),
+    ]
+
+
+TESTS = OperatorTests(
+    cases=_cases(),
+    base=base_case("NystraWindowSoftmax", {**BASE, "bias": 1}, 225),
+    changes=CHANGES | BIAS_CHANGE,
+    attributes={**GOOD, "bias": 1},
+    shapes=[QKV, (15 * 7, 2)],
+    open_node=open_node(15 * 7),
+)
