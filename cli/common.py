@@ -112,10 +112,10 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
         args: With what `add_session_arguments` adds, and ``model``.
         side: Of the pictures or tiles to come, where it is known.
     """
-    from ..runtime.backends._library import EMULATED
+    from ..runtime.backends.base import EMULATED
 
     session = session_spec(args, args.model, side).open()
-    if session.library_reason.endswith(EMULATED) and not args.quiet:
+    if session.emulated and not args.quiet:
         complain(f"note: {EMULATED}")
     return session
 

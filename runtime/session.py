@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import NystraError
-from ..core.metadata import ModelMetadata
-from .backends import backend_class, require_arithmetic, require_precision
+from .backends import open_backend
+from .backends.base import Backend
 from .model.model_facts import ModelFacts, parse_facts
-from .model.model_ports import TensorInfo
-from .model.onnx_header import read_onnx_header
 from .session_spec import FASTEST, SessionSpec
 
 Array = npt.NDArray[Any]
@@ -31,13 +27,16 @@ class Session:
             opens another like it.
         path: The model file.
         backend: Name of the backend that runs it, such as ``ort-cpu`` or ``openvino:GPU``.
+        kind: The class of that backend, which says what it is: see `Backend`.
         precision: The arithmetic that was asked for, or None.
         inputs: The graph's inputs (`TensorInfo`).
         outputs: The graph's outputs; the first one is the picture.
-        metadata: The file's ``metadata_props``, as text.
+        metadata: The file's own, as text: of an ONNX file its ``metadata_props``.
         facts: The same, read (`ModelFacts`).
         library: Path of the operator library in use, or None.
         library_reason: One sentence: why that library, or why none.
+        library_missing: The operator library that ``auto`` takes is not built here.
+        emulated: The precision that was asked for is slow on this machine.
     """
 
     def __init__(
@@ -53,7 +52,8 @@ class Session:
         """Load a model file.
 
         Args:
-            path: An ONNX file, by nystra-export or by another program.
+            path: An ONNX file, by nystra-export or by another program, or what else the backend
+                opens.
             backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there.
                 ``openvino:GPU`` names a device, too.
             threads: Number of threads, or None for the backend's own choice.
@@ -66,7 +66,7 @@ class Session:
             options: Of the backend, by name.
 
         Raises:
-            NystraError: The file is missing, not ONNX or cut short, or an argument is wrong.
+            NystraError: The file is missing, of another kind or cut short, or an argument is wrong.
             BackendUnavailableError: The backend, or a library the model needs, is missing.
         """
         spec = SessionSpec(Path(path), backend, threads, library, precision, device, options)
@@ -75,23 +75,19 @@ class Session:
                 "fastest is no backend: nystra.runtime.choose_fastest times a SessionSpec and "
                 "returns the one to open"
             )
-        self.path = spec.model
+        self._backend = loaded = open_backend(spec)
+        self.kind: type[Backend] = type(loaded)
+        self.spec = loaded.spec
+        self.path = loaded.path
+        self.backend = self.spec.backend_name
         self.precision = precision
-        self.backend, kind = backend_class(spec.backend_name)
-        self.spec = replace(spec, backend=self.backend.partition(":")[0])
-        header = read_onnx_header(self.path)
-        stated = ModelMetadata.read(header.metadata)
-        require_precision(self.backend, kind, self.path, stated.precision)
-        how: dict[str, Any] = {"threads": threads, "library": spec.library}
-        if precision is not None:
-            require_arithmetic(self.backend, kind, precision)
-            how["precision"] = precision
-        self._backend = kind(self.path, header, **how)
-        self.inputs = self._backend.inputs
-        self.outputs = self._backend.outputs
-        self.metadata = self._backend.metadata
-        self.library = self._backend.library
-        self.library_reason = self._backend.library_reason
+        self.inputs = loaded.inputs
+        self.outputs = loaded.outputs
+        self.metadata = loaded.metadata
+        self.library = loaded.library
+        self.library_reason = loaded.library_reason
+        self.library_missing = loaded.library_missing
+        self.emulated = loaded.emulated
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
 
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
@@ -109,15 +105,7 @@ class Session:
         Raises:
             NystraError: A name, type or shape is wrong, or the backend fails.
         """
-        wanted = {tensor.name: tensor for tensor in self.inputs}
-        if set(feeds) != set(wanted):
-            raise NystraError(
-                f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(wanted)}"
-            )
-        run = self._backend.run
-        if release:
-            run = getattr(self._backend, "run_and_release", run)
-        return run({name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()})
+        return self._backend.run(feeds, release=release)
 
     def __call__(self, image: Array, **others: Array) -> Array:
         """Run the model on one image and return its first output.
@@ -137,28 +125,3 @@ class Session:
                 f"one): its inputs are {names}. Use run() with names."
             )
         return self.run({port.name: image, **others})[self.outputs[0].name]
-
-
-def _fit(tensor: TensorInfo, array: Array) -> Array:
-    """Return the array in the input's type, or say what is wrong with it."""
-    if not array.dtype.isnative:  # a backend takes the bytes as they lie
-        array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.name != tensor.dtype:
-        floating = array.dtype.kind == "f" and tensor.dtype in ("float16", "float32", "float64")
-        if not floating:
-            raise NystraError(
-                f"the input {tensor.name!r} got {array.dtype.name}, expected {tensor.dtype}: "
-                "convert it first (8-bit pictures: divide by 255)"
-            )
-        array = array.astype(tensor.dtype)
-    fits = len(array.shape) == len(tensor.shape) and all(
-        not isinstance(expected, int) or expected == got
-        for expected, got in zip(tensor.shape, array.shape, strict=False)
-    )
-    if not fits:
-        raise NystraError(
-            f"the input {tensor.name!r} got the shape {array.shape}, expected {tensor.shape}"
-        )
-    if 0 in array.shape:
-        raise NystraError(f"the input {tensor.name!r} is empty: its shape is {array.shape}")
-    return array

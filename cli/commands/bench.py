@@ -111,9 +111,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
     """Return the sizes asked for, or else those that fixed models are for."""
+    from ...runtime.backends import artefact_of
     from ...runtime.model.onnx_tensors import read_facts
 
-    facts = {model: read_facts(model) for model in args.models}
+    files = [model for model in args.models if artefact_of(model) == "onnx"]
+    facts = {model: read_facts(model) for model in files}
     if args.sizes is not None:
         for model, stated in facts.items():
             if not any(set(SIDES) <= set(port.axes) for port in stated.inputs):

@@ -150,9 +150,7 @@ def _check_threads(threads: int | None) -> None:
 
 
 def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
-    from ...runtime.backends._library import NOT_BUILT
-
-    if session.library_reason.startswith(NOT_BUILT):
+    if session.library_missing:
         say(
             "note: built without the operator library; linear attention runs on standard "
             "operators, often slower. `nystra inspect` explains.",

@@ -41,4 +41,4 @@ def library_for(
     if options.backend != "onnxruntime":
         return None
     name = "nystra_onnxruntime_cuda" if options.gpu else "nystra_onnxruntime"
-    return choose_library(options.library, needed="nystra" in header.opsets, name=name).path
+    return choose_library(options.library, needed=header.has_operators, name=name).path

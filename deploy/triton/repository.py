@@ -170,7 +170,7 @@ class _Model:
         """Refuse a model that the backend would refuse on the server."""
         if self.how.backend == "python":
             self.answerer = find_answerer(self.session).open(self.session, self.name)
-        elif self.how.backend == "openvino" and "nystra" in self.header.opsets:
+        elif self.how.backend == "openvino" and self.header.has_operators:
             raise NystraError(
                 f"{self.path} has operators of nystra, which Triton's openvino backend cannot be "
                 "told of: export it with --inline, or take --backend python, which runs it"

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy.typing as npt
-
 from ...core.errors import BackendUnavailableError
 from ...runtime.backends import backend_names, find_backend, register_backend
+from ...runtime.backends.base import Array, Backend
 from ...runtime.model.model_ports import TensorInfo
-from ...runtime.model.onnx_header import OnnxHeader
 
 TORCH_BACKENDS = {"torch-cpu": "cpu", "torch-cuda": "cuda"}
 """Name -> device."""
@@ -34,32 +32,19 @@ def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
         register_backend(name, type(name, (TorchBackend,), {**facts, "precisions": every}))
 
 
-class TorchBackend:
-    """The plain network with the plan of a model file; see `Backend`.
+class TorchBackend(Backend):
+    """The plain network with the plan of a model file.
 
     Attributes:
         checkpoint: What the file was exported from, or None.
         hyper: What the checkpoint does not tell.
     """
 
-    device: ClassVar[str] = "cpu"
-    engine: ClassVar[str | None] = None
-    precisions: ClassVar[frozenset[str]] = frozenset()
-    library_name: ClassVar[str | None] = None
-    bodies: ClassVar[bool] = False
     checkpoint: ClassVar[Path | None] = None
     hyper: ClassVar[dict[str, Any]] = {}
 
-    def __init__(
-        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
-    ) -> None:
+    def load(self) -> None:
         """Load the checkpoint with the plan of a model file exported from it.
-
-        Args:
-            path: The model file.
-            header: Of it.
-            threads: Of PyTorch in this process, or None for its own choice.
-            library: Is not used.
 
         Raises:
             NystraError: The file carries no plan, or was exported from another checkpoint.
@@ -72,16 +57,14 @@ class TorchBackend:
 
         if self.checkpoint is None:
             raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
-        source = load_source(path, header.metadata, self.checkpoint, self.hyper)
-        if threads:
-            torch.set_num_threads(threads)
+        source = load_source(self.path, self.metadata, self.checkpoint, self.hyper)
+        if self.spec.threads is not None:
+            torch.set_num_threads(self.spec.threads)
         facts, network = source.loaded.facts, source.planned()
         names = [port.name for port in facts.outputs]
-        self._backend = NetworkSession(network, device=self.device, outputs=names)
+        self._network = NetworkSession(network, device=self.device, outputs=names)
         self.inputs = tuple(TensorInfo.of(port) for port in facts.inputs)
         self.outputs = tuple(TensorInfo.of(port) for port in facts.outputs)
-        self.metadata = dict(header.metadata)
-        self.library: Path | None = None
         where = _gpu() if self.device == "cuda" else "the CPU"
         self.library_reason = f"PyTorch {torch.__version__}, the plain network, eager, on {where}"
 
@@ -95,9 +78,9 @@ class TorchBackend:
         except BackendUnavailableError as error:
             return False, str(error)
 
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the network once."""
-        return self._backend.run({tensor.name: feeds[tensor.name] for tensor in self.inputs})
+        return self._network.run({tensor.name: feeds[tensor.name] for tensor in self.inputs})
 
 
 def _gpu() -> str:

@@ -21,7 +21,7 @@ _TYPES = {
 
 def loading_texts(session: Session) -> list[tuple[str, str]]:
     """Return title and program for each way to load a model file."""
-    operators = "nystra" in read_onnx_header(session.path).opsets
+    operators = read_onnx_header(session.path).has_operators
     return [
         ("Python, with tiles, colour and 16 bits:", _nystra(session)),
         ("Python, onnxruntime alone:", _python(session, operators)),

@@ -37,7 +37,6 @@ import numpy.typing as npt
 import onnx
 
 from ...core.errors import BackendUnavailableError, NystraError
-from ...plugins.operators.schema import DOMAIN
 from ...runtime.backends import backend_class
 from ...runtime.checking.validation import allowed_differences
 from ...runtime.model.onnx_header import read_onnx_header
@@ -329,7 +328,7 @@ def _open(
 
 def _refuse_the_same(spec: SessionSpec, reason: str) -> NoReturn:
     same = "both ways would be the same, ort-cpu without the operator library"
-    ours = DOMAIN in read_onnx_header(spec.model).opsets
+    ours = read_onnx_header(spec.model).has_operators
     if ours and spec.library != "none":
         raise BackendUnavailableError(f"{same}: {reason}")
     raise NystraError(

@@ -1,27 +1,31 @@
 """The table of backends: what runs a model file.
 
-To add one, write a module with a class like `OrtCpuBackend`, its facts on the class, and give it a
-row here. A backend that must not be imported from here (PyTorch) is handed over by
-`register_backend`.
+To add one, write a module with a subclass of `Backend`, its facts on the class, and give it a row
+here. A backend that must not be imported from here (PyTorch) is handed over by `register_backend`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 from ...core.errors import BackendUnavailableError, NystraError
-from ..session_spec import FASTEST
+from ..session_spec import FASTEST, SessionSpec
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from .base import Backend
 
-    from ..model.model_ports import TensorInfo
-    from ..model.onnx_header import OnnxHeader
-
-__all__ = ["Backend", "backend_class", "backend_names", "find_backend", "register_backend"]
+__all__ = [
+    "artefact_of",
+    "backend_class",
+    "backend_names",
+    "find_backend",
+    "open_backend",
+    "register_backend",
+]
 
 _BACKENDS = {
     "ort-cpu": ("ort_cpu", "OrtCpuBackend"),
@@ -34,52 +38,6 @@ _BACKENDS = {
 """Name -> (module, class), in the order ``auto`` tries them."""
 
 _HANDED: dict[str, type[Backend]] = {}
-
-
-class Backend(Protocol):
-    """What runs one loaded model file.
-
-    Attributes:
-        device: Of the class: ``cpu`` or ``cuda``, where it computes.
-        engine: Of the class: the builder (`engines.toolkit`) of the engines that it runs, or None
-            where it takes the model file itself.
-        precisions: Of the class: the ``nystra.precision`` of the files that it computes in.
-        library_name: Of the class: the operator library that ``auto`` takes, as `library_path`
-            names it; None where it takes none.
-        bodies: Of the class: whether it computes operators by the bodies in the file, where it has
-            no library.
-        arithmetic: Of the class, and only of one that computes in more than the file's own
-            precision: what a session may ask for, handed over as ``precision``.
-        on: Of the class, and only of one that has several devices: the class of a device's name.
-        inputs: The graph's inputs.
-        outputs: The graph's outputs.
-        metadata: The file's ``metadata_props``.
-        library: The operator library in use, or None.
-        library_reason: One sentence: why that library, or why none.
-    """
-
-    device: ClassVar[str]
-    engine: ClassVar[str | None]
-    precisions: ClassVar[frozenset[str]]
-    library_name: ClassVar[str | None]
-    bodies: ClassVar[bool]
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    metadata: dict[str, str]
-    library: Path | None
-    library_reason: str
-
-    def __init__(
-        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
-    ) -> None:
-        """Load the model file."""
-
-    @staticmethod
-    def available() -> tuple[bool, str]:
-        """Return whether the backend can run here, and a sentence that says why (not)."""
-
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Run the model once; safe to call from several threads."""
 
 
 def backend_names() -> tuple[str, ...]:
@@ -110,7 +68,7 @@ def find_backend(name: str) -> type[Backend]:
     """
     if name in _HANDED:
         return _HANDED[name]
-    table, colon, place = name.partition(":")
+    table, colon, device = name.partition(":")
     if table not in _BACKENDS:
         known = ", ".join(("auto", FASTEST, *_BACKENDS, *_HANDED))
         raise NystraError(f"unknown backend {name!r}: expected one of {known}")
@@ -118,25 +76,40 @@ def find_backend(name: str) -> type[Backend]:
     kind: type[Backend] = getattr(import_module(f".{module}", __name__), attribute)
     if not colon:
         return kind
-    if not hasattr(kind, "on"):
+    if not kind.devices:
         raise NystraError(f"{table} takes no device: got {name!r}, expected {table!r}")
-    of_device: type[Backend] = kind.on(place)
-    return of_device
+    return kind.on(device)
 
 
-def backend_class(name: str) -> tuple[str, type[Backend]]:
+def artefact_of(path: Path) -> str:
+    """Return what kind of file it is: the `artefact` of a backend that its suffix is, or onnx."""
+    suffix = path.suffix.removeprefix(".")
+    if suffix == "onnx":  # else the modules of all backends are imported
+        return suffix
+    others = (find_backend(name).artefact for name in (*_BACKENDS, *_HANDED))
+    return suffix if suffix in others else "onnx"
+
+
+def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]]:
     """Return the name and class of a backend that can run on this machine.
 
     Args:
         name: A name of the table, or ``auto`` for the first one that is available.
+        artefact: The kind of file that it is to open.
 
     Raises:
-        NystraError: The name is not one of nystra's.
+        NystraError: The name is not one of nystra's, or is that of a backend of other files.
         BackendUnavailableError: The backend is not installed here; the message says what to do.
     """
     reasons = []
-    for candidate in _BACKENDS if name == "auto" else (name,):
+    names = _openers(artefact) if name == "auto" else (name,)
+    for candidate in names:
         kind = find_backend(candidate)
+        if kind.artefact != artefact:
+            raise NystraError(
+                f"{candidate} opens {kind.artefact} files and this one is {artefact}, which "
+                f"{' or '.join(_openers(artefact))} opens"
+            )
         usable, reason = kind.available()
         if usable:
             return candidate, kind
@@ -145,22 +118,37 @@ def backend_class(name: str) -> tuple[str, type[Backend]]:
     raise BackendUnavailableError(lead + "; ".join(dict.fromkeys(reasons)))
 
 
-def require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
-    """Raise `NystraError` where a backend does not compute in what a session asks for.
+def open_backend(spec: SessionSpec) -> Backend:
+    """Load a model file in the backend that is asked for, or in the first that can run here.
 
-    Args:
-        name: Of the backend.
-        kind: Its class.
-        precision: What was asked for.
+    Raises:
+        NystraError: The file is missing or wrong, or an argument does not apply.
+        BackendUnavailableError: The backend, or something that the file needs, is missing.
     """
-    offered: frozenset[str] = getattr(kind, "arithmetic", frozenset())
-    if precision in offered:
+    name, kind = backend_class(spec.backend_name, artefact_of(spec.model))
+    backend = kind(replace(spec, backend=name.partition(":")[0]))
+    require_precision(name, kind, spec.model, backend.stated.precision)
+    if spec.precision is not None:
+        _require_arithmetic(name, kind, spec.precision)
+    backend.load()
+    return backend
+
+
+def _openers(artefact: str) -> Sequence[str]:
+    """Return the backends of the table that open a kind of file, else of those handed over."""
+    table = [name for name in _BACKENDS if find_backend(name).artefact == artefact]
+    return table or [name for name, kind in _HANDED.items() if kind.artefact == artefact]
+
+
+def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
+    """Raise `NystraError` where a backend does not compute in what a session asks for."""
+    if precision in kind.arithmetic:
         return
-    takers = [other for other in _BACKENDS if hasattr(find_backend(other), "arithmetic")]
+    takers = [other for other in _BACKENDS if find_backend(other).arithmetic]
     raise NystraError(
         f"precision {precision} does not apply to {name}: expected "
         + (
-            " or ".join(sorted(offered))
+            " or ".join(sorted(kind.arithmetic))
             or f"none, it computes as the file says ({', '.join(takers)} can choose)"
         )
     )

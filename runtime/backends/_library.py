@@ -7,12 +7,6 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 
-NOT_BUILT = "the operator library is not built here"
-"""How the reason begins where a model would be served by a library that is not there."""
-
-EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slow"
-"""How the reason ends where that is asked for."""
-
 
 @dataclass(frozen=True)
 class LibraryChoice:
@@ -22,11 +16,13 @@ class LibraryChoice:
         path: The library, or None for none.
         reason: One sentence without a full stop that says why.
         required: The user asked for this one: failing to load it is an error.
+        missing: The library that ``auto`` takes is needed, and not built here.
     """
 
     path: Path | None
     reason: str
     required: bool = False
+    missing: bool = False
 
 
 def choose_library(
@@ -60,5 +56,6 @@ def choose_library(
         path = Path(library_path(name))
     except (ImportError, FileNotFoundError, NystraError) as error:
         text = str(error).strip().rstrip(".")
-        return LibraryChoice(None, f"{NOT_BUILT} ({text})")
+        reason = f"the operator library is not built here ({text})"
+        return LibraryChoice(None, reason, missing=True)
     return LibraryChoice(path, f"the operator library {path} is registered")

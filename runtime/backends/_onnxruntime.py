@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...core.errors import BackendUnavailableError, NystraError
-from ...core.metadata import ModelMetadata
 from ..model.model_ports import TensorInfo
-from ..model.onnx_header import OnnxHeader
 from ._library import LibraryChoice, choose_library
+from .base import Array, Backend
 
-_DOMAIN = "nystra"
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -28,42 +25,28 @@ _DTYPES = {
 }
 
 
-class OnnxRuntimeBackend:
-    """onnxruntime; see `Backend` for the attributes."""
+class OnnxRuntimeBackend(Backend):
+    """onnxruntime."""
 
-    engine: ClassVar[str | None] = None
     library_name: ClassVar[str] = "nystra_onnxruntime"
     bodies: ClassVar[bool] = True
 
-    def __init__(
-        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
-    ) -> None:
-        """Load a model file.
-
-        Args:
-            path: The ONNX file; external data is found beside it.
-            header: The head of that file.
-            threads: Threads within an operator, or None for onnxruntime's own choice.
-            library: ``auto``, None or ``none``, or the path of an operator library.
+    def load(self) -> None:
+        """Load the file; external data is found beside it.
 
         Raises:
             NystraError: onnxruntime refuses the model, or a library that was asked for.
             BackendUnavailableError: The model needs the operator library and there is none, or a
                 provider of the backend cannot run here.
         """
-        self._path = path
-        self._header = header
-        self._threads = threads
-        self._stated = ModelMetadata.read(header.metadata)
-        choice = self._choose(library)
-        self._session, choice = self._open(choice)
+        self._session, choice = self._open(self._choose())
         self.library = choice.path
         self.library_reason = choice.reason
+        self.library_missing = choice.missing
         self.inputs = tuple(_tensor(node) for node in self._session.get_inputs())
         self.outputs = tuple(_tensor(node) for node in self._session.get_outputs())
-        self.metadata = dict(self._session.get_modelmeta().custom_metadata_map)
 
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; inputs are bound where they lie, outputs by onnxruntime.
 
         Safe to call from several threads: every call has its own binding.
@@ -73,18 +56,16 @@ class OnnxRuntimeBackend:
         """
         return self._run(feeds, None)
 
-    def run_and_release(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        """Run as `run`, and give the memory the run took back to the system."""
+    def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run as `infer`, and give the memory the run took back to the system."""
         import onnxruntime
 
         options = onnxruntime.RunOptions()
-        if self._stated.tiling != "internal":
+        if self.stated.tiling != "internal":
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         return self._run(feeds, options)
 
-    def _run(
-        self, feeds: Mapping[str, npt.NDArray[Any]], options: Any
-    ) -> dict[str, npt.NDArray[Any]]:
+    def _run(self, feeds: Mapping[str, Array], options: Any) -> dict[str, Array]:
         binding = self._session.io_binding()
         for name, array in feeds.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(array))
@@ -93,19 +74,16 @@ class OnnxRuntimeBackend:
         try:
             self._session.run_with_iobinding(binding, options)
         except Exception as error:  # onnxruntime's errors have no common base of their own
-            raise NystraError(_run_message(self._path, feeds, error)) from error
+            raise NystraError(_run_message(self.path, feeds, error)) from error
         values = binding.copy_outputs_to_cpu()
         return {
             tensor.name: np.asarray(value)
             for tensor, value in zip(self.outputs, values, strict=True)
         }
 
-    @property
-    def _needs_library(self) -> bool:
-        return _DOMAIN in self._header.opsets
-
-    def _choose(self, library: str | Path | None) -> LibraryChoice:
-        return choose_library(library, needed=self._needs_library, name=self.library_name)
+    def _choose(self) -> LibraryChoice:
+        needed = self.header.has_operators
+        return choose_library(self.spec.library, needed=needed, name=self.library_name)
 
     def _providers(self, library: Path | None) -> list[Any]:
         """Return onnxruntime's providers, the first one first, with their options."""
@@ -120,7 +98,7 @@ class OnnxRuntimeBackend:
             except Exception as error:  # as above
                 if choice.required:
                     raise NystraError(
-                        f"the operator library {choice.path} cannot serve {self._path}: "
+                        f"the operator library {choice.path} cannot serve {self.path}: "
                         f"{_first_line(error)}. Use --library auto or none."
                     ) from error
                 choice = LibraryChoice(
@@ -133,15 +111,14 @@ class OnnxRuntimeBackend:
         except BackendUnavailableError:
             raise
         except Exception as error:  # as above
-            bodies = any(domain == _DOMAIN for domain, _ in self._header.functions)
-            if self._needs_library and (not bodies or _unregistered(error)):
+            if self.header.has_operators and (not self.header.has_bodies or _unregistered(error)):
                 raise BackendUnavailableError(
-                    f"{self._path} has nystra operators without ONNX bodies and so needs the "
+                    f"{self.path} has nystra operators without ONNX bodies and so needs the "
                     f"operator library (lib{self.library_name}): {choice.reason}. Build it, name "
                     "it with --library, or export without --no-functions."
                 ) from error
             raise NystraError(
-                f"onnxruntime cannot load {self._path}: {_first_line(error)}"
+                f"onnxruntime cannot load {self.path}: {_first_line(error)}"
             ) from error
 
     def _create(self, library: Path | None) -> Any:
@@ -151,16 +128,16 @@ class OnnxRuntimeBackend:
         options.log_severity_level = 4  # what goes wrong is raised, and printed once
         # Threads that spin on after a run take the cores of whatever else runs here.
         options.add_session_config_entry("session.force_spinning_stop", "1")
-        if self._threads is not None:
-            options.intra_op_num_threads = self._threads
+        if self.spec.threads is not None:
+            options.intra_op_num_threads = self.spec.threads
             options.inter_op_num_threads = 1
         if library is not None:
             options.register_custom_ops_library(str(library))
-        elif self._stated.version is not None:
+        elif self.stated.version is not None:
             # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
             # buffer takes time that grows with their square: half a minute for 36 attentions.
             options.enable_mem_reuse = False
-        if self._stated.tiling == "internal":
+        if self.stated.tiling == "internal":
             # It takes whole pictures, however large. The arena grows by powers of two, and blocked
             # layouts copy the maps: 12 GB instead of 4 for a network on 2700x3300 pixels.
             options.enable_cpu_mem_arena = False
@@ -168,7 +145,7 @@ class OnnxRuntimeBackend:
                 onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
             )
         return onnxruntime.InferenceSession(
-            str(self._path), options, providers=self._providers(library), enable_fallback=0
+            str(self.path), options, providers=self._providers(library), enable_fallback=0
         )
 
 
@@ -187,7 +164,7 @@ def _unregistered(error: Exception) -> bool:
     return "not a registered function/op" in text or "is not registered" in text
 
 
-def _run_message(path: Path, feeds: Mapping[str, npt.NDArray[Any]], error: Exception) -> str:
+def _run_message(path: Path, feeds: Mapping[str, Array], error: Exception) -> str:
     shapes = ", ".join(f"{name} {array.shape}" for name, array in feeds.items())
     text = _first_line(error)
     advice = ""

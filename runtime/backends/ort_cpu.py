@@ -12,13 +12,14 @@ _MISSING = "onnxruntime is not installed: pip install 'nystra[ort]'"
 
 
 class OrtCpuBackend(OnnxRuntimeBackend):
-    """onnxruntime on the CPU, which has no bfloat16 arithmetic; see `Backend`."""
+    """onnxruntime on the CPU, which has no bfloat16 arithmetic."""
 
-    device: ClassVar[str] = "cpu"
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
+    measures_memory: ClassVar[bool] = True
+    concurrent: ClassVar[bool] = True
 
-    @staticmethod
-    def available() -> tuple[bool, str]:
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime is installed, and a sentence that says so."""
         return (True, "onnxruntime is installed") if installed("onnxruntime") else (False, _MISSING)
 

@@ -30,7 +30,7 @@ CUDA_PROVIDER: tuple[str, dict[str, str]] = (
 
 
 class OrtCudaBackend(OnnxRuntimeBackend):
-    """onnxruntime on the first NVIDIA GPU; see `Backend` for the attributes.
+    """onnxruntime on the first NVIDIA GPU.
 
     Small nodes that onnxruntime itself puts on the CPU (shapes) stay there.
 
@@ -64,16 +64,17 @@ class OrtCudaBackend(OnnxRuntimeBackend):
             )
         return True, f"{cls.name} on {device.name}"
 
-    def _choose(self, library: str | Path | None) -> LibraryChoice:
-        choice = super()._choose(library)
+    def _choose(self) -> LibraryChoice:
+        choice = super()._choose()
         if choice.path is not None and not has_cuda_kernels(choice.path):
             raise BackendUnavailableError(
                 f"{self.name} needs an operator library with CUDA kernels, and {choice.path} has "
                 f"none: expected lib{CUDA_LIBRARY}.so. Use --library none for the bodies."
             )
-        if library == "auto" and choice.path is None and self._needs_library:
+        needed = self.header.has_operators
+        if self.spec.library == "auto" and choice.path is None and needed:
             raise BackendUnavailableError(
-                f"{self.name} has no CUDA kernels for the operators of {self._path}: "
+                f"{self.name} has no CUDA kernels for the operators of {self.path}: "
                 f"{choice.reason}. Use --library none for the operators' bodies."
             )
         return choice
@@ -101,7 +102,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
                 ) from error
         if self.provider not in session.get_providers():
             raise BackendUnavailableError(
-                f"onnxruntime {onnxruntime.__version__} would run {self._path} by "
+                f"onnxruntime {onnxruntime.__version__} would run {self.path} by "
                 f"{', '.join(session.get_providers())} and not by {self.provider}, which it could "
                 f"not load (its reason stands above). It needs {self.needs}"
             )

@@ -9,6 +9,7 @@ It has not run on a GPU yet; docs/gpu.md says what was shown without one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ _PLUGINS = "nystra_trt_register10"
 
 
 class OrtTensorrtBackend(OrtCudaBackend):
-    """onnxruntime with TensorRT on the first NVIDIA GPU; see `Backend` for the attributes.
+    """onnxruntime with TensorRT on the first NVIDIA GPU.
 
     Two libraries serve the operators: the plugins, which the provider loads once a process, and
     the operator library, by which onnxruntime knows the operators and whose CUDA kernels take what
@@ -36,13 +37,13 @@ class OrtTensorrtBackend(OrtCudaBackend):
         "install 'onnxruntime-gpu[cuda,cudnn]'"
     )
 
-    def _choose(self, library: str | Path | None) -> LibraryChoice:
-        choice = super()._choose(library)
+    def _choose(self) -> LibraryChoice:
+        choice = super()._choose()
         if choice.path is None:
             return choice
         plugins = _plugins(choice.path)
         reason = f"{choice.reason}, with the plugins {plugins}"
-        return LibraryChoice(choice.path, reason, choice.required)
+        return replace(choice, reason=reason)
 
     def _providers(self, library: Path | None) -> list[Any]:
         options = {

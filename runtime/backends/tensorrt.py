@@ -8,20 +8,18 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import LIBRARY, EngineModel
 from ..machine.cuda import Driver
 from ..model.model_ports import TensorInfo
-from ..model.onnx_header import OnnxHeader
 from ._engine_choice import CachedEngine, engine_taking, engines_for
 from ._replay import Replay, graphs_wanted
+from .base import Array, Backend
 
 _DTYPES = {
     "FLOAT": "float32",
@@ -60,7 +58,7 @@ class _Buffer:
             self.driver.free_pinned(self.pinned)
         self.size = self.device = self.pinned = 0
 
-    def view(self, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    def view(self, shape: tuple[int, ...], dtype: str) -> Array:
         """Return the page-locked memory as an array."""
         kind = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
@@ -110,8 +108,8 @@ class _Held:
             self.driver.release()
 
 
-class TensorrtBackend:
-    """TensorRT on the first GPU; see `Backend` for the attributes.
+class TensorrtBackend(Backend):
+    """TensorRT on the first GPU.
 
     The first run at some shapes is a plain one. The second one of the same shapes is recorded as a
     CUDA graph, copies included, and later ones launch that; the environment variable
@@ -125,18 +123,9 @@ class TensorrtBackend:
         {"fp32", "fp16", "int8", "bf16", "bf16-tensorrt"}
     )
     library_name: ClassVar[str] = LIBRARY
-    bodies: ClassVar[bool] = False  # an engine is what it was built from
 
-    def __init__(
-        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
-    ) -> None:
+    def load(self) -> None:
         """Load the newest engine that the cache has of this model.
-
-        Args:
-            path: The ONNX file.
-            header: The head of that file.
-            threads: Not used: the work is the GPU's.
-            library: The plugin library: ``auto``, None or ``none``, or a path.
 
         Raises:
             BackendUnavailableError: There is no builder, no GPU, or no engine of this model.
@@ -145,10 +134,9 @@ class TensorrtBackend:
         usable, reason = self.available()
         if not usable:
             raise BackendUnavailableError(reason)
-        model = EngineModel.open(path, "none" if library is None else library)
+        model = EngineModel.open(self.path, str(self.spec.library))
         self.library = model.library
         self.library_reason = model.library_reason
-        self.metadata = dict(header.metadata)
         self._toolkit = toolkit.load(self.engine)
         self._engines = engines_for(model, self._toolkit)
         wanted, driver = graphs_wanted(), Driver()
@@ -179,7 +167,7 @@ class TensorrtBackend:
             return False, f"{cls.engine} runs on an NVIDIA GPU: {device}"
         return True, f"{cls.engine} on {device.name}"
 
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; calls from several threads wait for each other.
 
         Raises:
@@ -203,7 +191,7 @@ class TensorrtBackend:
                 for output in self.outputs
             }
 
-    def _run(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    def _run(self, arrays: Mapping[str, Array]) -> None:
         """Run on these inputs; the outputs are in the page-locked memory."""
         held = self._held
         again = bool(self._shapes) and all(
@@ -228,7 +216,7 @@ class TensorrtBackend:
         can = getattr(held.context, "is_stream_capturable", lambda _stream: True)
         return held.replay.wanted and can(held.stream) and held.replay.record(self._enqueue)
 
-    def _prepare(self, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+    def _prepare(self, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         """Load the engine of these shapes, give its context shapes and addresses.
 
         Returns:

@@ -9,6 +9,6 @@ from .tensorrt import TensorrtBackend
 
 
 class TensorrtRtxBackend(TensorrtBackend):
-    """TensorRT-RTX on the first GPU; see `Backend` for the attributes."""
+    """TensorRT-RTX on the first GPU."""
 
     engine: ClassVar[str] = toolkit.RTX

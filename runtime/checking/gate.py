@@ -114,7 +114,8 @@ def measure_file(
         name: value if math.isnan(value) else min(value, PSNR_CEILING)
         for name, value in report.figures.items()
     }
-    measured.items["nodes"] = count_nodes(session.path)
+    if session.kind.artefact == "onnx":
+        measured.items["nodes"] = count_nodes(session.path)
     weights = session.path.with_name(f"{session.path.name}.data")
     measured.items["bytes"] = session.path.stat().st_size + (
         weights.stat().st_size if weights.is_file() else 0

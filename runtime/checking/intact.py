@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from ...core.errors import BackendUnavailableError
 from ...core.ports.port import SIDES
-from ..backends import find_backend
 from ..model.manifest import Manifest
 from ..model.onnx_header import read_onnx_header
 from ..model.references import RECORDED_METADATA, References
@@ -53,7 +52,7 @@ def bodies_of(session: Session) -> Session | None:
     None where it runs them already, where the file has none, and where the backend runs none or
     refuses these; nor in a precision that was asked for, in which they round at every step.
     """
-    if session.library is None or not find_backend(session.backend).bodies:
+    if session.library is None or not session.kind.bodies:
         return None
     if session.precision is not None:
         return None

@@ -12,7 +12,6 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
-from ..backends import find_backend
 from ..session import Session
 from ..tasks.restoration.auxiliary_inputs import AuxiliaryInputs
 from ..tasks.restoration.options import RunOptions
@@ -97,7 +96,7 @@ def _crew(
         most: Workers that have something to do.
         cluster: Which cluster, and how much of it.
     """
-    gpu = find_backend(session.backend).device == "cuda"
+    gpu = session.kind.device == "cuda"
     absolute: dict[str, Any] = {
         name: None if getattr(how, name) is None else Path(getattr(how, name)).absolute()
         for name in ("mask", "reference")

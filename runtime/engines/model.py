@@ -57,7 +57,7 @@ class EngineModel:
                     "built libnystra_trt"
                 )
             return cls(file, given.absolute(), f"the plugin library {given} was asked for")
-        if "nystra" not in header.opsets:
+        if not header.has_operators:
             return cls(file, None, "the model has no nystra operators, so no plugins are needed")
         from ...plugins.library import library_path
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ...core.errors import NystraError
 from ...core.files.journal import recover
 from ...core.files.reading import regular_file
+from ...plugins.operators.schema import DOMAIN
 from .protobuf import TruncatedError, message_fields, message_strings, text
 
 _KNOWN_FIELDS = {1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26}
@@ -38,6 +39,16 @@ class OnnxHeader:
     opsets: dict[str, int] = field(default_factory=dict)
     functions: tuple[tuple[str, str], ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether the file imports the operators of nystra."""
+        return DOMAIN in self.opsets
+
+    @property
+    def has_bodies(self) -> bool:
+        """Whether it carries ONNX bodies of operators of nystra."""
+        return any(domain == DOMAIN for domain, _ in self.functions)
 
 
 def read_onnx_header(path: str | os.PathLike[str]) -> OnnxHeader:

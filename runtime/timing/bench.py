@@ -16,7 +16,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.ports.port import Size, size_text
-from ..backends import find_backend
+from ..backends import artefact_of, find_backend
 from ..model.onnx_header import read_onnx_header
 from ..session_spec import SessionSpec
 from ..workers.child import Child, ChildError
@@ -92,7 +92,8 @@ def session_configuration(
     if library is not None:
         spec = replace(spec, library=library)
     kind = find_backend(spec.backend_name)
-    read_onnx_header(model)
+    if artefact_of(spec.model) == "onnx":
+        read_onnx_header(model)
     request = {
         "session": spec.as_dict(),
         "needs_library": backend == LIBRARY_BACKEND,

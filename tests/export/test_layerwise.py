@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,15 +85,15 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     changed: dict[str, Any] = {}
 
     class Odd(OrtCpuBackend):
-        def __init__(self, path: Path, *rest: Any, **more: Any) -> None:
-            model = onnx.load(path)
+        def load(self) -> None:
+            model = onnx.load(self.path)
             for tensor in model.graph.initializer:
                 if tensor.name in changed:
                     kind = numpy_helper.to_array(tensor).dtype
                     tensor.raw_data = np.array(changed[tensor.name], kind).tobytes()
-            other = path.with_name("odd.onnx")
-            onnx.save(model, other)
-            super().__init__(other, *rest, **more)
+            self.path = self.path.with_name("odd.onnx")
+            onnx.save(model, self.path)
+            super().load()
 
     monkeypatch.setitem(backends._BACKENDS, "odd", ("odd", "Odd"))
     module = f"{backends.__name__}.odd"
@@ -310,16 +311,16 @@ def test_an_engine_of_the_marked_file_is_built(
     class Engine(OrtCpuBackend):
         engine = "tensorrt"
 
-        def __init__(self, path: Path, header: Any, *, library: Any, **more: Any) -> None:
-            made.append(library)
-            super().__init__(path, header, library=None, **more)
+        def __init__(self, spec: SessionSpec) -> None:
+            made.append(Path(str(spec.library)))
+            super().__init__(replace(spec, library=None))
 
     def build(model: Any, options: Any, say: Any) -> None:
         made.extend([model.library, options, onnx.load(model.path)])
         say("build")
 
     monkeypatch.setattr(layerwise, "backend_class", lambda _name: ("tensorrt", Engine))
-    monkeypatch.setattr("nystra.runtime.session.backend_class", fake_table(Engine))
+    monkeypatch.setattr(backends, "backend_class", fake_table(Engine))
     monkeypatch.setattr(engines, "build_engine", build)
     plugin = tmp_path / "libnystra_trt.so"
     plugin.touch()
@@ -342,7 +343,7 @@ def test_an_engine_of_the_marked_file_is_built(
 def fake_table(engine: Any) -> Any:
     """The table of backends with an engine that onnxruntime runs."""
     rows: Mapping[str, Any] = {"tensorrt": engine, "ort-cpu": OrtCpuBackend}
-    return lambda name: (name, rows[name])
+    return lambda name, _artefact: (name, rows[name])
 
 
 @pytest.mark.parametrize("sdk", SDKS)

@@ -1,104 +1,113 @@
-"""A backend of numpy alone, and the process that times it: what a new engine has to bring."""
+"""A backend of numpy alone, whose files are no ONNX, and the process that times it."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
-import numpy.typing as npt
+from types import ModuleType
 
 from nystra.runtime import backends
-from nystra.runtime.model.model_ports import TensorInfo
-from nystra.runtime.model.onnx_header import OnnxHeader
 from nystra.runtime.timing.worker import open_session, serve
 from toy_tree import Toy
 
-ROW = {"toy": ("toy", "ToyBackend")}
-HOME = f"{backends.__name__}.toy"
-"""Where the file of a real backend lies."""
+PROGRAMS = '''"""Programs of numpy in JSON: metadata, inputs, outputs and the steps in between."""
 
-
-class ToyBackend:
-    """Doubles a picture by repeating its pixels, whatever the file says."""
-
-    device: ClassVar[str] = "cpu"
-    engine: ClassVar[str | None] = None
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
-    library_name: ClassVar[str | None] = None
-    bodies: ClassVar[bool] = False
-
-    def __init__(
-        self, path: Path, header: OnnxHeader, *, threads: int | None, library: str | Path | None
-    ) -> None:
-        self.inputs = (TensorInfo("input", ("batch", 3, "height", "width"), "float32"),)
-        self.outputs = (TensorInfo("output", ("batch", 3, "2*height", "2*width"), "float32"),)
-        self.metadata = dict(header.metadata)
-        self.library = None
-        self.library_reason = "numpy repeats the pixels"
-
-    @staticmethod
-    def available() -> tuple[bool, str]:
-        return True, "numpy is there"
-
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
-        return {"output": np.repeat(np.repeat(feeds["input"], 2, axis=2), 2, axis=3)}
-
-
-EVALUATOR = '''"""The evaluator of the onnx package: slow, and not onnxruntime."""
-
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ...plugins.ports.port import Port
+from ...core.files.reading import regular_file
+from ...core.option import Options, option
+from ...core.option_kinds import Number
+from ...core.strict_json import parse_json
 from ..model.model_ports import TensorInfo
-from ..model.onnx_tensors import read_inputs
+from .base import Backend
+
+_STEPS = {"repeat": np.repeat, "mean": lambda array, axis: array.mean(axis, keepdims=True)}
 
 
-class ToyBackend:
-    """One float32 file, one picture in and one out."""
+@dataclass(frozen=True)
+class ToyOptions(Options):
+    """What the values are multiplied by."""
 
-    device: ClassVar[str] = "cpu"
-    engine: ClassVar[str | None] = None
+    gain: float = option(Number(1.0, "factor of the outputs", 0))
+
+
+class ToyBackend(Backend):
+    """A program of one input and one output."""
+
+    artefact: ClassVar[str] = "toy"
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "toy"})
-    library_name: ClassVar[str | None] = None
-    bodies: ClassVar[bool] = False
+    options: ClassVar[type[Options]] = ToyOptions
+    measures_memory: ClassVar[bool] = True
 
-    def __init__(self, path, header, *, threads, library) -> None:
-        """Read the file."""
-        from onnx.reference import ReferenceEvaluator
-
-        self._evaluator = ReferenceEvaluator(str(path))
-        self.inputs = tuple(read_inputs(path))
-        self.outputs = (TensorInfo.of(Port("output", "picture")),)
-        self.metadata = dict(header.metadata)
-        self.library = None
-        self.library_reason = "the onnx package evaluates"
-
-    @staticmethod
-    def available() -> tuple[bool, str]:
+    @classmethod
+    def available(cls):
         """Return that it is there."""
-        return True, "onnx is there"
+        return True, "numpy is there"
 
-    def run(self, feeds):
-        """Run the file once."""
-        return {"output": np.asarray(self._evaluator.run(None, dict(feeds))[0])}
+    def read_metadata(self):
+        """Return what the program says of itself."""
+        text = regular_file(self.path, "the program").read_text(encoding="utf-8")
+        self._program = parse_json(text, f"the program {self.path}")
+        return dict(self._program["metadata"])
+
+    def load(self):
+        """Take the program for what it says."""
+        self.inputs, self.outputs = (
+            (TensorInfo(tensor["name"], tuple(tensor["shape"]), "float32"),)
+            for tensor in (self._program["input"], self._program["output"])
+        )
+        self.library_reason = "numpy takes the steps"
+
+    def infer(self, feeds):
+        """Take all steps."""
+        (array,) = feeds.values()
+        for name, *arguments in self._program["steps"]:
+            array = _STEPS[name](array, *arguments)
+        return {self.outputs[0].name: array * np.float32(self.chosen.gain)}
 '''
+
+ROW = {"toy": ("toy", "ToyBackend")}
+HOME = f"{backends.__name__}.toy"
+"""Where the file of a real backend lies."""
 
 TABLE = "_BACKENDS = {\n"
 
 TOY = Toy(
     "backend",
     "toy",
-    {"runtime/backends/<name>.py": EVALUATOR},
+    {"runtime/backends/<name>.py": PROGRAMS},
     {"runtime/backends/__init__.py": ((TABLE, f'{TABLE}    "toy": {ROW["toy"]},\n'),)},
 )
 
 
+def save_program(path: Path, metadata: Mapping[str, str]) -> Path:
+    """Write a program that doubles a picture by repeating its pixels."""
+    sides = [["batch", 3, "height", "width"], ["batch", 3, "2*height", "2*width"]]
+    program = {
+        "metadata": dict(metadata),
+        "input": {"name": "input", "shape": sides[0]},
+        "output": {"name": "output", "shape": sides[1]},
+        "steps": [["repeat", 2, 2], ["repeat", 2, 3]],
+    }
+    path.write_text(json.dumps(program))
+    return path
+
+
+def toy_module() -> ModuleType:
+    """Return the author's file as the module that it would be."""
+    module = ModuleType(HOME)
+    module.__package__ = backends.__name__
+    sys.modules[HOME] = module  # where dataclasses look for the annotations
+    exec(compile(PROGRAMS, HOME, "exec"), module.__dict__)
+    return module
+
+
 if __name__ == "__main__":
     backends._BACKENDS.update(ROW)
-    sys.modules[HOME] = sys.modules["__main__"]
+    toy_module()
     sys.exit(serve(open_session))

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ....core.errors import BackendUnavailableError, NystraError
 from ....plugins.library import CPU_LIBRARY, library_path
 from ...engines import cache
 from ...engines.record import EngineRecord
 from ...model.inlining import inlined_model
-from ...model.onnx_header import OnnxHeader
 from ...model.onnx_tensors import read_inputs, read_outputs
 from .._installed import installed
-from .._library import EMULATED, LibraryChoice, choose_library
+from .._library import LibraryChoice, choose_library
+from ..base import EMULATED, Array, Backend
 from .layers import convolve
 from .networks import record_of, stored
 from .operators import extensions
@@ -34,8 +33,8 @@ _SEARCH = ("nystra", "NystraPatchMatch")
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
-class OpenvinoBackend:
-    """OpenVINO; see `Backend` for the attributes.
+class OpenvinoBackend(Backend):
+    """OpenVINO.
 
     The network is compiled for each size of its inputs that comes, or loaded where `nystra build`
     compiled it for that size; the last four are kept. It is computed in float32, or in bfloat16
@@ -46,32 +45,19 @@ class OpenvinoBackend:
             the operators are their ONNX bodies.
     """
 
-    device: ClassVar[str] = "cpu"
-    engine: ClassVar[str | None] = None
+    devices: ClassVar[tuple[str, ...]] = ("CPU", "GPU", "NPU", "AUTO")
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
     arithmetic: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
     library_name: ClassVar[str] = CPU_LIBRARY
     bodies: ClassVar[bool] = True
+    measures_memory: ClassVar[bool] = True
     place: ClassVar[str] = "CPU"
 
-    def __init__(
-        self,
-        path: Path,
-        header: OnnxHeader,
-        *,
-        threads: int | None,
-        library: str | Path | None,
-        precision: str = "fp32",
-    ) -> None:
-        """Load a model file.
+    def load(self) -> None:
+        """Load the file; external data is found beside it.
 
-        Args:
-            path: The ONNX file; external data is found beside it.
-            header: The head of that file.
-            threads: Of OpenVINO and of the operators, or None for their own choice.
-            library: ``auto``: the operators are those of libnystra_cpu; None or ``none``: their
-                ONNX bodies, which are put in their place while the file is read.
-            precision: What it is computed in: ``fp32``, or ``bf16``, operators included.
+        With the library ``auto`` the operators are those of libnystra_cpu, with ``none`` their
+        ONNX bodies, which are put in their place while the file is read.
 
         Raises:
             NystraError: OpenVINO refuses the model, or another library was asked for.
@@ -80,17 +66,17 @@ class OpenvinoBackend:
         """
         import openvino
 
-        choice = _choose(path, header, library, self.place)
-        self._path = path
+        header, threads = self.header, self.spec.threads
+        choice = self._choose()
         self._core = openvino.Core()
-        low = "bf16" if precision == "bf16" else None
-        kernels = "nystra" in header.opsets and choice.path is not None
+        low = "bf16" if self.spec.precision == "bf16" else None
+        kernels = header.has_operators and choice.path is not None
         for extension in extensions(threads, low) if choice.path is not None else ():
             self._core.add_extension(extension)
-        self._bodies = "nystra" in header.opsets and not kernels
+        self._bodies = header.has_operators and not kernels
         if self._bodies and _SEARCH in header.functions:
             raise BackendUnavailableError(
-                f"{path} searches patches (NystraPatchMatch), which OpenVINO cannot do by the "
+                f"{self.path} searches patches (NystraPatchMatch), which OpenVINO cannot do by the "
                 f"operator's ONNX body: it divides whole numbers in float32, and would draw other "
                 f"ones. There has to be a library ({choice.reason}), or take ort-cpu"
             )
@@ -103,16 +89,17 @@ class OpenvinoBackend:
             self._model  # noqa: B018
         self.library = choice.path
         self.library_reason = choice.reason
+        self.library_missing = choice.missing
         if low is not None and not self._has_bfloat16():
             self.library_reason += f"; {EMULATED}"
-        self.inputs = tuple(read_inputs(path))
-        self.outputs = tuple(read_outputs(path))
-        self.metadata = header.metadata
+            self.emulated = True
+        self.inputs = tuple(read_inputs(self.path))
+        self.outputs = tuple(read_outputs(self.path))
 
     @classmethod
-    def on(cls, place: str) -> type[OpenvinoBackend]:
-        """Return the backend of another device, by OpenVINO's name of it: ``GPU``, ``AUTO``."""
-        return _class_of(place)
+    def on(cls, device: str) -> type[OpenvinoBackend]:
+        """Return the backend of a device; OpenVINO's further names do too, such as ``GPU.1``."""
+        return _class_of(device)
 
     @classmethod
     def available(cls) -> tuple[bool, str]:
@@ -128,7 +115,7 @@ class OpenvinoBackend:
             return True, f"OpenVINO is installed, and has the device {cls.place}"
         return False, f"OpenVINO has no device {cls.place!r} here: expected {' or '.join(there)}"
 
-    def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; safe to call from several threads: every call has its own request.
 
         Raises:
@@ -144,16 +131,23 @@ class OpenvinoBackend:
         except Exception as error:  # OpenVINO's errors have no base of their own
             sizes = ", ".join(f"{name} {shape}" for name, shape in shapes)
             raise NystraError(
-                f"OpenVINO cannot run {self._path} on {sizes}: {_line(error)}"
+                f"OpenVINO cannot run {self.path} on {sizes}: {_line(error)}"
             ) from error
         return {
             tensor.name: np.array(request.get_output_tensor(place).data)
             for place, tensor in enumerate(self.outputs)
         }
 
+    def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run as `infer`, and forget the network that was compiled for these sizes."""
+        outputs = self.infer(feeds)
+        with self._lock:
+            self._compiled.pop(tuple((name, array.shape) for name, array in feeds.items()), None)
+        return outputs
+
     def record(self, shapes: Mapping[str, tuple[int, ...]]) -> EngineRecord:
         """Return the record of the network of these shapes, as `nystra build` keeps it."""
-        return record_of(self._path, shapes, self._core, self.place, self._how)
+        return record_of(self.path, shapes, self._core, self.place, self._how)
 
     def compile(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Return the network compiled for the shapes of its inputs.
@@ -172,16 +166,38 @@ class OpenvinoBackend:
             settings["SNIPPETS_MODE"] = "DISABLE"
         return self._core.compile_model(model, self.place, settings)
 
+    def _choose(self) -> LibraryChoice:
+        """Return whether the operators are needed, and where they come from."""
+        library, needed = str(self.spec.library), self.header.has_operators
+        if library not in ("none", "auto") and not _is_ours(library):
+            raise NystraError(
+                f"--library {library} is for onnxruntime: openvino takes its operators from "
+                f"lib{CPU_LIBRARY}; give auto or none"
+            )
+        if needed and self.place != "CPU":
+            reason = f"the device {self.place} runs bodies: the kernels are the CPU's"
+            choice = LibraryChoice(None, reason)
+        else:
+            wanted = "none" if library == "none" else "auto"
+            choice = choose_library(wanted, needed=needed, name=CPU_LIBRARY)
+        if needed and choice.path is None and not self.header.has_bodies:
+            raise BackendUnavailableError(
+                f"{self.path} has nystra operators without their ONNX bodies, and there are no "
+                f"kernels of them: {choice.reason}. Take --library auto, or export without "
+                "--no-functions"
+            )
+        return choice
+
     @functools.cached_property
     def _model(self) -> Any:
         """The network as OpenVINO reads it."""
         try:
-            content = inlined_model(self._path) if self._bodies else str(self._path)
+            content = inlined_model(self.path) if self._bodies else str(self.path)
             return self._core.read_model(content)
         except NystraError:
             raise
         except Exception as error:  # as in `run`
-            raise NystraError(f"OpenVINO cannot load {self._path}: {_line(error)}") from error
+            raise NystraError(f"OpenVINO cannot load {self.path}: {_line(error)}") from error
 
     def _network(self, shapes: Shapes) -> Any:
         """Return the network of the shapes of its inputs, as kept, stored or compiled now."""
@@ -205,7 +221,8 @@ class OpenvinoBackend:
 
 @functools.cache
 def _class_of(place: str) -> type[OpenvinoBackend]:
-    return type("OpenvinoBackend", (OpenvinoBackend,), {"place": place})
+    facts = {"place": place, "measures_memory": place == "CPU"}
+    return type("OpenvinoBackend", (OpenvinoBackend,), facts)
 
 
 def _settings(low: str | None, threads: int | None) -> dict[str, Any]:
@@ -225,30 +242,7 @@ def _rounds(model: Any) -> bool:
     return any(node.get_type_name() == "FakeQuantize" for node in model.get_ops())
 
 
-def _choose(
-    path: Path, header: OnnxHeader, library: str | Path | None, place: str
-) -> LibraryChoice:
-    """Return whether the operators are needed, and where they come from."""
-    if library not in (None, "none", "auto") and not _is_ours(library):
-        raise NystraError(
-            f"--library {library} is for onnxruntime: openvino takes its operators from "
-            f"lib{CPU_LIBRARY}; give auto or none"
-        )
-    needed = "nystra" in header.opsets
-    if needed and place != "CPU":
-        choice = LibraryChoice(None, f"the device {place} runs bodies: the kernels are the CPU's")
-    else:
-        wanted = None if library in (None, "none") else "auto"
-        choice = choose_library(wanted, needed=needed, name=CPU_LIBRARY)
-    if needed and choice.path is None and not header.functions:
-        raise BackendUnavailableError(
-            f"{path} has nystra operators without their ONNX bodies, and there are no kernels of "
-            f"them: {choice.reason}. Take --library auto, or export without --no-functions"
-        )
-    return choice
-
-
-def _is_ours(library: str | Path) -> bool:
+def _is_ours(library: str) -> bool:
     """Whether a library is the one that ``auto`` takes."""
     try:
         return Path(library).resolve() == Path(library_path(CPU_LIBRARY)).resolve()

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import ExportError, NystraError
-from ....core.metadata import ModelMetadata
 from ....core.option import Options, option
 from ...engines import cache
 from ...engines.build import Built
 from ...engines.profile import ENGINE_TILE, REBUILD, ShapeFlags, make_profile
 from ...model.model_facts import parse_facts
-from ...model.onnx_header import read_onnx_header
 from ...options import PRECISION
+from ...session_spec import SessionSpec
+from .. import open_backend
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,9 @@ def compile_network(
         BackendUnavailableError: OpenVINO is not installed, or has no such device.
         ExportError: OpenVINO refused the network.
     """
-    from .. import backend_class, require_arithmetic, require_precision
-
-    name, kind = backend_class(options.backend)
-    header = read_onnx_header(path)
-    require_precision(name, kind, path, ModelMetadata.read(header.metadata).precision)
-    how: dict[str, Any] = {"threads": None, "library": library}
-    if options.precision is not None:
-        require_arithmetic(name, kind, options.precision)
-        how["precision"] = options.precision
     say("read")
-    network: Any = kind(path, header, **how)
+    spec = SessionSpec(path, options.backend, library=library, precision=options.precision)
+    network: Any = open_backend(spec)
     shapes = _shapes(network, options)
     record = network.record(shapes)
     kept = None if options.rebuild else cache.find(record.key)
@@ -77,7 +69,7 @@ def compile_network(
     try:
         content = network.compile(shapes).export_model()
     except RuntimeError as error:
-        raise ExportError(f"{name} cannot compile {path}: {error}") from error
+        raise ExportError(f"{options.backend} cannot compile {path}: {error}") from error
     with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
         file = Path(folder, "network")
         file.write_bytes(content if isinstance(content, bytes) else content.getvalue())

@@ -92,8 +92,8 @@ def restorer_for(session: Session) -> Restorer:
 
 
 def memory_meter(session: Session) -> MemoryMeter | None:
-    """Return what measures a model in the memory of this process; None on other devices."""
-    if session.backend != "ort-cpu":
+    """Return what measures a model in the memory of this process; None where it takes other."""
+    if not session.kind.measures_memory:
         return None
     square = session.facts.quadratic_bytes
     return MemoryMeter(square, linear_only=not session.facts.foreign and square == 0)

@@ -41,7 +41,7 @@ def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int
         pairs: Pictures and their outputs.
     """
     cores = _cores(session)
-    if session.backend != "ort-cpu" or cores < 2 or len(pairs) < _LEAST * cores:
+    if not session.kind.concurrent or cores < 2 or len(pairs) < _LEAST * cores:
         return 0
     if any(shares_files(pairs)) or not all(_is_small(here) for here, _ in pairs):
         return 0

@@ -1,0 +1,190 @@
+"""What every backend is: facts on its class, what it holds of a loaded file, checks of its inputs.
+
+A backend overrides `available`, `load` and `infer`; one whose files are not ONNX also
+`read_metadata`, and one that can give memory back `infer_and_release`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.errors import NystraError
+from ...core.metadata import ModelMetadata
+from ...core.option import Options
+from ..model.model_ports import TensorInfo
+from ..model.onnx_header import OnnxHeader, read_onnx_header
+from ..session_spec import SessionSpec
+
+Array = npt.NDArray[Any]
+
+EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slow"
+"""What is said where `Backend.emulated` is true."""
+
+
+@dataclass(frozen=True)
+class NoOptions(Options):
+    """Of a backend that takes no options."""
+
+
+class Backend:
+    """What runs one loaded model file; safe to use from several threads at once.
+
+    Facts, which a class declares:
+
+    Attributes:
+        device: ``cpu`` or ``cuda``, where it computes.
+        devices: What may stand behind its name, ``openvino:GPU``; `on` returns the class of one.
+        artefact: The suffix of the files that it opens, without the dot.
+        precisions: The ``nystra.precision`` of the files that it computes in.
+        arithmetic: What a session may ask it to compute in; empty: as the file says.
+        options: The record of its options, whose fields are made by `core.option.option`.
+        engine: The builder (`engines.toolkit`) of the engines that it runs, or None where it takes
+            the model file itself.
+        library_name: The operator library that ``auto`` takes, as `library_path` names it; None
+            where it takes none.
+        bodies: It computes operators by the bodies in the file, where it has no library.
+        measures_memory: A run takes the memory of this process, so that watching the process tells
+            what a run takes.
+        concurrent: Runs of several threads are computed at the same time.
+
+    What an object of it holds:
+
+    Attributes:
+        spec: What it was opened from.
+        path: The model file.
+        chosen: The options that were given, as the record `options`.
+        metadata: The file's own, as text.
+        stated: The same, read.
+        inputs: The graph's inputs.
+        outputs: The graph's outputs.
+        library: The operator library in use, or None.
+        library_reason: One sentence: why that library, or why none.
+        library_missing: The library that ``auto`` takes is not built here.
+        emulated: What it was asked to compute in is slow on this machine, see `EMULATED`.
+    """
+
+    device: ClassVar[str] = "cpu"
+    devices: ClassVar[tuple[str, ...]] = ()
+    artefact: ClassVar[str] = "onnx"
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32"})
+    arithmetic: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[type[Options]] = NoOptions
+    engine: ClassVar[str | None] = None
+    library_name: ClassVar[str | None] = None
+    bodies: ClassVar[bool] = False
+    measures_memory: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = False
+
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+    def __init__(self, spec: SessionSpec) -> None:
+        """Read what the file says; `load` loads it.
+
+        Args:
+            spec: What is opened, its backend being this one.
+
+        Raises:
+            NystraError: The file is missing or wrong, or an option does not apply.
+        """
+        self.spec = spec
+        self.path = spec.model
+        self.library: Path | None = None
+        self.library_reason = ""
+        self.library_missing = False
+        self.emulated = False
+        self.chosen = self._chosen()
+        self.metadata = self.read_metadata()
+        self.stated = ModelMetadata.read(self.metadata)
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """Return whether the backend can run here, and a sentence that says why (not)."""
+        raise NotImplementedError
+
+    @classmethod
+    def on(cls, device: str) -> type[Backend]:
+        """Return the backend of one of its devices.
+
+        Raises:
+            NystraError: It has no such device.
+        """
+        raise NystraError(f"it takes no device, got {device!r}: omit it")
+
+    def read_metadata(self) -> dict[str, str]:
+        """Return the metadata of the file, by the names that an ONNX file of nystra has."""
+        return dict(self.header.metadata)
+
+    def load(self) -> None:
+        """Load the file; sets `inputs`, `outputs` and what is said of the library.
+
+        Raises:
+            NystraError: The file or the library is refused.
+            BackendUnavailableError: Something that the file needs is missing.
+        """
+        raise NotImplementedError
+
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model once on checked arrays; safe to call from several threads."""
+        raise NotImplementedError
+
+    def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run as `infer`, and give the memory the run took back to the system."""
+        return self.infer(feeds)
+
+    def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
+        """Run the model once; see `Session.run`."""
+        wanted = {tensor.name: tensor for tensor in self.inputs}
+        if set(feeds) != set(wanted):
+            raise NystraError(
+                f"{self.path} got the inputs {sorted(feeds)}, expected {sorted(wanted)}"
+            )
+        arrays = {name: _fit(wanted[name], np.asarray(array)) for name, array in feeds.items()}
+        return self.infer_and_release(arrays) if release else self.infer(arrays)
+
+    @cached_property
+    def header(self) -> OnnxHeader:
+        """The head of an ONNX file."""
+        return read_onnx_header(self.path)
+
+    def _chosen(self) -> Options:
+        """Return the options that were given, as `options` reads them."""
+        known = self.options.declared()
+        if unknown := sorted(set(self.spec.options) - set(known)):
+            raise NystraError(
+                f"{self.spec.backend} has no option {', '.join(unknown)}: expected "
+                + (" or ".join(known) or "none")
+            )
+        return self.options(**self.spec.options)
+
+
+def _fit(tensor: TensorInfo, array: Array) -> Array:
+    """Return the array in the input's type, or say what is wrong with it."""
+    if not array.dtype.isnative:  # a backend takes the bytes as they lie
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.name != tensor.dtype:
+        floating = array.dtype.kind == "f" and tensor.dtype in ("float16", "float32", "float64")
+        if not floating:
+            raise NystraError(
+                f"the input {tensor.name!r} got {array.dtype.name}, expected {tensor.dtype}: "
+                "convert it first (8-bit pictures: divide by 255)"
+            )
+        array = array.astype(tensor.dtype)
+    fits = len(array.shape) == len(tensor.shape) and all(
+        not isinstance(expected, int) or expected == got
+        for expected, got in zip(tensor.shape, array.shape, strict=False)
+    )
+    if not fits:
+        raise NystraError(
+            f"the input {tensor.name!r} got the shape {array.shape}, expected {tensor.shape}"
+        )
+    if 0 in array.shape:
+        raise NystraError(f"the input {tensor.name!r} is empty: its shape is {array.shape}")
+    return array
