@@ -6,28 +6,47 @@ that turns the direction of writing would let a file write over what nystra says
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
 from ..core.option import spelled
 
 
-def say(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> None:
-    """Print text; line breaks stay, see `printable` for the rest.
+def echo(text: str = "", *, file: TextIO | None = None, flush: bool = False) -> None:
+    """Print text, the options that it names as flags; line breaks stay.
 
     Args:
-        text: What is said.
+        text: What is printed; see `printable` for its control characters.
         file: Where to; None is stdout.
         flush: Do not wait for more.
     """
-    lines = (printable(line) for line in text.split("\n"))
-    print("\n".join(lines), file=file or sys.stdout, flush=flush)
+    _print(in_flags(text), file or sys.stdout, flush)
 
 
-def complain(text: str) -> None:
+def echo_error(text: str) -> None:
     """Print one line on stderr, the options that it names as flags."""
-    print(printable(" ".join(in_flags(text).splitlines())), file=sys.stderr, flush=True)
+    echo(" ".join(text.splitlines()), file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    echo_error(f"warning: {text}")
+
+
+def print_json(document: Any) -> None:
+    """Print a document as JSON on stdout; options in it keep their names."""
+    _print(json.dumps(document, indent=1, sort_keys=True, default=str), sys.stdout, flush=False)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns, the first row as the head."""
+    rows = [[printable(in_flags(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        echo("  ".join(cells).rstrip())
 
 
 def set_flags(flag_of: Callable[[str], str | None]) -> None:
@@ -46,6 +65,10 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char == "\t" or char.isprintable() else _escaped(char) for char in text)
+
+
+def _print(text: str, file: TextIO, flush: bool) -> None:
+    print("\n".join(printable(line) for line in text.split("\n")), file=file, flush=flush)
 
 
 def _no_flag(name: str) -> str | None:

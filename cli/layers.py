@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .common import print_table
-from .console import say
+from .console import echo, print_table
 
 if TYPE_CHECKING:
     from ..export.validate.layer_report import Layer, LayerReport
@@ -34,12 +33,12 @@ def print_layers(report: LayerReport) -> None:
             )
         )
     print_table(rows)
-    say(f"reference: {report.reference}")
-    say(f"against:   {report.candidate}")
+    echo(f"reference: {report.reference}")
+    echo(f"against:   {report.candidate}")
     if report.first is None:
-        say("no layer departs; the one nearest to what is allowed is shown")
+        echo("no layer departs; the one nearest to what is allowed is shown")
         return
-    say(f"first departs: {describe(report.first)}: {report.first.finding}")
+    echo(f"first departs: {describe(report.first)}: {report.first.finding}")
 
 
 def describe(layer: Layer) -> str:

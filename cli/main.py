@@ -15,7 +15,7 @@ from functools import cache
 
 from ..core.errors import NystraError
 from .commands import bench, build, check, deploy, export, inspect, run, serve, validate
-from .console import complain, say, set_flags
+from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
 
 _COMMANDS = {
@@ -106,7 +106,7 @@ def _dispatch(
     except SystemExit as stop:  # argparse has printed; 0 for --help, 2 for usage
         return int(stop.code or 0)
     except NystraError as error:
-        complain(f"error: {error}")
+        echo_error(f"error: {error}")
         return error.exit_code
     args.command_line = [parser.prog, *argv]
     try:
@@ -114,18 +114,18 @@ def _dispatch(
         sys.stdout.flush()
         return code
     except NystraError as error:
-        complain(f"error: {error}")
+        echo_error(f"error: {error}")
         return error.exit_code
     except ModuleNotFoundError as error:
         extra = _INSTALL.get((error.name or "").partition(".")[0])
         if extra is None:
             return _unexpected(args, error)
-        complain(
+        echo_error(
             f"error: this command needs {error.name}, which is not installed: pip install '{extra}'"
         )
         return 3
     except KeyboardInterrupt as stop:
-        complain(f"interrupted. {stop}" if str(stop) else "interrupted")
+        echo_error(f"interrupted. {stop}" if str(stop) else "interrupted")
         return 130
     except BrokenPipeError:
         _drop_output()
@@ -146,8 +146,8 @@ def _flags_of_all() -> dict[str, str]:
 def _unexpected(args: argparse.Namespace, error: Exception) -> int:
     """Say in one line what nothing below expected; with ``-v`` after its traceback."""
     if getattr(args, "verbose", False):
-        say(traceback.format_exc().rstrip(), file=sys.stderr)
-    complain(f"error: {_reason(error)}")
+        echo(traceback.format_exc().rstrip(), file=sys.stderr)
+    echo_error(f"error: {_reason(error)}")
     try:
         sys.stdout.flush()
     except OSError:

@@ -12,16 +12,11 @@ from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import regular_file
 from ...core.ports.port import SIDES, picture_size, size_text
 from ...runtime.backends import backend_names
-from ..common import (
-    add_checkpoint_arguments,
-    add_output_arguments,
-    hyper_from,
-    parse_sizes,
-    print_json,
-    print_table,
-    steps,
-)
-from ..console import say
+from ..console import echo, print_json, print_table
+from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.output_flags import add_output_arguments
+from ..flags.sizes import parse_sizes
+from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.timing.bench import Configuration
@@ -195,19 +190,19 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
         )
     print_table(table)
     for reason in dict.fromkeys(f"{row.name}: {row.reason}" for row in rows if row.reason):
-        say(reason)
+        echo(reason)
     if verbose:
         for row in rows:
             if row.reason is None:
-                say(f"{row.label}: {len(row.times)} runs, {row.note}")
+                echo(f"{row.label}: {len(row.times)} runs, {row.note}")
     threads = machine["threads"] or "all"
-    say(
+    echo(
         f"{machine['cpu']}, {machine['usable_cores']} of {machine['cores']} cores, "
         f"{threads} threads, onnxruntime {machine['onnxruntime']}"
         + (f", {machine['gpu']}" if machine["gpu"] else "")
     )
     for first in dict.fromkeys(row.ratio_to for row in rows if row.ratio_to):
-        say(f"faster, slower: than {first}, the median of interleaved runs")
+        echo(f"faster, slower: than {first}, the median of interleaved runs")
 
 
 def ratio_text(row: Row) -> str:

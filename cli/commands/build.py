@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
-from ..common import add_output_arguments, parse_sizes, print_json, steps
-from ..console import say
+from ..console import echo, print_json
 from ..flags.option_flags import add_options
+from ..flags.output_flags import add_output_arguments
+from ..flags.sizes import parse_sizes
+from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.checking.dry_run import Verdict
@@ -105,12 +107,12 @@ def run(args: argparse.Namespace) -> int:
     if args.engine is not None:
         built = take_engine(model, args.engine, trust=args.trust)
     else:
-        with steps(args) as say:
+        with steps(args) as step:
 
             def progress(what: str, done: int, total: int) -> None:
-                say(f"build: {what} {done}/{total}")
+                step(f"build: {what} {done}/{total}")
 
-            built = build_engine(model, options, progress, say)
+            built = build_engine(model, options, progress, step)
     _finish(args, model, built)
     return 0
 
@@ -132,8 +134,8 @@ def _compile(args: argparse.Namespace) -> int:
         args.precision,
         args.rebuild,
     )
-    with steps(args) as say:
-        built, reason = compile_network(args.model, options, args.library, say)
+    with steps(args) as step:
+        built, reason = compile_network(args.model, options, args.library, step)
     _print_built(args, built, built.path, reason)
     return 0
 
@@ -152,8 +154,8 @@ def _check(args: argparse.Namespace) -> None:
 def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions) -> int:
     from ...runtime.checking.dry_run import NOT_SHOWN, dry_run
 
-    with steps(args) as say:
-        say(f"ask {options.backend}")
+    with steps(args) as step:
+        step(f"ask {options.backend}")
         sizes = parse_sizes("--sizes", args.sizes) if args.sizes else None
         verdict = dry_run(model, options, sizes=sizes)
     if args.json:
@@ -183,7 +185,7 @@ def _print_verdict(model: EngineModel, verdict: Verdict) -> None:
     rows += [("note", note) for note in verdict.notes]
     rows.append(("not shown", NOT_SHOWN))
     for name, text in rows:
-        say(f"{name:10}{text}")
+        echo(f"{name:10}{text}")
 
 
 def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
@@ -216,12 +218,12 @@ def _print_built(
         return
     made = "built" if built.fresh else "was there"
     size = f"{place.stat().st_size / 2**20:.1f} MiB"
-    say(f"engine    {place} ({size}, {made})")
-    say(f"builder   {record.backend} {record.version}")
-    say(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
-    say(f"plugins   {len(record.plugins)}; {reason}")
-    say(f"sha256    {record.sha256}")
+    echo(f"engine    {place} ({size}, {made})")
+    echo(f"builder   {record.backend} {record.version}")
+    echo(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
+    echo(f"plugins   {len(record.plugins)}; {reason}")
+    echo(f"sha256    {record.sha256}")
     if record.targets:
-        say("not run   an engine built ahead of time: no GPU has loaded it yet")
+        echo("not run   an engine built ahead of time: no GPU has loaded it yet")
     if line is not None:
-        say(f"the same  {line}")
+        echo(f"the same  {line}")

@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ...core.ports.port import picture_size
-from ..common import (
-    add_output_arguments,
-    add_session_arguments,
-    open_session,
-    parse_size,
-    print_json,
-    print_table,
-    steps,
-    warn,
-)
-from ..console import in_flags, say
+from ..console import echo, in_flags, print_json, print_table, warn
+from ..flags.output_flags import add_output_arguments
 from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
+from ..flags.session_flags import add_session_arguments, open_session
+from ..flags.sizes import parse_size
+from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline
@@ -111,10 +105,10 @@ def run(args: argparse.Namespace) -> int:
         )
     elif not args.quiet:
         print_table([("item", "verdict", ""), *((v.item, v.state, v.message) for v in verdicts)])
-        say(session.library_reason)
+        echo(session.library_reason)
         if args.update:
             state = "written" if updated else "not written: the model is wrong by itself"
-            say(f"{args.baseline}: {state}")
+            echo(f"{args.baseline}: {state}")
     else:
         for verdict in verdicts:
             if verdict.state == FAILED:
@@ -214,4 +208,4 @@ def _report(args: argparse.Namespace, verdicts: list[Verdict], seconds: float) -
         atomic_write_bytes(args.markdown, summary.encode())
     report.append_step_summary(summary, os.environ)
     for line in report.github_annotations(model, verdicts, os.environ):
-        say(line, file=sys.stderr if args.json else sys.stdout)
+        echo(line, file=sys.stderr if args.json else sys.stdout)

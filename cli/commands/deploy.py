@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..common import add_output_arguments, print_json
-from ..console import say
+from ..console import echo, print_json
 from ..flags.option_flags import add_options, option_values
+from ..flags.output_flags import add_output_arguments
 
 SUMMARY = "Write the folder that a server takes a model file from: Triton's model repository."
 
@@ -36,6 +36,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"folder": str(folder), "files": files})
     elif not args.quiet:
-        say(f"{folder}: {', '.join(files)}")
-        say(f"how to start and ask the server: {folder / 'README.md'}")
+        echo(f"{folder}: {', '.join(files)}")
+        echo(f"how to start and ask the server: {folder / 'README.md'}")
     return 0

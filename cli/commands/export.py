@@ -8,16 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ...export.report.figures import figures_of
-from ..common import (
-    add_checkpoint_arguments,
-    add_output_arguments,
-    hyper_from,
-    print_json,
-    print_table,
-    steps,
-    warn,
-)
-from ..console import say
+from ..console import echo, print_json, print_table, warn
+from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.output_flags import add_output_arguments
+from ..progress import steps
 
 if TYPE_CHECKING:
     from ...export.pipeline import ExportResult
@@ -128,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         keep=args.keep,
         speed=not args.no_speed,
         with_preprocessing=args.with_preprocessing,
-        suggest=not (args.attn or args.plan or args.no_speed or args.quiet),
+        suggest=not (args.mechanism or args.plan or args.no_speed or args.quiet),
         command=args.command_line,
     )
     if args.sheet is not None:
@@ -150,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         print_table(figures_of(result))
         if page is not None:
-            say(f"report: {page}")
+            echo(f"report: {page}")
     return 0
 
 

@@ -9,18 +9,11 @@ from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.metadata import ModelMetadata, key_of
-from ..common import (
-    add_checkpoint_arguments,
-    add_output_arguments,
-    add_session_arguments,
-    hyper_from,
-    print_json,
-    print_table,
-    session_spec,
-    steps,
-    warn,
-)
-from ..console import say
+from ..console import echo, print_json, print_table, warn
+from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.output_flags import add_output_arguments
+from ..flags.session_flags import add_session_arguments, session_spec
+from ..progress import steps
 
 SUMMARY = "Show the attention sites of a checkpoint, or how a model file runs on this machine."
 
@@ -93,7 +86,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
         print_json(document)
         return 0
     facts = loaded.facts
-    say(
+    echo(
         f"{facts.architecture}, {facts.scale}x, {facts.input_channels} channels, "
         f"{_window(facts.window)}, licence {facts.license}"
     )
@@ -111,13 +104,13 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
             )
         )
     if not reports:
-        say("no attention that nystra replaces: the network is exported as it was trained")
+        echo("no attention that nystra replaces: the network is exported as it was trained")
         return 0
     print_table(rows)
-    say(_LEGEND)
+    echo(_LEGEND)
     if worst := [f"{site.path} ({site.error:.2%})" for site in by_loss[:3] if site.error]:
-        say(f"loses most: {', '.join(worst)}")
-    say(inspection.sentence())
+        echo(f"loses most: {', '.join(worst)}")
+    echo(inspection.sentence())
     return 0
 
 
@@ -155,17 +148,17 @@ def _inspect_model(args: argparse.Namespace) -> int:
         return 0
     for key in sorted(metadata):
         if key not in (key_of("attention"), key_of("io")):
-            say(f"{key}: {_excerpt(metadata[key])}")
-    say(f"library: {reason}")
+            echo(f"{key}: {_excerpt(metadata[key])}")
+    echo(f"library: {reason}")
     if nodes:
         named = {name.partition("#")[0] for name, _ in nodes}
         plain = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]
         print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *plain])
-        say("path: kernel, a fused kernel of the library; body, standard operators in its place")
+        echo("path: kernel, a fused kernel of the library; body, standard operators in its place")
         if plain:
-            say("plain: attention that is written in standard operators only")
+            echo("plain: attention that is written in standard operators only")
     else:
-        say("no nystra nodes: plain ONNX")
+        echo("no nystra nodes: plain ONNX")
     return 0
 
 

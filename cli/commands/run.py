@@ -12,17 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
-from ..common import (
-    add_output_arguments,
-    add_session_arguments,
-    open_session,
-    print_json,
-    print_table,
-    warn,
-)
-from ..console import say
+from ..console import echo, print_json, print_table, warn
 from ..flags.option_flags import add_options, option_values
+from ..flags.output_flags import add_output_arguments
 from ..flags.ray_flags import add_cluster_arguments, cluster_options, distributed_runner
+from ..flags.session_flags import add_session_arguments, open_session
 
 if TYPE_CHECKING:
     from ...runtime.session import Session
@@ -111,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         if len(rows) > 1 and (not args.verbose or not task.needs_output):
             print_table(rows)
         if args.input.is_dir() and all(result.things == "pictures" for result in results):
-            say(_counts(results, time.perf_counter() - begin))
+            echo(_counts(results, time.perf_counter() - begin))
     for result in results:
         for text in result.warnings:
             warn(f"{result.input}: {text}")
@@ -151,13 +145,13 @@ def _check_threads(threads: int | None) -> None:
 
 def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
     if session.library_missing:
-        say(
+        echo(
             "note: built without the operator library; linear attention runs on standard "
             "operators, often slower. `nystra inspect` explains.",
             file=sys.stderr,
         )
     if verbose:
-        say(session.library_reason, file=sys.stderr)
+        echo(session.library_reason, file=sys.stderr)
 
 
 def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
@@ -173,13 +167,13 @@ def _reporter(summary: Summary, *, quiet: bool, verbose: bool) -> Report | None:
         nonlocal last
         counts[result.status] += 1
         if verbose:
-            say(f"{done} of {total}: {summary.line(result)}", file=sys.stderr, flush=True)
+            echo(f"{done} of {total}: {summary.line(result)}", file=sys.stderr, flush=True)
             return
         now = time.perf_counter()
         if done < total and (done % max(10, total // 20) == 0 or now - last > _LONG):
             failed = f", {counts['failed']} failed" if counts["failed"] else ""
             left = _duration((now - begin) / done * (total - done))
-            say(
+            echo(
                 f"{done} of {total} {result.things}{failed}, {left} left",
                 file=sys.stderr,
                 flush=True,

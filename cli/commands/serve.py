@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
-from ..common import add_output_arguments, add_session_arguments, print_json, session_spec, warn
-from ..console import say
+from ..console import echo, print_json, warn
 from ..flags.option_flags import add_options, option_values
+from ..flags.output_flags import add_output_arguments
+from ..flags.session_flags import add_session_arguments, session_spec
 
 if TYPE_CHECKING:
     from ...runtime.serving.opening import Models
@@ -72,7 +73,7 @@ def _tell(args: argparse.Namespace, address: str, models: Models) -> None:
         print_json({"address": address, "models": [model.name for model in models.served]})
     elif not args.quiet:
         for model in models.served:
-            say(f"{model.name}: {address}/v1/{models.route_of(model)}", file=sys.stderr)
+            echo(f"{model.name}: {address}/v1/{models.route_of(model)}", file=sys.stderr)
             if args.verbose:
-                say(f"  {model.session.library_reason}", file=sys.stderr)
+                echo(f"  {model.session.library_reason}", file=sys.stderr)
     sys.stdout.flush()

@@ -9,20 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
-from ..common import (
-    add_checkpoint_arguments,
-    add_output_arguments,
-    add_session_arguments,
-    hyper_from,
-    open_session,
-    print_json,
-    print_table,
-    session_spec,
-    steps,
-    warn,
-)
-from ..console import say
+from ..console import echo, print_json, print_table, warn
+from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.output_flags import add_output_arguments
 from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
+from ..flags.session_flags import add_session_arguments, open_session, session_spec
+from ..progress import steps
 
 if TYPE_CHECKING:
     from ...export.load.source import Source
@@ -227,11 +219,11 @@ def _print(
     if by_bodies is not None:
         rows += [_size_row(size, report.figures, " bodies") for size in by_bodies.sizes]
     print_table(rows)
-    say(library_reason)
+    echo(library_reason)
     for quality in measured.values():
         print_table(quality.rows())
         for note in quality.notes():
-            say(note)
+            echo(note)
 
 
 def _size_row(size: Any, names: Iterable[str], by: str = "") -> tuple[str, ...]:

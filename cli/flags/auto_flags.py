@@ -38,7 +38,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
     Raises:
         NystraError: As `plan_from`; flags that need ``--attn auto``, or do not go with it.
     """
-    if args.attn != AUTO or args.plan is not None:
+    if args.mechanism != AUTO or args.plan is not None:
         if args.costs is not None:
             raise NystraError("--costs is for --attn auto: give that, or omit it")
         return plan_from(args)

@@ -20,7 +20,10 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how attention is computed: the mechanism, and a flag for each parameter of any."""
     told = "; ".join(f"{name}: {mechanism_class(name).summary}" for name in MECHANISMS)
     parser.add_argument(
-        "--attn", metavar="MECHANISM", help=f"{told} (default: as_trained, which mostly is full)"
+        "--attn",
+        dest="mechanism",
+        metavar="MECHANISM",
+        help=f"{told} (default: as_trained, which mostly is full)",
     )
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
     parser.add_argument(
@@ -58,9 +61,9 @@ def plan_from(args: argparse.Namespace) -> Plan:
     if args.plan is not None:
         _refuse_beside_a_plan(args, given)
         return read_plan(args.plan).keep_full(args.keep_full)
-    if args.attn is None and not given:
+    if args.mechanism is None and not given:
         return Plan(AsTrained()).keep_full(args.keep_full)
-    name = args.attn or "full"
+    name = args.mechanism or "full"
     if name == AUTO:
         raise NystraError(
             "--attn auto is for nystra-export, which writes the plan that it finds beside the "
@@ -82,7 +85,10 @@ def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _refuse_beside_a_plan(args: argparse.Namespace, given: dict[str, Any]) -> None:
-    flags = [*(["--attn"] if args.attn is not None else []), *(spelled(name) for name in given)]
+    flags = [
+        *(["--attn"] if args.mechanism is not None else []),
+        *(spelled(name) for name in given),
+    ]
     if flags:
         raise NystraError(f"--plan and {flags[0]} contradict each other: the plan says it all")
 

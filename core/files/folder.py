@@ -30,7 +30,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
     target = Path(path).absolute()
     if target.exists() and not (overwrite and target.is_dir()):
         what = "exists" if target.is_dir() else "is a file, expected a folder"
-        raise NystraError(f"{path} {what}: choose another output or add --overwrite")
+        raise NystraError(f"{path} {what}: choose another output or add `overwrite`")
     make_folder(target.parent)
     remove_leftovers(target.parent)
     temporary = temporary_beside(target)

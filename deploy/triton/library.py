@@ -35,7 +35,7 @@ def library_for(
         if record.plugins and choice.path is None and options.library != "none":
             raise BackendUnavailableError(
                 f"the engine has {len(record.plugins)} plugins of nystra, and {choice.reason}. "
-                f"Give --library lib{name}.so, or --library none to load it on the server yourself"
+                f"Give `library` lib{name}.so, or `library` none to load it on the server yourself"
             )
         return choice.path
     if options.backend != "onnxruntime":

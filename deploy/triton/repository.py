@@ -90,7 +90,7 @@ class _Model:
         self.labels = given or own
         classes = self.facts.outputs[0].channels
         if options.labels is not None and "classes" not in self.facts.outputs[0].axes:
-            raise NystraError(f"--labels is for a model that classifies, and {path} does not")
+            raise NystraError(f"`labels` is for a model that classifies, and {path} does not")
         if self.labels and classes is not None:
             check_labels(self.labels, classes, str(options.labels or path))
         self.record = self._record()
@@ -173,7 +173,7 @@ class _Model:
         elif self.how.backend == "openvino" and self.header.has_operators:
             raise NystraError(
                 f"{self.path} has operators of nystra, which Triton's openvino backend cannot be "
-                "told of: export it with --inline, or take --backend python, which runs it"
+                "told of: export it with `inline`, or take `backend` python, which runs it"
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ def _cannot_pay(sites: Iterable[Site], resolved: Mapping[str, Mechanism]) -> lis
         return []
     path, why = next(iter(small.items()))
     text = f"linear attention cannot pay at {len(small)} sites: {why} at {path}"
-    return [f"{text}; --attn full is exact and faster there"]
+    return [f"{text}; `mechanism` full is exact and faster there"]
 
 
 def _kept(plan: Plan, resolved: Mapping[str, Mechanism]) -> list[str]:
@@ -80,9 +80,9 @@ def improvements(network: nn.Module, resolved: Mapping[str, Mechanism], worst: s
     planned = resolved[worst]
     others = [mechanism(name) for name in MECHANISMS if name != planned.name]
     served = [
-        f"--attn {other.name}"
+        f"`mechanism` {other.name}"
         for other in others
         if not isinstance(other, (Full, AsTrained)) and not unsupported_reason(other, site.module)
     ]
-    tries = [f"full attention there (--keep-full {worst})"]
+    tries = [f"full attention there (`keep_full` {worst})"]
     return ", ".join([*tries, *filter(None, [planned.advice]), *served])

@@ -84,7 +84,7 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
     if not sites and not isinstance(plan.default, (AsTrained, Full)):
         raise UnsupportedModelError(
             f"the network has no attention that nystra replaces, so {plan.default.name} has no "
-            "place in it: omit --attn, and it is exported as it was trained"
+            "place in it: omit `mechanism`, and it is exported as it was trained"
         )
     plan.refuse_unknown_sites([site.path for site in sites])
     return {
@@ -102,7 +102,7 @@ def refuse_untrained(plan: Plan, network: nn.Module) -> None:
                 f"{planned.name} computes with tensors that were trained with the network "
                 f"({', '.join(missing)}), and {site.path} has none: take a checkpoint that was "
                 f"trained with {planned.name}, or a mechanism that needs no training "
-                "(--attn nystra, nystromformer, cluster or psal)"
+                "(`mechanism` nystra, nystromformer, cluster or psal)"
             )
 
 

@@ -25,7 +25,7 @@ from ..attention.mechanism import Mechanism
 
 SCHEMA_VERSION = 1
 _KEYS = {"schema_version", "machine", "rest", "seconds"}
-_EXPECTED = "expected one that --attn auto --costs wrote"
+_EXPECTED = "expected one that `mechanism` auto `costs` wrote"
 
 
 def this_machine() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from .costs import CostTable, parse_costs
 
 SCHEMA_VERSION = 1
 _KEYS = {"schema_version", "source_sha256", "costs", "changes"}
-_ADVICE = "give --overwrite to measure anew in its place, or choose another -o"
+_ADVICE = "give `overwrite` to measure anew in its place, or choose another `output`"
 _SECONDS_BETWEEN_WRITES = 5.0
 
 Changes = dict[str, dict[str, dict[str, float]]]

@@ -77,19 +77,19 @@ class AutoResult:
             words.append(self._why_nothing())
         if self.pictures.coarse:
             words.append(
-                "the network is large: --attn auto tried a part of the candidates on one crop of "
-                "each picture"
+                "the network is large: `mechanism` auto tried a part of the candidates on one crop "
+                "of each picture"
             )
         return tuple(words)
 
     def _why_nothing(self) -> str:
-        keep = f"--attn auto keeps the attention the network came with: {self.budget:g} dB"
+        keep = f"`mechanism` auto keeps the attention the network came with: {self.budget:g} dB"
         if not self.uniform:
             return f"{keep} or not, no candidate is faster at any site on this machine"
         name, (_, verified) = max(self.uniform.items(), key=lambda entry: entry[1][1].psnr)
         return (
             f"{keep} is kept by no plan that was tried; {name} everywhere gives "
-            f"{_db(verified.worst)}. A lower --min-psnr allows more"
+            f"{_db(verified.worst)}. A lower `min_psnr` allows more"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def choose_samples(
             held += names[-1:] if len(paths) == 1 else names
     if len(samples) == len(held):
         raise NystraError(
-            f"--calibrate {folder} holds one picture, too small to cut two crops of {side}x{side} "
+            f"`calibrate` {folder} holds one picture, too small to cut two crops of {side}x{side} "
             "out of it: give more pictures, some of them are held out to verify the plan"
         )
     return Pictures(samples, tuple(held), tuple(path.name for path in out), coarse)
@@ -76,12 +76,14 @@ def _refuse_unsuitable(loaded: LoadedModel, keep_full: Sequence[str]) -> None:
     headline = measure_for(loaded.facts.outputs[0]).headline
     if headline != "psnr":
         raise NystraError(
-            "--attn auto is for pictures and frames: outputs of this network "
+            "`mechanism` auto is for pictures and frames: outputs of this network "
             f"({loaded.facts.task}) are compared by {headline}; choose a mechanism"
         )
     sites = [site.path for site in find_sites(loaded.network)]
     if not sites:
-        raise NystraError("the network has no attention that --attn auto could replace: omit it")
+        raise NystraError(
+            "the network has no attention that `mechanism` auto could replace: omit it"
+        )
     Plan(sites=dict.fromkeys(keep_full, Full())).refuse_unknown_sites(sites)
 
 

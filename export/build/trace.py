@@ -86,7 +86,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     except ExportError:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
-        advice = ". A file of one size may do: --static 1x3x64x64" if free else ""
+        advice = ". A file of one size may do: `static` 1x3x64x64" if free else ""
         raise ExportError(f"PyTorch could not trace the network: {error}{advice}") from error
     model: onnx.ModelProto = exported.model_proto
     return model

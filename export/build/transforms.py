@@ -130,7 +130,7 @@ def _int8_policy(name: str) -> PrecisionPolicy:
     policy = row_named(name).architecture().precision or PrecisionPolicy()
     if "int8" in policy.refused:
         raise UnsupportedModelError(
-            f"{name} in int8 is refused: {policy.refused['int8']}. Use --precision fp32"
+            f"{name} in int8 is refused: {policy.refused['int8']}. Use `precision` fp32"
         )
     return policy
 
@@ -171,6 +171,6 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
         if (row.name, row.target) == (precision, target):
             return row
     raise NystraError(
-        f"--target {target} does not apply to --precision {precision}: such a file is for every "
-        f"program anyway; it is for --precision {targets[str(target)]}"
+        f"`target` {target} does not apply to `precision` {precision}: such a file is for every "
+        f"program anyway; it is for `precision` {targets[str(target)]}"
     )

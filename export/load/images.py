@@ -123,10 +123,10 @@ def calibration_pictures(folder: Path | None) -> list[Path]:
     if folder is None:
         return list(photographs().values())
     if not folder.is_dir():
-        raise NystraError(f"--calibrate {folder} is not a folder")
+        raise NystraError(f"`calibrate` {folder} is not a folder")
     paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
     if not paths:
-        raise NystraError(f"--calibrate {folder} holds no pictures ({', '.join(_SUFFIXES)})")
+        raise NystraError(f"`calibrate` {folder} holds no pictures ({', '.join(_SUFFIXES)})")
     return paths
 
 

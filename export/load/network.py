@@ -36,7 +36,7 @@ def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedMo
         text = "x".join(map(str, plan.window))
         raise NystraError(
             f"the plan was made for another checkpoint, at window {text}, which "
-            f"{checkpoint.name} was not trained at: give --window {plan.window[0]} to run it "
+            f"{checkpoint.name} was not trained at: give `window_size` {plan.window[0]} to run it "
             "there, or take 'window' out of the plan"
         )
     return loaded
@@ -68,16 +68,16 @@ def fixed_facts(facts: Facts, static: Sequence[int] | None) -> Facts:
     if static is not None:
         if len(static) != len(first.axes):
             raise NystraError(
-                f"--static has {len(static)} numbers, expected {len(first.axes)}: "
+                f"`static` has {len(static)} numbers, expected {len(first.axes)}: "
                 f"{', '.join(first.axes)}"
             )
         if first.channels not in (None, channels := static[first.axes.index("channels")]):
-            raise NystraError(f"--static has {channels} channels, the network {first.channels}")
+            raise NystraError(f"`static` has {channels} channels, the network {first.channels}")
         return facts.fixed(static)
     if facts.sides is not None and "height" in facts.outputs[0].axes:
         shape = first.shape({})
         raise UnsupportedModelError(
             f"the network takes {size_text(facts.sides)} only (its position embedding is "
-            f"absolute): give --static {'x'.join(map(str, shape))}"
+            f"absolute): give `static` {'x'.join(map(str, shape))}"
         )
     return facts

@@ -75,8 +75,8 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     transform = find_transform(options.precision, options.target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
-            f"--precision {transform.name} measures how large the maps become on your pictures: "
-            "give --calibrate FOLDER, some ten pictures like those that the file will run on"
+            f"`precision` {transform.name} measures how large the maps become on your pictures: "
+            "give `calibrate` FOLDER, some ten pictures like those that the file will run on"
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
@@ -96,7 +96,7 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     headline = measure_for(facts.outputs[0]).headline
     if options.min_psnr is not None and headline != "psnr":
         raise NystraError(
-            f"--min-psnr is for pictures and frames: outputs of this network ({facts.task}) are "
+            f"`min_psnr` is for pictures and frames: outputs of this network ({facts.task}) are "
             f"compared by {headline}; omit it"
         )
     if isinstance(options.plan, AutoOptions):

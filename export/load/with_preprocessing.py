@@ -63,12 +63,12 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
     preprocessing, image = facts.preprocessing, facts.inputs[0]
     if preprocessing is None or preprocessing == Preprocessing(labels=preprocessing.labels):
         raise NystraError(
-            f"--with-preprocessing: {loaded.checkpoint.path.name} does not say how its pictures "
+            f"`with_preprocessing`: {loaded.checkpoint.path.name} does not say how its pictures "
             "are prepared (resize, crop, mean, std): omit it"
         )
     if facts.sides is not None and preprocessing.size is None:
         raise NystraError(
-            f"--with-preprocessing: pictures do not become of the one size that "
+            f"`with_preprocessing`: pictures do not become of the one size that "
             f"{loaded.checkpoint.path.name} takes, {tuple(facts.sides.values())}: omit it"
         )
     sides = None if facts.sides is None else (facts.sides["height"], facts.sides["width"])

@@ -11,7 +11,7 @@ from ...runtime.model.manifest import Manifest
 from ..attention.plan import Plan
 from ..options import ExportOptions
 
-_ADVICE = "choose another -o, or give --overwrite"
+_ADVICE = "choose another `output`, or give `overwrite`"
 
 
 def export_form(options: ExportOptions) -> dict[str, Any]:

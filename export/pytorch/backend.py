@@ -56,7 +56,7 @@ class TorchBackend(Backend):
         from .network_session import NetworkSession
 
         if self.checkpoint is None:
-            raise BackendUnavailableError("it runs the checkpoint of the model: give --checkpoint")
+            raise BackendUnavailableError("it runs the checkpoint of the model: give `checkpoint`")
         source = load_source(self.path, self.metadata, self.checkpoint, self.hyper)
         if self.spec.threads is not None:
             torch.set_num_threads(self.spec.threads)
@@ -72,7 +72,7 @@ class TorchBackend(Backend):
     def available(cls) -> tuple[bool, str]:
         """Return whether there is a checkpoint and, where it is for one, a GPU."""
         if cls.checkpoint is None:
-            return False, "it runs the checkpoint of the model: give --checkpoint"
+            return False, "it runs the checkpoint of the model: give `checkpoint`"
         try:
             return True, "PyTorch on " + (_gpu() if cls.device == "cuda" else "the CPU")
         except BackendUnavailableError as error:

@@ -36,7 +36,7 @@ _ZOOMED, _ZOOMED_WIDTH = 40, 232
 def check_report_folder(folder: Path) -> None:
     """Raise NystraError where no page can be written into a folder, before anything long."""
     if folder.exists() and not folder.is_dir():
-        raise NystraError(f"--report {folder} is a file, expected a folder: choose another")
+        raise NystraError(f"`report` {folder} is a file, expected a folder: choose another")
 
 
 def write_export_page(result: ExportResult, folder: Path) -> Path:

@@ -24,7 +24,7 @@ def require_matplotlib() -> None:
         import_module("matplotlib.figure")
     except ModuleNotFoundError:
         raise BackendUnavailableError(
-            "--report needs matplotlib, which is not installed: pip install 'nystra[report]'"
+            "`report` needs matplotlib, which is not installed: pip install 'nystra[report]'"
         ) from None
 
 

@@ -78,11 +78,11 @@ def suggestion(
     if ratios[Cluster()] < _WORTH:
         return ""
     text = (
-        f"--attn cluster: {ratios[Cluster()]:.1f} times as fast, {measure.text(kept[Cluster()])} "
-        "against full attention"
+        f"`mechanism` cluster: {ratios[Cluster()]:.1f} times as fast, "
+        f"{measure.text(kept[Cluster()])} against full attention"
     )
     if measure.headline == "psnr":
-        text += f"; --attn auto, {DEFAULT_BUDGET:g} dB: "
+        text += f"; `mechanism` auto, {DEFAULT_BUDGET:g} dB: "
         if keeping:
             text += f"at least {ratios[keeping[0]]:.1f} times, as {keeping[0]} everywhere"
         else:

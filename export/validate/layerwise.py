@@ -48,7 +48,7 @@ from .layer_report import Layer, LayerCase, LayerReport
 
 Array = npt.NDArray[Any]
 
-_MISSING = "--layerwise needs polygraphy, which is not installed: pip install 'nystra[layerwise]'"
+_MISSING = "`layerwise` needs polygraphy, which is not installed: pip install 'nystra[layerwise]'"
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 _HALF_SHARE, _HALF_MEAN = 2.0**-5, 2.0**-10
 _SEARCH = "NystraPatchMatch"
@@ -332,7 +332,7 @@ def _refuse_the_same(spec: SessionSpec, reason: str) -> NoReturn:
     if ours and spec.library != "none":
         raise BackendUnavailableError(f"{same}: {reason}")
     raise NystraError(
-        f"{same}: compare with another --backend" + (", or leave --library away" if ours else "")
+        f"{same}: compare with another `backend`" + (", or leave `library` away" if ours else "")
     )
 
 

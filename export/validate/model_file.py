@@ -107,7 +107,7 @@ def validate_file(
             report = validate_against_references(session, references)
         except NystraError as error:
             raise ExportError(
-                f"the file fails at another size than it was traced at: {error} Give --static "
+                f"the file fails at another size than it was traced at: {error} Give `static` "
                 "with the one size that it is to take"
             ) from error
         validation.seconds_per_pixel = (time.perf_counter() - begun) / _pixels(report)

@@ -282,7 +282,7 @@ def _refuse_coarse(measure: Measure, figure: float, low: str) -> None:
     if coarsest is not None and measure.misses(figure, coarsest):
         raise UnsupportedModelError(
             f"rounding to {low} alone leaves {measure.text(figure)} of what this network gives, "
-            f"and {measure.text(coarsest)} is the least: use --precision fp32"
+            f"and {measure.text(coarsest)} is the least: use `precision` fp32"
         )
 
 
@@ -291,6 +291,6 @@ def _refuse_turned(mean: float, change: float, low: str) -> None:
         raise UnsupportedModelError(
             f"rounding to {low} makes the search find other matches: pictures change by "
             f"{mean / 2:.1e} in the mean, by another seed they change by {change:.1e}, so that no "
-            f"check could tell a right file from a wrong one. Use --precision fp32, or another "
-            "--attn"
+            f"check could tell a right file from a wrong one. Use `precision` fp32, or another "
+            "`mechanism`"
         )

@@ -137,6 +137,6 @@ def _below(
     if trained is not None and measure.misses(trained, wanted):
         texts.append(
             f"this window and plan give {measure.text(trained)} against the network at its trained "
-            f"window, {limit}. Omit --window, or train the network at it"
+            f"window, {limit}. Omit `window_size`, or train the network at it"
         )
     return tuple(texts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -34,22 +34,22 @@ def merge_hyper(read: Hyper, request: Request) -> Hyper:
     return read | dict(request.stored) | dict(request.overrides)
 
 
-def require(hyper: Hyper, source: str, flags: Mapping[str, str]) -> None:
+def require(hyper: Hyper, source: str, names: Sequence[str]) -> None:
     """Check that hyper-parameters without a default are there.
 
     Args:
         hyper: All that are known.
         source: Name of the file.
-        flags: Hyper-parameter -> the flag that gives it.
+        names: Hyper-parameters that have to be there.
 
     Raises:
-        NystraError: One is missing; the flag is named.
+        NystraError: One is missing.
     """
-    for key, flag in flags.items():
+    for key in names:
         if hyper.get(key) is None:
             raise NystraError(
                 f"{source}: its tensors do not tell {key} (there is no position bias "
-                f"table or mask to read it from); give {flag}"
+                f"table or mask to read it from): give `{key}`"
             )
 
 

@@ -15,7 +15,7 @@ from .hyper_types import check_types
 from .retarget import POSITION_BIAS, retarget
 
 _REBUILT = (".attn_mask", ".relative_position_index")  # buffers that published files may hold
-_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
+_NEEDED = ("window_size", "num_heads")
 
 
 def load_restorer(
@@ -50,7 +50,7 @@ def load_restorer(
             f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
             f"{read['depths']}"
         )
-    require(hyper, request.source, _FLAGS)
+    require(hyper, request.source, _NEEDED)
     window = hyper["window_size"]
     hyper.setdefault("img_range", ranges.get(window, 1.0) if isinstance(window, int) else 1.0)
     network = construct(build, hyper, kept, request.source, _REBUILT)

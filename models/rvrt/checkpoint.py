@@ -18,7 +18,7 @@ FRAMES = 6
 
 _LEAST = 5  # pixels a side: a quarter of less is one pixel, which a traced graph cannot hold
 _REBUILT = (".relative_position_index",)  # buffers that published files hold
-_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
+_NEEDED = ("window_size", "num_heads")
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
@@ -29,7 +29,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
     check_types(RVRT, trained | overrides, request.source)
     trained, overrides = _with_frames(trained), _with_frames(overrides)
     hyper, kept, warning = retarget(trained, overrides, state, (POSITION_BIAS,))
-    require(hyper, request.source, _FLAGS)
+    require(hyper, request.source, _NEEDED)
     network = construct(RVRT, hyper, kept, request.source, _REBUILT)
     facts = rvrt_facts(network, hyper["in_chans"], frames, request.license)
     hyper = hyper | {"frames": frames}
@@ -66,7 +66,7 @@ def _frames(count: object, source: str) -> int:
         return count
     raise NystraError(
         f"{source}: frames is {count!r:.80}; RVRT takes clips of {CLIP} frames: give an even "
-        f"number of at most {most}, such as --frames 6"
+        f"number of at most {most}, such as `frames` 6"
     )
 
 
@@ -76,6 +76,6 @@ ARCHITECTURE = Architecture(
     load,
     PrecisionPolicy(
         modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES},
-        refused={"int8": "its calibration would need films, and --calibrate takes pictures"},
+        refused={"int8": "its calibration would need films, and `calibrate` takes pictures"},
     ),
 )

@@ -14,7 +14,7 @@ from .network import Uformer
 
 _PARTS = (POSITION_BIAS, WindowPart("modulator", ".modulator.weight", "modulator"))
 _REBUILT = (".relative_position_index",)  # a buffer that published files hold
-_FLAGS = {"window_size": "--window", "num_heads": "--heads"}
+_NEEDED = ("window_size", "num_heads")
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
@@ -28,7 +28,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
             f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
             f"{read['depths']}"
         )
-    require(hyper, request.source, _FLAGS)
+    require(hyper, request.source, _NEEDED)
     assumed = _assume_size(hyper, read)
     network = construct(Uformer, hyper, kept, request.source, _REBUILT)
     warnings = tuple(text for text in (dropped, assumed) if text)
@@ -50,7 +50,7 @@ def _assume_size(hyper: Hyper, read: Hyper) -> str:
     return (
         f"img_size is not in the file: took {size}, the side of the crops that denoising networks "
         "are trained on. A larger one shifts the windows of the bottleneck: for a network trained "
-        f"on crops of {2 * size} (deblurring) give --set img_size={2 * size}"
+        f"on crops of {2 * size} (deblurring) give `hyper` img_size={2 * size}"
     )
 
 

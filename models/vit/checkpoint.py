@@ -20,10 +20,6 @@ from .preprocessing import preprocessing_for
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
 _BESIDE = ("resize_positions", "preprocessing")  # which no constructor takes
-_FLAGS = {
-    "num_heads": "--heads N",
-    "num_landmarks": "--set num_landmarks=N",
-}
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
@@ -66,14 +62,14 @@ def load(state: State, request: Request) -> BuiltNetwork:
 
 def _require(hyper: Hyper, layout: Layout, source: str) -> None:
     """Raise NystraError where a hyper-parameter that no tensor tells was not given."""
-    needed = ["num_heads"]
+    needed = {"num_heads": "`num_heads`"}
     if hyper.get("attention") == "nystromformer":
-        needed.append("num_landmarks")
-    for key in needed:
+        needed["num_landmarks"] = "`hyper` num_landmarks=N"
+    for key, advice in needed.items():
         if hyper.get(key) is None:
             raise NystraError(
-                f"{source}: its tensors, with the keys of {layout.name}, do not tell {key}; give "
-                f"{_FLAGS[key]}"
+                f"{source}: its tensors, with the keys of {layout.name}, do not tell {key}: give "
+                f"{advice}"
             )
 
 

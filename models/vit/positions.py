@@ -29,11 +29,11 @@ def trained_grid(count: int, stated: tuple[int, int] | None, source: str) -> tup
     if stated is None:
         raise NystraError(
             f"{source}: its {count} positions are no square; give the height and width of the "
-            "pictures it was trained on with --set image_size=[H,W]"
+            "pictures it was trained on with `hyper` image_size=[H,W]"
         )
     raise NystraError(
         f"{source}: image_size gives {grid[0]}x{grid[1]} patches, the file has {count} positions. "
-        "To run it at another size than it was trained at, give --resize-positions HxW"
+        "To run it at another size than it was trained at, give `resize_positions` HxW"
     )
 
 

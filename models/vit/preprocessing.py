@@ -11,7 +11,7 @@ from ...core.ports.preprocessing import Preprocessing, Resize, read_preprocessin
 from .layouts import Layout
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SHOWN = 'give --set \'preprocessing={"mean": [...], "std": [...]}\' where it is another'
+_SHOWN = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' where it is another'
 
 
 def preprocessing_for(

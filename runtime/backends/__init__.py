@@ -169,5 +169,5 @@ def require_precision(name: str, kind: type[Backend], path: Path, precision: str
     if takers:
         raise BackendUnavailableError(
             f"{path} computes in {precision}, and {name} has no arithmetic of that type: use "
-            f"--backend {' or '.join(takers)}, or export it with --precision fp16 or fp32"
+            f"`backend` {' or '.join(takers)}, or export it with `precision` fp16 or fp32"
         )

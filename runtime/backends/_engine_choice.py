@@ -52,7 +52,7 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
     )
     raise NystraError(
         f"the engines in the cache take {name!r} {ranges}; got {shapes[name]}: build one for it, "
-        "nystra build --minShapes ... --maxShapes ..., or run tiles of a size they take (-t)"
+        "nystra build --minShapes ... --maxShapes ..., or run tiles of a size they take (`tile`)"
     )
 
 

@@ -99,7 +99,7 @@ class OnnxRuntimeBackend(Backend):
                 if choice.required:
                     raise NystraError(
                         f"the operator library {choice.path} cannot serve {self.path}: "
-                        f"{_first_line(error)}. Use --library auto or none."
+                        f"{_first_line(error)}. Use `library` auto or none."
                     ) from error
                 choice = LibraryChoice(
                     None,
@@ -115,7 +115,7 @@ class OnnxRuntimeBackend(Backend):
                 raise BackendUnavailableError(
                     f"{self.path} has nystra operators without ONNX bodies and so needs the "
                     f"operator library (lib{self.library_name}): {choice.reason}. Build it, name "
-                    "it with --library, or export without --no-functions."
+                    "it with `library`, or export without `no_functions`."
                 ) from error
             raise NystraError(
                 f"onnxruntime cannot load {self.path}: {_first_line(error)}"
@@ -169,5 +169,5 @@ def _run_message(path: Path, feeds: Mapping[str, Array], error: Exception) -> st
     text = _first_line(error)
     advice = ""
     if "alloc" in text.lower():
-        advice = " The memory does not suffice: run it in smaller tiles (-t)."
+        advice = " The memory does not suffice: run it in smaller tiles (`tile`)."
     return f"onnxruntime cannot run {path} on {shapes}: {text}.{advice}"

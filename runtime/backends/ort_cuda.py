@@ -69,13 +69,13 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         if choice.path is not None and not has_cuda_kernels(choice.path):
             raise BackendUnavailableError(
                 f"{self.name} needs an operator library with CUDA kernels, and {choice.path} has "
-                f"none: expected lib{CUDA_LIBRARY}.so. Use --library none for the bodies."
+                f"none: expected lib{CUDA_LIBRARY}.so. Use `library` none for the bodies."
             )
         needed = self.header.has_operators
         if self.spec.library == "auto" and choice.path is None and needed:
             raise BackendUnavailableError(
                 f"{self.name} has no CUDA kernels for the operators of {self.path}: "
-                f"{choice.reason}. Use --library none for the operators' bodies."
+                f"{choice.reason}. Use `library` none for the operators' bodies."
             )
         return choice
 

@@ -103,7 +103,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
             that is unknown or of the wrong type; the message names it.
     """
     if not os.path.lexists(path):
-        raise NystraError(f"there is no baseline {path}: accept the present figures with --update")
+        raise NystraError(f"there is no baseline {path}: accept the present figures with `update`")
     value = read_json(path, "the baseline")
     where = f"the baseline {path}"
     if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:

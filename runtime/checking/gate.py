@@ -186,7 +186,7 @@ def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
     if surplus:
         raise NystraError(
             f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
-            "--update"
+            "`update`"
         )
     for key, now in measured.settings.items():
         then = baseline.settings.get(key, {})
@@ -195,7 +195,7 @@ def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
             raise NystraError(
                 f"the {key} was measured with another {', '.join(changed)} than the baseline's: "
                 + "; ".join(f"got {now[n]}, expected {then.get(n)}" for n in changed)
-                + ". Measure alike, or accept with --update"
+                + ". Measure alike, or accept with `update`"
             )
     figures = [
         _verdict(name, measured, baseline.items[name])
@@ -235,7 +235,7 @@ def _file_verdict(measured: Measured, baseline: Baseline) -> Verdict:
         changes += metadata_changes(baseline.metadata, measured.metadata)
     good = "what was exported and accepted"
     if baseline.metadata is None:
-        good = "what was exported; the baseline records no metadata: accept them with --update"
+        good = "what was exported; the baseline records no metadata: accept them with `update`"
     text = "; ".join(changes) or good
     return Verdict(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
 

@@ -188,7 +188,7 @@ def _recorded_for(references: References, precision: str) -> dict[str, Any]:
         raise NystraError(
             f"the references have no tolerance for computing in {precision}: files of fp32 and "
             "int8 get one when they are exported, but for those that search and for networks that "
-            f"were not measured in {precision}. Export again, give --checkpoint, or --tolerance"
+            f"were not measured in {precision}. Export again, give `checkpoint`, or `tolerance`"
         )
     return {"tolerances": limits} | ({} if means is None else {"mean_tolerances": means})
 

@@ -44,7 +44,7 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         cpus = workers * options.threads  # Ray starts a process for each before one is asked for
         where |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
         failure = "no Ray starts on this machine"
-        advice = "It gives itself 30 s: try again when the machine has less to do, or --jobs"
+        advice = "It gives itself 30 s: try again when the machine has less to do, or `jobs`"
     else:
         failure = f"this machine cannot join the Ray cluster at {options.address}"
         advice = f"It has to be part of it: ray start --address={options.address}"
@@ -65,7 +65,7 @@ def _check_answers(options: ClusterOptions) -> None:
     The question is asked by a process of its own, which can be ended.
     """
     end = time.monotonic() + PATIENCE
-    advice = "start one with `ray start --head` and give the address it prints, or --ray local"
+    advice = "start one with `ray start --head` and give the address it prints, or `address` local"
     try:
         with socket.create_connection(options.place, PATIENCE):
             pass

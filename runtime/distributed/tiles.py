@@ -33,8 +33,8 @@ def spread_tiles(network: Network, crew: Crew) -> Network:
     """
     if network.whole:
         raise NystraError(
-            "the model has to see the whole of a picture, so workers cannot share one: leave "
-            "--ray out, or give a folder"
+            "the model has to see the whole of a picture, so workers cannot share one: run "
+            "it without a cluster, or give a folder"
         )
 
     def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:

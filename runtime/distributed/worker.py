@@ -106,7 +106,7 @@ class Worker:
         if (session.library is not None) != setup.kernels:
             raise NystraError(
                 f"{session.library_reason}, unlike on the machine that began the run: results "
-                "would differ. Install the same nystra on every machine, or give --library none"
+                "would differ. Install the same nystra on every machine, or give `library` none"
             )
         self._restorer = restorer_for(session)
         options = setup.options

@@ -214,10 +214,10 @@ class Crew:
         if self._deaths_at_start:
             return (
                 "the workers die when they load the model: their machines may lack memory. "
-                "Give fewer --workers"
+                "Give fewer `workers`"
             )
         needs = f"{self._threads} CPUs{' and a GPU' if self._gpu else ''}"
         return (
             f"no worker could start in {_PATIENCE:.0f} s: each needs {needs}, and the cluster "
-            f"has {self._ray.available_resources()}. Wait for room, or give fewer --threads"
+            f"has {self._ray.available_resources()}. Wait for room, or give fewer `threads`"
         )

@@ -92,7 +92,7 @@ def build(
     engine = network.builder.build_serialized_network(network.definition, config)
     if monitor.late:
         raise ExportError(
-            f"the engine was not built in {seconds:.0f} s: give it more (--seconds) or fewer shapes"
+            f"the engine was not built in {seconds:.0f} s: give it more (`seconds`) or fewer shapes"
         )
     if engine is None:
         reason = log.errors[0] if log.errors else "no reason was logged"

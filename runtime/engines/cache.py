@@ -127,7 +127,7 @@ def verify(path: Path, record: EngineRecord) -> None:
     if not hmac.compare_digest(record.seal.encode(), _seal(record).encode()):
         raise NystraError(
             f"the engine {path} was not built by this machine's nystra, and loading an engine is "
-            "running its code: build it here, or take it with --trust if you trust who made it"
+            "running its code: build it here, or take it with `trust` if you trust who made it"
         )
     check_hash(path, record)
 

@@ -79,7 +79,7 @@ def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = N
         fixed = {name: _tile_shape(port, side) for name, port in dynamic.items()}
         return {name: (shape, shape, shape) for name, shape in fixed.items()}
     if tile is not None:
-        raise NystraError("--tile and --minShapes, --optShapes, --maxShapes: give one or the other")
+        raise NystraError("`tile` and `minShapes`, `optShapes`, `maxShapes`: give one or the other")
     given = [
         None if text is None else parse_shapes(text)
         for text in (flags.minimum, flags.best, flags.maximum)
@@ -103,7 +103,7 @@ def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], place: int) 
 
 def _tile_shape(port: Port, side: int) -> Shape:
     if not set(SIDES) <= set(port.axes):
-        raise NystraError(f"{_open(port)}: say which with --optShapes")
+        raise NystraError(f"{_open(port)}: say which with `optShapes`")
     return port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
 
 

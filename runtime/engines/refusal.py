@@ -60,5 +60,5 @@ def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | 
         name,
         operator,
         f"{model.library.name} was loaded and yet {len(plugins)} of {len(nodes)} nystra nodes are "
-        "plugins: build the library of this nystra, or take the bodies with --library none",
+        "plugins: build the library of this nystra, or take the bodies with `library` none",
     )

@@ -49,7 +49,7 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Built:
     if not trust:
         raise NystraError(
             f"the engine {engine} comes from elsewhere, and loading an engine is running its code: "
-            "build it here, or add --trust if you trust who made it"
+            "build it here, or add `trust` if you trust who made it"
         )
     cache.check_hash(engine, record)
     hashes = model.hashes()

@@ -210,7 +210,7 @@ def check_writable(path: str | os.PathLike[str], *, overwrite: bool) -> str:
     if target.is_dir():
         raise NystraError(f"{target} is a folder, expected the name of a picture")
     if target.exists() and not overwrite:
-        raise NystraError(f"{target} exists: choose another output or add --overwrite")
+        raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     return kind
 
 

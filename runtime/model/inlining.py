@@ -32,7 +32,7 @@ def inlined_model(path: str | os.PathLike[str]) -> bytes:
     if external_files(path):
         raise NystraError(
             f"{path} has its weights in another file, which is lost where its operators' bodies "
-            "are inlined: export it with --inline"
+            "are inlined: export it with `inline`"
         )
     with opened_model(path) as data:
         model = list(_fields(data[:]))

@@ -158,7 +158,7 @@ class Batcher:
 def _failed(error: Exception) -> ModelFailedError:
     if isinstance(error, MemoryError):
         return ModelFailedError(
-            "the memory does not suffice to run the model: start with a smaller --tile"
+            "the memory does not suffice to run the model: start with a smaller `tile`"
         )
     words = " ".join(str(error).split())[:300] or type(error).__name__
     return ModelFailedError(f"the model cannot be run: {words}")

@@ -77,7 +77,7 @@ class Engine:
             raise TooLargeError(
                 f"this request needs {work.cost >> 20} MiB for the picture and its result, and the "
                 f"service may hold {self.memory >> 20} MiB: send a smaller picture, or raise "
-                "--max-memory"
+                "`max_memory`"
             )
         with self._changed:
             if self._closed:

@@ -11,7 +11,7 @@ def in_one_line(
     error: Exception,
     here: Path,
     done: str = "restored",
-    advice: str = "use smaller tiles (-t 128)",
+    advice: str = "use smaller tiles (`tile` 128)",
 ) -> NystraError:
     """Return whatever was raised over a picture or a video as an error of one line.
 

@@ -61,7 +61,7 @@ def free_memory(kept: int = 0, most: int | None = None) -> int:
     if most <= resident - kept:
         raise NystraError(
             f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the limit "
-            f"is {most >> 20} MiB: raise --max-memory (max_memory=)"
+            f"is {most >> 20} MiB: raise `max_memory`"
         )
     return min(free, most - resident + kept)
 

@@ -153,12 +153,12 @@ class TiledNetwork:
             if tile not in (0, *self.fixed_size):
                 raise NystraError(
                     f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels, so "
-                    f"tiles of {tile} are not possible: leave -t out"
+                    f"tiles of {tile} are not possible: leave `tile` out"
                 )
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
         if self.whole:
             if tile:
-                raise NystraError("the model has to see the whole picture: leave -t out")
+                raise NystraError("the model has to see the whole picture: leave `tile` out")
             self._refuse_too_large(size, pixels, max_memory, "a picture")
             return None, 0
         if tile:

@@ -77,7 +77,7 @@ class VideoSink:
         Raises:
             NystraError: The encoder fails, or the disk is full.
         """
-        with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other --codec"):
+        with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
             if self._encoder is None:
                 self._encoder = self.encoding.encoder()
             made = self._encoder.encode(self.encoding.frame(picture.pixels, frame.time))
@@ -119,7 +119,7 @@ class VideoSink:
         if self._encoder is None:
             return
         encoder, self._encoder = self._encoder, None
-        with av_errors("the last frames cannot be encoded", "Try the other --codec"):
+        with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
             self._packets += Packet.all_of(encoder.encode(None))
         packets, self._packets, self._count = self._packets, [], 0
         self.parts.save(packets, bytes(encoder.extradata or b""))
@@ -132,7 +132,7 @@ def make_encoding(clip: Clip, scale: int, options: VideoOptions) -> Encoding:
         NystraError: The clip has no times.
     """
     if clip.time_base is None or clip.rate is None:
-        raise NystraError("a folder of frames has no frame rate: give --fps, such as --fps 25")
+        raise NystraError("a folder of frames has no frame rate: give `fps`, such as `fps` 25")
     height, width = (side * scale for side in clip.size)
     codec = options.codec or ("hevc" if clip.colour.bits > 8 else "h264")
     return Encoding(
@@ -160,6 +160,6 @@ def _check_target(target: Path, source: Source, overwrite: bool) -> None:
     if target.exists() and target.samefile(source.path):
         raise NystraError(f"the output {target} is the input itself: choose another output")
     if target.exists() and not overwrite:
-        raise NystraError(f"{target} exists: choose another output or add --overwrite")
+        raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     check_can_make(target.parent)
     make_folder(target.parent)

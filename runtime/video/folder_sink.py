@@ -52,8 +52,8 @@ class FolderSink:
         if there and not overwrite and not skip_existing:
             raise NystraError(
                 f"{len(there)} of {len(names)} frames exist, the first is "
-                f"{self._places[min(there)]}: add --skip-existing to make the others, or "
-                "--overwrite to make all of them again"
+                f"{self._places[min(there)]}: add `skip_existing` to make the others, or "
+                "`overwrite` to make all of them again"
             )
         self._skipped = there if skip_existing else set()
         self._overwrite = overwrite
@@ -78,4 +78,4 @@ class FolderSink:
 
     def keep(self) -> str:
         """Return how to go on."""
-        return "Finished frames are kept: add --skip-existing to go on from there."
+        return "Finished frames are kept: add `skip_existing` to go on from there."

@@ -102,5 +102,5 @@ def _check_size(file: Path, size: tuple[int, int], first: Path, expected: tuple[
         raise NystraError(
             f"the frame {file} is {size[1]}x{size[0]}, the first one, {first.name}, "
             f"{expected[1]}x{expected[0]}: the frames of a video have one size. If they are "
-            "pictures that have nothing in common, leave --video out"
+            "pictures that have nothing in common, leave `video` out"
         )

@@ -108,7 +108,7 @@ class Parts:
         changed = [key for key, value in self._job.items() if known.get(key) != value]
         raise NystraError(
             f"{self.folder} holds parts of a run with another {', '.join(changed) or 'job'}: give "
-            "the same again to go on, or --overwrite to begin anew"
+            "the same again to go on, or `overwrite` to begin anew"
         )
 
 

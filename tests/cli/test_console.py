@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nystra.cli.common import print_table
-from nystra.cli.console import complain, printable, say
+from nystra.cli.console import echo, echo_error, print_table, printable
 from nystra.cli.main import main
 from nystra.runtime import Session
 from runtime_models import nystra_metadata, save_upscaler
@@ -23,8 +22,8 @@ def test_control_characters_are_written_out(capsys: pytest.CaptureFixture[str]) 
     assert printable("plain é 中 😀\t1") == "plain é 中 😀\t1"
     assert printable("a\xa0b") == "a b"
     assert printable("\x1b[0m\u202e\ud800") == r"\x1b[0m\u202e\ud800"
-    say(f"one\n{EVIL}")
-    complain(f"error: one\ntwo\r\nthree\x85{EVIL}")
+    echo(f"one\n{EVIL}")
+    echo_error(f"error: one\ntwo\r\nthree\x85{EVIL}")
     print_table([("head", "b"), (EVIL, "x"), ("line\nbreak", "y")])
     said = capsys.readouterr()
     assert not unsafe(said.out + said.err)

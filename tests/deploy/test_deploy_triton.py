@@ -174,7 +174,7 @@ def test_openvino_takes_no_operators(model: Path, tmp_path: Path) -> None:
     config = parsed(write_repository(model, tmp_path / "r", TritonOptions("openvino")))
     assert (config.backend, config.default_model_filename) == ("openvino", "model.onnx")
     operator = save_operator(tmp_path / "operator.onnx", body=True)
-    with pytest.raises(NystraError, match="export it with --inline"):
+    with pytest.raises(NystraError, match="export it with `inline`"):
         write_repository(operator, tmp_path / "r", TritonOptions("openvino"))
     assert not (tmp_path / "r" / "operator").exists()
 

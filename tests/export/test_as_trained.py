@@ -146,18 +146,20 @@ def test_advice_names_what_serves_the_site() -> None:
     resolved = resolve(Plan(Psal()), network)
     patches = next(site for site in find_sites(network) if resolved[site.path].name == "psal")
     text = improvements(network, resolved, patches.path)
-    assert text == f"full attention there (--keep-full {patches.path}), more `neighbors`"
+    assert text == f"full attention there (`keep_full` {patches.path}), more `neighbors`"
     network = SwinIR(**tiny(window_size=8))
     path = "layers.0.residual_group.blocks.0.attn"
     text = improvements(network, resolve(Plan(Nystra()), network), path)
-    assert text.endswith("more `landmarks`, --attn nystromformer, --attn cluster, --attn psal")
+    assert text.endswith(
+        "more `landmarks`, `mechanism` nystromformer, `mechanism` cluster, `mechanism` psal"
+    )
 
 
 def test_a_plan_of_another_checkpoint_does_not_change_the_window(tmp_path: Path) -> None:
     path = tmp_path / "tiny.safetensors"
     save_file(state_of(window_size=8), path)
     plan = Plan(Nystra((2, 2)), window=(4, 4), source_sha256="f" * 64)
-    with pytest.raises(NystraError, match=r"another checkpoint, at window 4x4.*--window 4"):
+    with pytest.raises(NystraError, match=r"another checkpoint, at window 4x4.*`window_size` 4"):
         load_for(path, plan, {})
     loaded = load_for(path, plan, {"window_size": 4})
     assert loaded.retargeted

@@ -225,7 +225,7 @@ def test_a_record_of_another_checkpoint(
     with pytest.raises(NystraError) as raised:
         proposed(checkpoint, tmp_path, folder, AutoOptions(costs))
     assert "tiny.auto.json is of another checkpoint ('000000000000" in str(raised.value)
-    assert "give --overwrite to measure anew in its place" in str(raised.value)
+    assert "give `overwrite` to measure anew in its place" in str(raised.value)
     assert record.read_bytes() == before
     options = ExportOptions(AutoOptions(costs), calibrate=folder, overwrite=True)
     make_plan(prepare(checkpoint, options, lambda _: None), tmp_path, lambda _: None)

@@ -171,7 +171,7 @@ def test_larger_window_says_what_it_costs(tmp_path: Path) -> None:
 
 def test_absolute_position_embedding_needs_a_static_shape(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, ape=True, img_size=16)
-    with pytest.raises(UnsupportedModelError, match="--static 1x3x16x16"):
+    with pytest.raises(UnsupportedModelError, match="`static` 1x3x16x16"):
         export_model(path, tmp_path, ExportOptions(speed=False))
     static = ExportOptions(static=(1, 3, 16, 16), speed=False)
     assert export_model(path, tmp_path, static).validation.passed

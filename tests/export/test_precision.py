@@ -161,7 +161,7 @@ def test_bf16_is_for_every_program_or_for_tensorrt() -> None:
 def test_nothing_low_is_refused() -> None:
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"], **CONV)]
     model = model_of(nodes, [weight("w", 4, 4, 3, 3), weight("b", 4)])
-    with pytest.raises(UnsupportedModelError, match=r"no bf16 Conv .* --target tensorrt"):
+    with pytest.raises(UnsupportedModelError, match=r"no bf16 Conv .* `target` tensorrt"):
         lower_model(model, "bf16", PrecisionPolicy(), [])
 
 
@@ -287,7 +287,7 @@ def test_labels(precision: str, target: str | None, label: str) -> None:
     [
         ("int4", None, "precision 'int4' is none of fp32, fp16, bf16, int8"),
         ("bf16", "ncnn", "target 'ncnn' is unknown: expected tensorrt"),
-        ("fp16", "tensorrt", "it is for --precision bf16"),
+        ("fp16", "tensorrt", "it is for `precision` bf16"),
     ],
 )
 def test_unknown_precisions(precision: str, target: str | None, words: str) -> None:

@@ -171,7 +171,7 @@ def test_casts_around_nystra_nodes_in_bf16(bf16: ExportResult, tmp_path: Path) -
     assert alone.model.name == "tiny_2x_dynamic_bf16-tensorrt_op20_nystra.onnx"
     assert TensorProto.FLOAT not in _kinds_at_nystra_nodes(alone.model)
     assert not [text for text in alone.warnings if "stay in float32" in text]
-    with pytest.raises(BackendUnavailableError, match="--backend tensorrt or tensorrt-rtx, or"):
+    with pytest.raises(BackendUnavailableError, match="`backend` tensorrt or tensorrt-rtx, or"):
         Session(alone.model)
 
 

@@ -44,9 +44,14 @@ def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     if not native.available():
         pytest.skip("libnystra_cpu.so is not built")
     text = said(16, Plan(), monkeypatch)
-    assert text.startswith("--attn cluster: 2.0 times as fast, ")
-    assert " dB against full attention; --attn auto, 50 dB: at least 2.0 times, as cluster" in text
-    assert "--attn auto, 90 dB: some sites only (one" in said(16, Plan(), monkeypatch, budget=90.0)
+    assert text.startswith("`mechanism` cluster: 2.0 times as fast, ")
+    assert (
+        " dB against full attention; `mechanism` auto, 50 dB: at least 2.0 times, as cluster"
+        in text
+    )
+    assert "`mechanism` auto, 90 dB: some sites only (one" in said(
+        16, Plan(), monkeypatch, budget=90.0
+    )
 
 
 def test_where_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,9 +129,9 @@ def test_another_architecture(tmp_path: Path) -> None:
 
 def test_bias_free_needs_window_and_heads(tmp_path: Path) -> None:
     save_file(state_of(position_bias=False), tmp_path / "a.safetensors")
-    with pytest.raises(NystraError, match="--window"):
+    with pytest.raises(NystraError, match="`window_size`"):
         load(tmp_path / "a.safetensors")
-    with pytest.raises(NystraError, match="--heads"):
+    with pytest.raises(NystraError, match="`num_heads`"):
         load(tmp_path / "a.safetensors", window_size=4)
     loaded = load(tmp_path / "a.safetensors", window_size=4, num_heads=2)
     assert loaded.hyper["mask"] is False

@@ -75,7 +75,7 @@ def test_a_published_file_and_what_it_cannot_tell(tmp_path: Path) -> None:
     assert (facts.architecture, facts.window, facts.size_multiple) == ("uformer", (4, 4), 64)
     (warning,) = loaded.warnings
     assert "took 64" in warning
-    assert "--set img_size=128" in warning
+    assert "`hyper` img_size=128" in warning
     assert not any(module.geometry.shifted for module in attentions(loaded.network, "conv"))
     larger = load(tmp_path / "a.pth", img_size=128)
     assert larger.warnings == ()
@@ -146,7 +146,7 @@ def test_variants_that_are_not_built_are_named(tmp_path: Path) -> None:
         load(saved(path, without("conv.blocks.0.attn.relative_position_bias_table")))
     with pytest.raises(UnsupportedModelError, match=r"nearest is uformer, .* no output_proj"):
         load(saved(path, without("output_proj")))
-    with pytest.raises(NystraError, match=r"do not tell num_heads .* give --heads"):
+    with pytest.raises(NystraError, match=r"do not tell num_heads .* give `num_heads`"):
         load(saved(path, without("relative_position_bias_table")))
 
 

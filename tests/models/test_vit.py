@@ -91,11 +91,11 @@ def test_keys_tell_the_attention(name: str, tmp_path: Path) -> None:
 
 def test_what_no_tensor_tells_is_asked_for(tmp_path: Path) -> None:
     path = tiny_checkpoint(tmp_path)
-    with pytest.raises(NystraError, match=r"do not tell num_heads; give --heads N"):
+    with pytest.raises(NystraError, match=r"do not tell num_heads: give `num_heads`"):
         load(path, image_size=[8, 12])
     with pytest.raises(NystraError, match=r"24 positions are no square; give .*image_size"):
         load(path, num_heads=2)
-    with pytest.raises(NystraError, match=r"4x4 patches, the file has 24 positions.*--resize-pos"):
+    with pytest.raises(NystraError, match=r"4x4 patches, the file has 24 positions.*`resize_pos"):
         load(path, num_heads=2, image_size=[8, 8])
     with pytest.raises(NystraError, match="num_landmarks"):
         load(path, num_heads=2, image_size=[8, 12], attention="nystromformer")

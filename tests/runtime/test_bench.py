@@ -256,7 +256,7 @@ def test_one_table_of_what_is_here_and_what_is_missing(
     assert [rows[name]["measured"] for name in backends] == [False, False, False, True]
     for name in backends[:3]:
         assert rows[name]["reason"].startswith("not available: "), rows[name]
-    assert "give --checkpoint" in rows["torch-cuda"]["reason"]
+    assert "give `checkpoint`" in rows["torch-cuda"]["reason"]
     assert rows["ort-cpu"]["device_memory"] is None
     assert "gpu" in document["machine"]
     plot = tmp_path / "plot.svg"

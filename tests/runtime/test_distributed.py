@@ -268,7 +268,7 @@ def test_tiles_of_one_picture(tmp_path: Path, batch: int | str) -> None:
         np.testing.assert_array_equal(got, expected)
         assert tiles == count > 20
     internal = Restorer(session, tiling="internal")
-    with pytest.raises(NystraError, match="cannot share one: leave --ray out"):
+    with pytest.raises(NystraError, match="cannot share one: run it without"):
         spread_tiles(internal, hired)
 
 

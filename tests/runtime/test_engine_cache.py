@@ -144,7 +144,7 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
 def test_an_engine_from_elsewhere_needs_trust(tmp_path: Path) -> None:
     model, engine = model_and_engine(tmp_path)
     assert EngineRecord.read(EngineRecord.path_for(engine)).seal == ""
-    with pytest.raises(NystraError, match=r"comes from elsewhere.*--trust"):
+    with pytest.raises(NystraError, match=r"comes from elsewhere.*`trust`"):
         take_engine(model, engine, trust=False)
     taken = take_engine(model, engine, trust=True)
     assert cache.find(taken.record.key) is not None

@@ -81,7 +81,7 @@ def test_subfolders(model: Path, folder: Path, tmp_path: Path) -> None:
     assert sorted(statuses(again).values()) == ["failed", *["skipped"] * 4]
     (tmp_path / "outer" / "deep").mkdir(parents=True)
     write_picture(tmp_path / "outer" / "deep" / "p.png", picture())
-    with pytest.raises(NystraError, match=r"holds no pictures: .* \(--recursive looks"):
+    with pytest.raises(NystraError, match=r"holds no pictures: .* \(`recursive` looks"):
         run_pictures(model, tmp_path / "outer", tmp_path / "out", threads=1)
 
 
@@ -114,8 +114,8 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
     pair = (folder / "a.png", tmp_path / "o.png")
     for options, message in (
         (RunOptions(format="gif"), "format is 'gif', expected one of png, jpg"),
-        (RunOptions(format="tif"), r"o\.png and --format tif contradict"),
-        (RunOptions(suffix="_x2"), "--suffix names outputs in a folder"),
+        (RunOptions(format="tif"), r"o\.png and `format` tif contradict"),
+        (RunOptions(suffix="_x2"), "`suffix` names outputs in a folder"),
         (RunOptions(suffix="/x"), "expected a part of a file name"),
     ):
         with pytest.raises(NystraError, match=message):

@@ -237,7 +237,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
         "p.jpg": (picture, "JPEG holds no alpha"),
         "p.gif": (picture, "suffix '.gif'"),
         "p": (picture, "suffix"),
-        "there.png": (picture, "add --overwrite"),
+        "there.png": (picture, "add `overwrite`"),
         "absent/p.png": (picture, "does not exist"),
         "there.png/p.png": (picture, "is a file, expected a folder"),
         "p.webp": (wide, "at most 16383"),

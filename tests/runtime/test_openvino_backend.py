@@ -229,7 +229,7 @@ def test_what_is_wrong_is_said(
         NystraError, match="unknown backend 'vino': expected one of auto, fastest, "
     ):
         Session(model, "vino")
-    with pytest.raises(NystraError, match=r"--library other\.so is for onnxruntime: openvino ta"):
+    with pytest.raises(NystraError, match=r"`library` other\.so is for onnxruntime: openvino ta"):
         Session(model, "openvino", library="other.so")
     half = save_upscaler(
         tmp_path / "half.onnx", metadata=nystra_metadata() | {"nystra.precision": "bf16"}

@@ -83,7 +83,7 @@ def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None
     assert "b.png is not a picture" in results[2].error
     written = sorted(item.name for item in (tmp_path / "new" / "out").iterdir())
     assert written == ["a.png", "c.jpg"]
-    with pytest.raises(NystraError, match=r"2 of 3 outputs exist, .* --skip-existing .* --overwr"):
+    with pytest.raises(NystraError, match=r"2 of 3 outputs exist, .* `skip_existing` .* `overwr"):
         run_pictures(model, folder, tmp_path / "new" / "out", threads=1)
 
 
@@ -231,12 +231,14 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
         (tmp_path / "empty", tmp_path / "out", RunOptions(), "holds no pictures"),
         (tmp_path / "bad.png", out, RunOptions(), "not a picture"),
         (good, good, RunOptions(overwrite=True), "is the input itself"),
-        (good, tmp_path / "bad.png", RunOptions(), "add --overwrite"),
+        (good, tmp_path / "bad.png", RunOptions(), "add `overwrite`"),
         (good, tmp_path / "out.bmp", RunOptions(), "suffix '.bmp'"),
         (good, tmp_path / "bad.png" / "out.png", RunOptions(), "is a file, expected a folder"),
         (tmp_path / "folder", good, RunOptions(), "must be one too"),
         (good, out, RunOptions(tile=4, overlap=4), "leaves no step"),
     ]
+    with pytest.raises(NystraError, match="`tile` is -1, expected a whole number of 0 or more"):
+        RunOptions(tile=-1)
     for source, target, options, message in cases:
         with pytest.raises(NystraError, match=message) as caught:
             run_pictures(model, source, target, options, threads=1)

@@ -210,7 +210,7 @@ def test_quality_modcrop_padding_and_colours(tmp_path: Path) -> None:
         assert report.ssim == pytest.approx(1.0)
     with pytest.raises(NystraError, match="expected 'none' or 'official'"):
         validate_quality(session, tmp_path / "low", tmp_path / "high", pad="mirror")
-    with pytest.raises(NystraError, match="--window"):
+    with pytest.raises(NystraError, match="`window_size`"):
         validate_quality(Restorer(double, 2), tmp_path / "low", tmp_path / "high", pad="official")
     write_picture(tmp_path / "high" / "a.png", Picture(large[:24]), overwrite=True)
     with pytest.raises(NystraError, match="its ground truth"):

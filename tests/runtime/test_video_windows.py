@@ -138,10 +138,10 @@ def test_a_network_that_is_told_the_noise() -> None:
         pair, _ = clip_restorer_for(session, 51.0)([frame, frame])
         assert len(pair) == 2
         np.testing.assert_allclose(pair[1], frame + np.float32(0.2), atol=1e-6)
-    with pytest.raises(NystraError, match="as a fourth channel: give --noise"):
+    with pytest.raises(NystraError, match="as a fourth channel: give `noise`"):
         clip_restorer_for(session)
     told = SimpleNamespace(facts=replace(facts, inputs=(made,)), path="m.onnx")
-    with pytest.raises(NystraError, match=r"--noise does not apply to m\.onnx"):
+    with pytest.raises(NystraError, match=r"`noise` does not apply to m\.onnx"):
         clip_restorer_for(told, 25.0)  # type: ignore[arg-type]
 
 

@@ -107,7 +107,7 @@ def quantise_model(
     if not layers:
         why = "; ".join(dict.fromkeys(refused.values())) or "it has no layers with weights"
         raise UnsupportedModelError(
-            f"nothing of this network can be int8: {why}. Use --precision fp32"
+            f"nothing of this network can be int8: {why}. Use `precision` fp32"
         )
     calibration = calibrate(model, layers, feeds)
     kept = keep_budget(model, layers, calibration, feeds, measure, least)
@@ -115,8 +115,8 @@ def quantise_model(
         worst = kept.returned[-1]
         raise UnsupportedModelError(
             f"no layer can be int8 where every picture is to keep {measure.text(least)}: the last "
-            f"to go back, {worst.path}, leaves {measure.text(worst.alone)} alone. Lower --min-psnr "
-            "or use --precision fp32"
+            f"to go back, {worst.path}, leaves {measure.text(worst.alone)} alone. Lower `min_psnr` "
+            "or use `precision` fp32"
         )
     copied = rounded_copy(model, kept.layers, calibration.ranges)
     quantise(model, kept.layers, calibration.ranges)

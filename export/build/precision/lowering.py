@@ -91,9 +91,9 @@ def lower_model(
         largest = max((values[name] for name in held), default=0.0)
     if not chosen.nodes:
         reasons = "; ".join(dict.fromkeys(kept.values())) or "it has no layers with weights"
-        advice = "--precision fp16" if precision == "bf16" else "--precision fp32"
+        advice = "`precision` fp16" if precision == "bf16" else "`precision` fp32"
         if precision == "bf16" and not tensorrt:
-            advice += f", or --target {TENSORRT} for a file that TensorRT alone takes"
+            advice += f", or `target` {TENSORRT} for a file that TensorRT alone takes"
         raise UnsupportedModelError(
             f"nothing of this network can be {precision}: {reasons}. Use {advice}"
         )

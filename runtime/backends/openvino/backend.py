@@ -171,7 +171,7 @@ class OpenvinoBackend(Backend):
         library, needed = str(self.spec.library), self.header.has_operators
         if library not in ("none", "auto") and not _is_ours(library):
             raise NystraError(
-                f"--library {library} is for onnxruntime: openvino takes its operators from "
+                f"`library` {library} is for onnxruntime: openvino takes its operators from "
                 f"lib{CPU_LIBRARY}; give auto or none"
             )
         if needed and self.place != "CPU":
@@ -183,8 +183,8 @@ class OpenvinoBackend(Backend):
         if needed and choice.path is None and not self.header.has_bodies:
             raise BackendUnavailableError(
                 f"{self.path} has nystra operators without their ONNX bodies, and there are no "
-                f"kernels of them: {choice.reason}. Take --library auto, or export without "
-                "--no-functions"
+                f"kernels of them: {choice.reason}. Take `library` auto, or export without "
+                "`no_functions`"
             )
         return choice
 

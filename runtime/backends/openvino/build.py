@@ -90,7 +90,7 @@ def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]
         if not least == best == largest:
             raise NystraError(
                 f"{options.backend} compiles a network for one size, got {least} to {largest} for "
-                f"{name!r}: give --optShapes or --tile alone, and build once for each size"
+                f"{name!r}: give `optShapes` or `tile` alone, and build once for each size"
             )
     fixed = {tensor.name: tensor.shape for tensor in network.inputs}
     return fixed | {name: row[1] for name, row in profile.items()}

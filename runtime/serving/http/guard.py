@@ -126,7 +126,7 @@ class _Body:
         except asyncio.TimeoutError:
             raise UploadStoppedError(
                 f"the upload took more than {self._guard.upload_timeout:g} s and had "
-                f"{self.size} bytes by then: send it again, or raise --upload-timeout"
+                f"{self.size} bytes by then: send it again, or raise `upload_timeout`"
             ) from None
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
@@ -139,5 +139,5 @@ class _Body:
 def _too_large(size: int, most: int) -> TooLargeError:
     return TooLargeError(
         f"the request has {size} bytes or more, and this service takes {most}: send a smaller "
-        "file, or start the service with a larger --max-bytes"
+        "file, or start the service with a larger `max_bytes`"
     )

@@ -28,13 +28,13 @@ def listen(host: str, port: int) -> socket.socket:
         NystraError: The port is in use, or the address is not one of this machine.
     """
     if not 0 <= port <= 65_535:
-        raise NystraError(f"--port is {port}, expected 0 to 65535")
+        raise NystraError(f"`port` is {port}, expected 0 to 65535")
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise NystraError(f"--host {host!r} is no address: {error}") from error
+        raise NystraError(f"`host` {host!r} is no address: {error}") from error
     made = socket.socket(family, kind, proto)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -45,7 +45,7 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise NystraError(
                 f"port {port} of {host} is in use: stop what listens there, or choose another "
-                "--port (0 takes a free one)"
+                "`port` (0 takes a free one)"
             ) from error
         raise NystraError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
     return made

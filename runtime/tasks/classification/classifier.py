@@ -86,7 +86,7 @@ def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier
     classes = facts.outputs[0].channels
     if classes is not None:
         check_labels(preprocessing.labels, classes, f"the metadata of {session.path}")
-        check_labels(labels, classes, "--labels")
+        check_labels(labels, classes, "`labels`")
     if labels:
         preprocessing = replace(preprocessing, labels=labels)
     batch = image.lengths.get("batch", 1)

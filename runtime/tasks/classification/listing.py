@@ -41,13 +41,13 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
     if suffix not in FORMATS:
         raise NystraError(f"the output {target} is no list of classes: name a .csv or .json file")
     if format not in (None, suffix):
-        raise NystraError(f"the output {target} and --format {format} contradict each other")
+        raise NystraError(f"the output {target} and `format` {format} contradict each other")
     if target.is_dir():
         raise NystraError(f"{target} is a folder, expected the name of a .csv or .json file")
     if target.exists() and source.exists() and target.samefile(source):
         raise NystraError(f"the output {target} is the input itself: choose another output")
     if target.exists() and not overwrite:
-        raise NystraError(f"{target} exists: choose another output or add --overwrite")
+        raise NystraError(f"{target} exists: choose another output or add `overwrite`")
     check_writable_folder(target.parent)
     return suffix
 

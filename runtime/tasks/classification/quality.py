@@ -145,7 +145,7 @@ def class_numbers(
         return list(range(len(names))), "order"
     raise NystraError(
         f"the names of {len(names)} sub-folders ({', '.join(names[:3])}, ...) do not tell which of "
-        f"{classes} classes each is: name them by label (--labels), by number, or give one for "
+        f"{classes} classes each is: name them by label (`labels`), by number, or give one for "
         "every class"
     )
 

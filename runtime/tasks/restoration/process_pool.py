@@ -78,7 +78,7 @@ class _Crew:
             done = self._done.get()
             if isinstance(done, ChildError):
                 raise NystraError(
-                    f"a process of its own cannot load the model: {done}. Take fewer --jobs"
+                    f"a process of its own cannot load the model: {done}. Take fewer `jobs`"
                 )
             yield done
 

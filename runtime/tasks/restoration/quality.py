@@ -205,7 +205,7 @@ def validate_quality(
     if pad not in ("none", "official"):
         raise NystraError(f"the pad is {pad!r}, expected 'none' or 'official'")
     if pad == "official" and window is None:
-        raise NystraError("the official padding needs the model's window: give --window")
+        raise NystraError("the official padding needs the model's window: give `window_size`")
     if pad == "official" and paths:
         raise NystraError("the official padding is for models without mask and reference")
     scale = restorer.scale

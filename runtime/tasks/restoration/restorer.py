@@ -122,7 +122,7 @@ class Restorer(TiledNetwork):
                     raise NystraError(
                         f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels "
                         f"and has to see the whole of a picture, and one is {height}x{width}: "
-                        "export it without --static"
+                        "export it without `static`"
                     )
         for port in self.auxiliary:
             if self.fixed_size is not None or AUXILIARY_ROLES[port.role].same_size:

@@ -108,7 +108,7 @@ def list_pictures(
     files = _files(source, without if recursive else None, recursive)
     pictures = [file for file in files if _is_picture(file)]
     if not pictures:
-        advice = "" if recursive else " (--recursive looks into subfolders)"
+        advice = "" if recursive else " (`recursive` looks into subfolders)"
         kinds = ", ".join(READ_SUFFIXES)
         raise NystraError(f"the folder {source} holds no pictures: {kinds}{advice}")
     known = set(pictures)
@@ -135,11 +135,11 @@ def check_can_make(folder: Path) -> None:
 
 def _check_format(target: Path, naming: Naming) -> None:
     if naming.suffix:
-        raise NystraError("--suffix names outputs in a folder: give a folder as the output")
+        raise NystraError("`suffix` names outputs in a folder: give a folder as the output")
     if target == STREAM or naming.format is None:
         return
     if SUFFIXES.get(target.suffix.lower()) != format_named(naming.format):
-        raise NystraError(f"the output {target} and --format {naming.format} contradict each other")
+        raise NystraError(f"the output {target} and `format` {naming.format} contradict each other")
 
 
 def _files(folder: Path, without: Path | None, recursive: bool) -> list[Path]:

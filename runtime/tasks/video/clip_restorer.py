@@ -111,10 +111,10 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
     told = port.channels == _WITH_NOISE
     if told != (noise is not None):
         raise NystraError(
-            f"{session.path} takes the noise of the frames as a fourth channel: give --noise, such "
-            "as --noise 25"
+            f"{session.path} takes the noise of the frames as a fourth channel: give `noise`, such "
+            "as `noise` 25"
             if told
-            else f"--noise does not apply to {session.path}, which is not told the noise"
+            else f"`noise` does not apply to {session.path}, which is not told the noise"
         )
     _check_port(session, port, (1, 3, _WITH_NOISE))
     _check_port(session, made, (1, 3))

@@ -64,9 +64,9 @@ def validate_folder(
             progress=progress,
         )
     alone = {
-        "--mask": mask is not None,
-        "--reference": reference is not None,
-        "--pad official": pad != "none",
+        "`mask`": mask is not None,
+        "`reference`": reference is not None,
+        "`pad` official": pad != "none",
     }
     for flag, given in alone.items():
         if given:

@@ -116,7 +116,7 @@ def frame_maker(
         clips = clip_restorer_for(session, video.noise)
         how = settled(clips.network, source.clip, options)
         return InWindows(clips, how, video.time_overlap)
-    for flag, given in (("--time-overlap", video.time_overlap), ("--noise", video.noise)):
+    for flag, given in (("`time_overlap`", video.time_overlap), ("`noise`", video.noise)):
         if given is not None:
             raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
@@ -144,7 +144,7 @@ def _sink(
         )
     if (options.format, options.suffix, options.quality) != (None, "", None):
         raise NystraError(
-            "--format, --suffix and --quality do not apply to a video: give --codec and --crf"
+            "`format`, `suffix` and `quality` do not apply to a video: give `codec` and `crf`"
         )
     job = {
         "model": file_sha256(session.path),
@@ -227,11 +227,11 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
     if STREAM in (here, Path(there)):
         raise NystraError("a video is not read from or written to -: give a file or a folder")
     if options.recursive:
-        raise NystraError("--recursive does not apply to the frames of one video: leave it out")
+        raise NystraError("`recursive` does not apply to the frames of one video: leave it out")
     if options.jobs not in (None, 1):
-        raise NystraError("--jobs shares the pictures of a folder, not a video: leave it out")
+        raise NystraError("`jobs` shares the pictures of a folder, not a video: leave it out")
     if not here.is_dir() and video.fps is not None:
-        raise NystraError("--fps does not apply to a video file, which has its own time stamps")
+        raise NystraError("`fps` does not apply to a video file, which has its own time stamps")
     if not is_video(there):
         if Path(there).suffix.lower() in SUFFIXES and not Path(there).is_dir():
             raise NystraError(
@@ -241,10 +241,10 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
         if video.codec is not None or video.crf is not None:
             kinds = ", ".join(VIDEO_SUFFIXES)
             raise NystraError(
-                f"--codec and --crf are for a video as the output ({kinds}), got {there}"
+                f"`codec` and `crf` are for a video as the output ({kinds}), got {there}"
             )
         if video.fps is not None:
-            raise NystraError("--fps does not apply to a folder of frames as the output")
+            raise NystraError("`fps` does not apply to a folder of frames as the output")
 
 
 def _untimed(source: Source, there: str) -> list[str]:

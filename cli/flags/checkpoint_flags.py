@@ -1,0 +1,66 @@
+"""The flags that say what a checkpoint may not tell: hyper-parameters of its network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from typing import Any
+
+from ...core.errors import NystraError
+from ...core.option_kinds import Number
+from .option_flags import add_option, flag_of
+from .sizes import parse_size
+
+_NUMBERS = {
+    "window_size": Number(None, "attention window of the network", 1, flag="--window"),
+    "num_heads": Number(None, "attention heads of the network", 1, flag="--heads"),
+    "frames": Number(None, "frames of a video that a video network takes", 1),
+}
+
+
+def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
+    for name, kind in _NUMBERS.items():
+        add_option(parser, name, kind, type=partial(kind.read, name))
+    parser.add_argument(
+        "--resize-positions",
+        metavar="HxW",
+        help="run a vision transformer at this size: its learned positions are resized (bicubic)",
+    )
+    parser.add_argument(
+        "--set",
+        dest="hyper",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another hyper-parameter, its value in JSON or text; may be repeated",
+    )
+
+
+def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the hyper-parameters given on the command line.
+
+    Raises:
+        NystraError: A --set without '=', or one that a flag of its own contradicts.
+    """
+    hyper: dict[str, Any] = {}
+    for text in args.hyper:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise NystraError(f"--set {text!r} is not KEY=VALUE")
+        try:
+            hyper[key] = json.loads(value)
+        except json.JSONDecodeError:
+            hyper[key] = value
+    for name, kind in _NUMBERS.items():
+        value = getattr(args, name)
+        if value is not None and name in hyper:
+            flag = flag_of(name, kind)
+            raise NystraError(f"{flag} and --set {name} contradict each other: give one")
+        if value is not None:
+            hyper[name] = value
+    if args.resize_positions is not None:
+        size = parse_size("--resize-positions", args.resize_positions)
+        hyper["resize_positions"] = list(size.values())
+    return hyper

@@ -1,0 +1,62 @@
+"""The flags that say how a model file is run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...runtime.backends import backend_names
+from ...runtime.session_spec import FASTEST, SessionSpec
+from ..console import echo_error
+from ..progress import steps
+from .option_flags import add_options
+
+if TYPE_CHECKING:
+    from ...runtime.session import Session
+
+_SESSION = ("backend", "threads", "library", "precision")
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add how a model file is run."""
+    backends = (
+        f"{', '.join(backend_names())}; openvino:GPU names a device; {FASTEST} times ort-cpu and "
+        "openvino once on a file; auto is the first that is installed"
+    )
+    add_options(parser, SessionSpec, _SESSION, backend=backends)
+
+
+def session_spec(args: argparse.Namespace, model: Path, side: int | None = None) -> SessionSpec:
+    """Return how a command runs a model file; ``--backend fastest`` is timed here, once.
+
+    Args:
+        args: With what `add_session_arguments` adds.
+        model: The file.
+        side: Of the pictures or tiles to come, where it is known.
+    """
+    spec = SessionSpec(model, **{name: getattr(args, name) for name in _SESSION})
+    if spec.backend != FASTEST:
+        return spec
+    from ...runtime.fastest import choose_fastest
+
+    with steps(args, piped=True) as progress:
+        fastest = choose_fastest(spec, side, progress)
+    if not args.quiet:
+        echo_error(f"note: {fastest.reason}")
+    return fastest.spec
+
+
+def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
+    """Load the model file of a command.
+
+    Args:
+        args: With what `add_session_arguments` adds, and ``model``.
+        side: Of the pictures or tiles to come, where it is known.
+    """
+    from ...runtime.backends.base import EMULATED
+
+    session = session_spec(args, args.model, side).open()
+    if session.emulated and not args.quiet:
+        echo_error(f"note: {EMULATED}")
+    return session
