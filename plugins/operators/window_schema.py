@@ -96,8 +96,8 @@ LANDMARK_RELATIONS = (
     Relation(
         lambda a: a.landmark_rows * a.landmark_cols > MAX_LANDMARKS,
         lambda a: (
-            f"attributes landmark_rows and landmark_cols give {a.landmark_rows} x {a.landmark_cols} "
-            f"landmarks; expected at most {MAX_LANDMARKS} in a window"
+            f"attributes landmark_rows and landmark_cols give {a.landmark_rows} x "
+            f"{a.landmark_cols} landmarks; expected at most {MAX_LANDMARKS} in a window"
         ),
     ),
     Relation(
