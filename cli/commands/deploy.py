@@ -6,36 +6,40 @@ import argparse
 from pathlib import Path
 
 from ..console import echo, print_json
-from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
+from ..flags.shared_flags import add_shared_options, read_shared
 
-SUMMARY = "Write the folder that a server takes a model file from: Triton's model repository."
+SUMMARY = "Write the folder that a server takes a model file from, such as Triton's repository."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    from ...deploy.triton.options import TritonOptions
+    from ...deploy.registry import TARGETS
 
-    parser.add_argument("server", choices=("triton",), help="for which server")
+    targets = "; ".join(f"{target.name}: {target.summary}" for target in TARGETS)
+    names = [target.name for target in TARGETS]
+    parser.add_argument("server", choices=names, help=f"for which server: {targets}")
     parser.add_argument("model", type=Path, help=".onnx file")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="model repository"
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where it is written"
     )
-    add_options(parser, TritonOptions)
+    add_shared_options(parser, {target.name: target.options for target in TARGETS})
     add_output_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
-    from ...deploy.triton.options import TritonOptions
-    from ...deploy.triton.repository import write_repository
+    from ...deploy.registry import TARGETS
 
-    options = TritonOptions(**option_values(args, TritonOptions))
-    folder = write_repository(args.model, args.output, options)
+    records = {target.name: target.options for target in TARGETS}
+    values = read_shared(args, records, args.server)
+    target = next(target for target in TARGETS if target.name == args.server)
+    folder = target.write(args.model, args.output, target.options(**values))
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     if args.json:
         print_json({"folder": str(folder), "files": files})
     elif not args.quiet:
         echo(f"{folder}: {', '.join(files)}")
-        echo(f"how to start and ask the server: {folder / 'README.md'}")
+        if "README.md" in files:
+            echo(f"how to start and ask the server: {folder / 'README.md'}")
     return 0

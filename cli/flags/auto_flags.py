@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
-from .plan_flags import AUTO, given_parameters, plan_from, spelled
+from .plan_flags import AUTO, given_parameters, parameter_flag, plan_from
 
 if TYPE_CHECKING:
     from ...export.attention.plan import Plan
@@ -44,7 +44,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
         return plan_from(args)
     given = given_parameters(args)
     if given:
-        flag = spelled(next(iter(given)))
+        flag = parameter_flag(next(iter(given)))
         raise NystraError(
             f"{flag} does not apply to --attn auto, which chooses it for each site: omit it, or "
             "name a mechanism"

@@ -9,8 +9,8 @@ from typing import Any
 from ...core.errors import NystraError
 from ...export.attention.as_trained.parameters import AsTrained
 from ...export.attention.plan import Plan, read_plan
-from ...export.attention.registry import MECHANISMS, mechanism, mechanism_class, refuse_foreign
-from .option_flags import add_option, flag_of
+from ...export.attention.registry import MECHANISMS, mechanism, mechanism_class
+from .shared_flags import Records, add_shared_options, flag_among, given_texts, read_shared
 
 AUTO = "auto"
 """The word in the place of a mechanism that lets `export.auto` choose."""
@@ -18,12 +18,12 @@ AUTO = "auto"
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how attention is computed: the mechanism, and a flag for each parameter of any."""
-    told = "; ".join(f"{name}: {mechanism_class(name).summary}" for name in MECHANISMS)
+    summaries = "; ".join(f"{name}: {mechanism_class(name).summary}" for name in MECHANISMS)
     parser.add_argument(
         "--attn",
         dest="mechanism",
         metavar="MECHANISM",
-        help=f"{told} (default: as_trained, which mostly is full)",
+        help=f"{summaries} (default: as_trained, which mostly is full)",
     )
     parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
     parser.add_argument(
@@ -33,21 +33,11 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SITE",
         help="exact attention at this site, whatever --attn or --plan says; may be repeated",
     )
-    groups: dict[tuple[str, ...], Any] = {}
-    for name, users in _users().items():
-        kind = mechanism_class(users[0]).declared()[name]
-        if users not in groups:
-            groups[users] = parser.add_argument_group(f"--attn {', '.join(users)}")
-        add_option(groups[users], name, kind)  # read when the mechanism is known
+    add_shared_options(parser, _records(), "--attn {}")
 
 
-def _users() -> dict[str, tuple[str, ...]]:
-    """Return the names of all parameters, each with the mechanisms that have it."""
-    users: dict[str, tuple[str, ...]] = {}
-    for user in MECHANISMS:
-        for name in mechanism_class(user).declared():
-            users[name] = (*users.get(name, ()), user)
-    return users
+def _records() -> Records:
+    return {name: mechanism_class(name) for name in MECHANISMS}
 
 
 def plan_from(args: argparse.Namespace) -> Plan:
@@ -71,28 +61,24 @@ def plan_from(args: argparse.Namespace) -> Plan:
         )
     if name not in MECHANISMS:
         raise NystraError(f"--attn {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
-    kind = mechanism_class(name)
-    values = {}
-    for key, text in given.items():
-        refuse_foreign(key, spelled(key), kind, f"--attn {name}")
-        values[key] = kind.declared()[key].read(key, text)
+    values = read_shared(args, _records(), name, "--attn {}")
     return Plan(mechanism(name, **values)).keep_full(args.keep_full)
 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """Return the texts of the parameters that are on the command line, by name."""
-    return {name: getattr(args, name) for name in _users() if getattr(args, name) is not None}
+    return given_texts(args, _records())
 
 
 def _refuse_beside_a_plan(args: argparse.Namespace, given: dict[str, Any]) -> None:
     flags = [
         *(["--attn"] if args.mechanism is not None else []),
-        *(spelled(name) for name in given),
+        *(parameter_flag(name) for name in given),
     ]
     if flags:
         raise NystraError(f"--plan and {flags[0]} contradict each other: the plan says it all")
 
 
-def spelled(name: str) -> str:
+def parameter_flag(name: str) -> str:
     """Return the flag of a parameter, whichever mechanism has it."""
-    return flag_of(name, mechanism_class(_users()[name][0]).declared()[name])
+    return flag_among(_records(), name)

@@ -17,6 +17,7 @@ import toy_backend
 import toy_mechanism
 import toy_network
 import toy_operator
+import toy_target
 import toy_task
 import toy_transform
 from toy_tree import NYSTRA, Toy, planted, run_in, table
@@ -30,6 +31,7 @@ TOYS = [
         toy_backend,
         toy_task,
         toy_transform,
+        toy_target,
     )
 ]
 

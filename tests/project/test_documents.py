@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from nystra.cli.main import export_main, main
+from nystra.deploy.registry import TARGETS
 from nystra.export.attention.registry import MECHANISMS
 from nystra.models.registry import ARCHITECTURES
 from nystra.plugins.operators import OPERATORS
@@ -63,8 +64,9 @@ def test_contributing_names_files_that_exist() -> None:
         "backend": [name.replace("-", "_") for name in backend_names()],
         "task": [row.summary().__name__.split(".")[3] for row in TASKS],
         "transform": ["precision"],  # one folder for all
+        "serving target": [target.name for target in TARGETS],
     }
-    assert re.findall(r"^## Add an? (\w+)$", CONTRIBUTING, re.M) == list(names)
+    assert re.findall(r"^## Add an? (serving target|\w+)$", CONTRIBUTING, re.M) == list(names)
     for kind, registered in names.items():
         paths = table(kind, tests=kind == "operator")
         assert paths, kind
