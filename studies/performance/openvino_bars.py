@@ -15,6 +15,7 @@ processor time until it is ready, with and without `nystra build`.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -32,7 +33,7 @@ from nystra.runtime import Session
 from nystra.runtime.backends.openvino.build import CompileOptions, compile_network
 from nystra.runtime.timing.bench import Configuration, bench, session_configuration
 from nystra.runtime.timing.rows import Row
-from studies.performance import networks, table
+from studies.performance import networks, openvino_alone, table
 from studies.performance.table import Bar
 
 WAYS = {"ort": "ort-cpu", "f32": "openvino", "bf16": "openvino-bf16"}
@@ -89,12 +90,24 @@ def file(name: str, folder: Path) -> tuple[Path, str]:
     return networks.file(stem, folder), WAYS.get(way, way)
 
 
+def alone_worker() -> str:
+    """Return the name under which a worker finds ``openvino_alone``.
+
+    Workers do not look into the folder that they are started from, which may be anybody's: they get
+    this one.
+    """
+    path = Path(openvino_alone.__file__)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    return path.stem
+
+
 def configuration(name: str, folder: Path, threads: int) -> Configuration:
     """Return the configuration of ``<file>@<way>``."""
     path, way = file(name, folder)
     if way == ALONE:
         request = {"model": str(path.absolute()), "precision": "bf16", "threads": threads}
-        return Configuration(str(path), name, "studies.performance.openvino_alone", request)
+        return Configuration(str(path), name, alone_worker(), request)
     usual = session_configuration(path, way, threads)
     return replace(usual, backend=name, request={**usual.request, "library": "auto"})
 

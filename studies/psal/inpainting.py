@@ -74,7 +74,7 @@ def work(arguments: argparse.Namespace) -> None:
     mask = holes(arguments.height, arguments.width, arguments.hole)
     restorer = restorer_for(Session(arguments.model, threads=arguments.threads))
     before, start = resident("VmRSS"), time.perf_counter()
-    filled, _ = restorer(image, mask=mask)
+    filled, _ = restorer(image, auxiliary={"mask": mask[:, :, None]})
     seconds, peak = time.perf_counter() - start, resident("VmHWM")
     outside = float(np.abs(filled - image)[mask == 0].max())
     print(

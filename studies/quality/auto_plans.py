@@ -117,10 +117,10 @@ def row(
         _psnr(decibels(verified.seen)),
         _psnr(decibels(verified.held_out)),
     ]
-    for (_, result), exact in zip(run, full, strict=False):
-        change = result.quality.psnr - exact.quality.psnr
-        against = result.against(exact)
-        cells.append(f"{result.quality.psnr:.2f}" + (f" ({change:+.3f})" if change else ""))
+    for (_, measured), exact in zip(run, full, strict=False):
+        change = measured.quality.psnr - exact.quality.psnr
+        against = measured.against(exact)
+        cells.append(f"{measured.quality.psnr:.2f}" + (f" ({change:+.3f})" if change else ""))
         cells.append(_psnr(float(np.mean(against)), min(against)))
     cells += [""] * (2 * (len(full) - len(run)))
     print(f"| {' | '.join(cells)} |", flush=True)

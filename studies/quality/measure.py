@@ -143,7 +143,7 @@ def _count_guarded(network: nn.Module) -> list[_Counted]:
     counts = []
     for site in find_sites(network):
         inner: Any = site.module.implementation
-        if isinstance(inner, Windows) and inner.parameters.guard > 0:
+        if isinstance(inner, Windows) and inner.mechanism.guard > 0:
             counts.append(_Counted(inner))
             site.module.implementation = counts[-1]
     return counts

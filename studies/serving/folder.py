@@ -4,8 +4,7 @@
     python -m studies.serving.folder model.onnx --before OLD/bin/python
 
 Each round runs the ways one after the other on the same pictures, as programs of their own; the
-median of the ratios counts. The bar: 200 small pictures 1.5 times as fast as before side by side,
-which is what the Python of an environment with an older nystra does.
+median of the ratios counts. *Before* is the Python of an environment with an older nystra.
 """
 
 from __future__ import annotations
@@ -14,19 +13,6 @@ import sys
 
 from studies.serving.folder_runs import arguments, ratios
 
-STEPS = """
-import sys
-from nystra.cli.main import main
-from nystra.runtime.tasks.restoration import job, line
-
-def steps(job, pairs, move):
-    written = set()
-    for index, pair in enumerate(pairs):
-        yield index, line.attempt(job, pair, written)
-
-job.most_pixels, job.one_by_one = lambda *_: 0, steps
-sys.exit(main(sys.argv[1:]))
-"""
 NYSTRA = ["-m", "nystra.cli.main"]
 
 
@@ -36,7 +22,7 @@ def main() -> None:
     parser.add_argument("--before", metavar="PYTHON", help="with an older nystra: is compared with")
     args = parser.parse_args()
     ways = {
-        "step by step": ([sys.executable, "-c", STEPS], []),
+        "step by step": ([sys.executable, "-m", "studies.serving.step_by_step"], []),
         "as it is": ([sys.executable, *NYSTRA], []),
         "--jobs 2": ([sys.executable, *NYSTRA], ["--jobs", "2"]),
     }

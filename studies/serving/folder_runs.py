@@ -48,17 +48,9 @@ def ratios(
             took = {}
             for way, (program, flags) in ways.items():
                 shutil.rmtree(target, ignore_errors=True)
-                run_args = [
-                    "run",
-                    str(args.model),
-                    "-i",
-                    str(source),
-                    "-o",
-                    str(target),
-                    "-q",
-                ]
+                command = [*program, "run", str(args.model), "-i", str(source), "-o", str(target)]
                 begin = time.perf_counter()
-                subprocess.run([*program, *run_args, *flags], check=True)
+                subprocess.run([*command, "-q", *flags], check=True)
                 took[way] = time.perf_counter() - begin
             first = next(iter(took.values()))
             for way, seconds in took.items():

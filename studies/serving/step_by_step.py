@@ -1,0 +1,26 @@
+"""``nystra`` whose folders of pictures run one step after the other: read, run, write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nystra.cli.main import main
+from nystra.runtime.tasks.restoration import run
+from nystra.runtime.tasks.restoration.sequential import attempt
+
+
+def step_by_step(job: Any, pairs: Sequence[Any], _: Any) -> Iterator[tuple[int, Any]]:
+    """Yield place and result of each picture."""
+    written: set[Path] = set()
+    for index, pair in enumerate(pairs):
+        yield index, attempt(job, pair, written)
+
+
+if __name__ == "__main__":
+    for name in ("most_pixels", "one_by_one"):
+        assert hasattr(run, name), name
+    run.most_pixels, run.one_by_one = lambda *_: 0, step_by_step
+    sys.exit(main(sys.argv[1:]))
