@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import NystraError
+from ..json_records import is_number, is_whole, shown
 from ..strict_json import parse_json
 from .port import AXES, IMAGE_AXES, Port
 
@@ -74,7 +75,7 @@ def read_range(where: str, value: Any) -> tuple[float, float]:
         low, high = float(value[0]), float(value[1])
         if low < high:
             return low, high
-    raise NystraError(f"{where} has the range {_shown(value)}, expected two numbers [low, high]")
+    raise NystraError(f"{where} has the range {shown(value)}, expected two numbers [low, high]")
 
 
 def read_count(where: str, value: Any, largest: int) -> int:
@@ -83,20 +84,20 @@ def read_count(where: str, value: Any, largest: int) -> int:
     Raises:
         NystraError: It is none.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest:
+    if is_whole(value) and 1 <= value <= largest:
         return value
     raise NystraError(
-        f"{where} has the number {_shown(value)}, expected a whole number from 1 to {largest}"
+        f"{where} has the number {shown(value)}, expected a whole number from 1 to {largest}"
     )
 
 
 def _port(entry: dict[str, Any], listing: str) -> Port:
-    where = f"{listing} of {_shown(entry.get('name'))}"
+    where = f"{listing} of {shown(entry.get('name'))}"
     texts = {"name": None, "role": None, "dtype": Port.dtype} | entry
     for key in ("name", "role", "dtype"):
         if not isinstance(texts[key], str) or not 0 < len(texts[key]) <= _LONGEST_WORD:
             raise NystraError(
-                f"{where} has the {key} {_shown(texts[key])}, expected a text "
+                f"{where} has the {key} {shown(texts[key])}, expected a text "
                 f"of 1 to {_LONGEST_WORD} characters"
             )
     return Port(
@@ -113,17 +114,11 @@ def _axes(where: str, layout: Any) -> tuple[str, ...]:
     known = isinstance(layout, str) and len(set(layout)) == len(layout) <= len(_AXIS_OF)
     if not known or not layout or not set(layout) <= _AXIS_OF.keys():
         raise NystraError(
-            f"{where} has the layout {_shown(layout)}, expected letters of "
+            f"{where} has the layout {shown(layout)}, expected letters of "
             f"{''.join(_AXIS_OF)} such as NCHW, each once"
         )
     return tuple(_AXIS_OF[letter] for letter in layout)
 
 
 def _is_value(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) <= _LARGEST_VALUE
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return is_number(value) and abs(value) <= _LARGEST_VALUE

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import NystraError
+from ..json_records import is_number, is_whole, require_keys, shown
 from ..strict_json import parse_json
 
 FILTERS = ("bilinear", "bicubic")
@@ -138,25 +139,17 @@ def read_preprocessing(text: str, where: str) -> Preprocessing:
     """
     if len(text) > _LONGEST_TEXT:
         raise NystraError(f"{where} has {len(text)} characters: it is damaged")
-    entry = _object(where, parse_json(text, where), _READERS)
+    entry = require_keys(parse_json(text, where), where, _READERS)
     values = {key: _READERS[key](f"{where}, {key},", value) for key, value in entry.items()}
     return Preprocessing(**values)
 
 
 def _resize(where: str, value: Any) -> Resize:
-    entry = _object(where, value, _RESIZE_READERS)
-    if "sides" not in entry:
-        raise _refusal(where, value, "an object with sides, filter and antialias")
     stem = where.removesuffix(",")
+    entry = require_keys(value, stem, _RESIZE_READERS, ["sides"])
     return Resize(
         **{key: _RESIZE_READERS[key](f"{stem}.{key},", part) for key, part in entry.items()}
     )
-
-
-def _object(where: str, value: Any, known: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, dict) or not value.keys() <= known.keys():
-        raise _refusal(where, value, f"an object of {', '.join(known)}")
-    return value
 
 
 def _sides(where: str, value: Any) -> tuple[int, ...]:
@@ -213,15 +206,12 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def _is_side(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_SIDE
+    return is_whole(value) and 1 <= value <= _LARGEST_SIDE
 
 
 def _is_value(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) <= _LARGEST_VALUE
+    return is_number(value) and abs(value) <= _LARGEST_VALUE
 
 
 def _refusal(where: str, value: Any, expected: str) -> NystraError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return NystraError(f"{where} is {shown}, expected {expected}")
+    return NystraError(f"{where} is {shown(value)}, expected {expected}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.json_records import require_keys, require_version
 from ...core.strict_json import parse_json, read_json
 from ...plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from .full.parameters import Full
@@ -16,7 +17,7 @@ from .operator_option import operator_option
 from .registry import mechanism_class, refuse_foreign
 
 SCHEMA_VERSION = 1
-_KEYS = {"schema_version", "source_sha256", "window", "default", "sites"}
+_KEYS = ("schema_version", "source_sha256", "window", "default", "sites")
 _SIDE = operator_option(WINDOWS, "window_h", default=1)
 
 
@@ -74,7 +75,7 @@ def read_plan(path: str | Path) -> Plan:
     Raises:
         NystraError: No such file, not JSON within bounds, unknown keys, values out of range.
     """
-    return _parsed(read_json(path, "the plan"), f"the plan {path}")
+    return parse_plan(read_json(path, "the plan"), f"the plan {path}")
 
 
 def decode_plan(text: str, where: str) -> Plan:
@@ -87,28 +88,28 @@ def decode_plan(text: str, where: str) -> Plan:
     Raises:
         NystraError: As `read_plan`.
     """
-    return _parsed(parse_json(text, where), where)
+    return parse_plan(parse_json(text, where), where)
 
 
-def _parsed(document: Any, where: str) -> Plan:
-    try:
-        return parse_plan(document)
-    except NystraError as error:
-        raise NystraError(f"{where}: {error}") from error
-
-
-def parse_plan(document: Any) -> Plan:
+def parse_plan(document: Any, where: str = "the plan") -> Plan:
     """Return the plan of a decoded JSON document.
+
+    Args:
+        document: The JSON.
+        where: How errors call it.
 
     Raises:
         NystraError: Unknown keys, wrong types, values out of range, another schema version.
     """
-    _refuse_keys(document, _KEYS, "plan")
-    if document.get("schema_version") != SCHEMA_VERSION:
-        raise NystraError(
-            f"schema_version {document.get('schema_version')!r:.40}; this nystra reads "
-            f"{SCHEMA_VERSION}"
-        )
+    record = require_version(document, where, SCHEMA_VERSION, "take the nystra that wrote it")
+    require_keys(record, where, _KEYS)
+    try:
+        return _parse(record)
+    except NystraError as error:
+        raise NystraError(f"{where}: {error}") from error
+
+
+def _parse(document: dict[str, Any]) -> Plan:
     default = _parse_site(document.get("default", {}), Full(), "default")
     sites = document.get("sites", {})
     if not isinstance(sites, dict):
@@ -122,16 +123,6 @@ def parse_plan(document: Any) -> Plan:
         window=_parse_window(document.get("window")),
         source_sha256=sha256,
     )
-
-
-def _refuse_keys(document: Any, known: set[str], where: str) -> None:
-    if not isinstance(document, dict):
-        raise NystraError(f"{where} is not a JSON object")
-    unknown = sorted(set(document) - known)
-    if unknown:
-        raise NystraError(
-            f"unknown key {unknown[0]!r:.40} in {where}; known are {', '.join(sorted(known))}"
-        )
 
 
 def _parse_window(value: Any) -> tuple[int, ...] | None:

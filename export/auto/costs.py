@@ -16,6 +16,7 @@ import torch
 from ... import __version__
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
+from ...core.json_records import is_number, require_keys, require_version
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
 from ...plugins.library import isa
@@ -24,8 +25,8 @@ from ...runtime.timing.rows import describe_machine
 from ..attention.mechanism import Mechanism
 
 SCHEMA_VERSION = 1
-_KEYS = {"schema_version", "machine", "rest", "seconds"}
-_EXPECTED = "expected one that `mechanism` auto `costs` wrote"
+_KEYS = ("schema_version", "machine", "rest", "seconds")
+_EXPECTED = "give one that `mechanism` auto `costs` wrote"
 
 
 def this_machine() -> dict[str, Any]:
@@ -96,14 +97,9 @@ def parse_costs(document: Any, where: str) -> CostTable:
     Raises:
         NystraError: Unknown or missing keys, another version, or something else than seconds.
     """
-    if not isinstance(document, dict) or set(document) != _KEYS:
-        raise NystraError(f"{where}: not an object of {', '.join(sorted(_KEYS))}; {_EXPECTED}")
-    if document["schema_version"] != SCHEMA_VERSION:
-        raise NystraError(
-            f"{where}: schema_version {document['schema_version']!r:.40}; this nystra reads "
-            f"{SCHEMA_VERSION}"
-        )
-    machine, rest, seconds = (document[key] for key in ("machine", "rest", "seconds"))
+    record = require_version(document, where, SCHEMA_VERSION, _EXPECTED)
+    require_keys(record, where, _KEYS, _KEYS)
+    machine, rest, seconds = (record[key] for key in ("machine", "rest", "seconds"))
     rows = list(seconds.values()) if isinstance(seconds, dict) else [None]
     if not isinstance(machine, dict) or not all(map(_are_seconds, [rest, *rows])):
         raise NystraError(f"{where}: something else than seconds above 0; {_EXPECTED}")
@@ -112,6 +108,5 @@ def parse_costs(document: Any, where: str) -> CostTable:
 
 def _are_seconds(row: Any) -> bool:
     return isinstance(row, Mapping) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-        for value in row.values()
+        is_number(value) and value > 0 for value in row.values()
     )

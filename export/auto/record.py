@@ -15,6 +15,7 @@ from typing import Any
 from ... import __version__
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
+from ...core.json_records import is_number, require_keys, require_version
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
 from ...models.loading import LoadedModel
@@ -22,7 +23,7 @@ from ..load.images import Feeds
 from .costs import CostTable, parse_costs
 
 SCHEMA_VERSION = 1
-_KEYS = {"schema_version", "source_sha256", "costs", "changes"}
+_KEYS = ("schema_version", "source_sha256", "costs", "changes")
 _ADVICE = "give `overwrite` to measure anew in its place, or choose another `output`"
 _SECONDS_BETWEEN_WRITES = 5.0
 
@@ -75,13 +76,8 @@ class Record:
 
     def _read(self, document: Any) -> None:
         where = f"what was measured, {self.path}"
-        if not isinstance(document, dict) or set(document) != _KEYS:
-            raise NystraError(f"{where}: it has not the keys {', '.join(sorted(_KEYS))}")
-        if document["schema_version"] != SCHEMA_VERSION:
-            raise NystraError(
-                f"{where}: schema_version {document['schema_version']!r:.40}; this nystra reads "
-                f"{SCHEMA_VERSION}"
-            )
+        document = require_version(document, where, SCHEMA_VERSION, "it was not written here")
+        require_keys(document, where, _KEYS, _KEYS)
         if document["source_sha256"] != self._sha256:
             raise NystraError(
                 f"{where} is of another checkpoint ({document['source_sha256']!r:.14}..., this one "
@@ -128,7 +124,7 @@ def _fingerprint(loaded: LoadedModel, samples: Mapping[str, Feeds]) -> str:
 
 def _are_changes(value: Any, depth: int) -> bool:
     if depth == 0:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+        return is_number(value) and value >= 0
     return isinstance(value, dict) and all(
         _are_changes(entry, depth - 1) for entry in value.values()
     )

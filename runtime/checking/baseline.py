@@ -9,7 +9,6 @@ Unknown keys are errors.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
+from ...core.json_records import is_number, is_whole, require_keys, require_version, shown
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
 from ..tasks.registry import task_qualities
@@ -106,18 +106,15 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         raise NystraError(f"there is no baseline {path}: accept the present figures with `update`")
     value = read_json(path, "the baseline")
     where = f"the baseline {path}"
-    if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
-        version = value.get("schema_version") if isinstance(value, dict) else None
-        raise NystraError(
-            f"{where} has the schema_version {version!r}, expected {SCHEMA_VERSION}: name a file "
-            "that nystra check --update wrote"
-        )
+    value = require_version(
+        value, where, SCHEMA_VERSION, "name a file that nystra check --update wrote"
+    )
     types = _setting_types()
     known = {"schema_version", "model", "items", "metadata", *types}
-    _only(where, value, known, {"model", "items"})
-    if not isinstance(value["model"], str) or not isinstance(value["items"], dict):
-        raise NystraError(f"{where}: expected model to be text and items to be an object")
-    _only(f"{where}, items", value["items"], set(guarded_items()), set())
+    require_keys(value, where, known, ["model", "items"])
+    if not isinstance(value["model"], str):
+        raise NystraError(f"{where}: model is {shown(value['model'])}, expected model to be text")
+    require_keys(value["items"], f"{where}, items", guarded_items())
     accepted = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {
         key: _settings(f"{where}, {key}", value[key], key, types[key])
@@ -132,39 +129,29 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     if not isinstance(metadata, dict | None) or not all(
         isinstance(text, str) for text in (metadata or {}).values()
     ):
-        raise NystraError(f"{where}: metadata is {metadata!r:.60}, expected an object of texts")
+        raise NystraError(f"{where}: metadata is {shown(metadata)}, expected an object of texts")
     return Baseline(value["model"], accepted, settings, metadata)
 
 
 def _accepted(where: str, value: Any) -> Accepted:
-    if not isinstance(value, dict):
-        raise NystraError(f"{where} is {value!r}, expected accepted and tolerance")
-    both = {"accepted", "tolerance"}
-    _only(where, value, both, both)
-    for key, number in value.items():
-        good = isinstance(number, int | float) and not isinstance(number, bool)
-        if not good or not math.isfinite(number) or (key == "tolerance" and number < 0):
-            raise NystraError(f"{where}: {key} is {number!r}, expected a number, no tolerance < 0")
-    return Accepted(float(value["accepted"]), float(value["tolerance"]))
+    both = ("accepted", "tolerance")
+    record = require_keys(value, where, both, both)
+    for key, number in record.items():
+        if not is_number(number) or (key == "tolerance" and number < 0):
+            raise NystraError(
+                f"{where}: {key} is {shown(number)}, expected a number, no tolerance < 0"
+            )
+    return Accepted(float(record["accepted"]), float(record["tolerance"]))
 
 
 def _settings(where: str, value: Any, key: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise NystraError(f"{where} is {value!r}, expected an object")
-    _only(where, value, set(kinds), set(kinds))
+    record = require_keys(value, where, kinds, kinds)
     for name, kind in kinds.items():
-        if not isinstance(value[name], kind):
-            raise NystraError(f"{where}: {name} is {value[name]!r}, expected {kind.__name__}")
+        if not isinstance(record[name], kind):
+            got = shown(record[name])
+            raise NystraError(f"{where}: {name} is {got}, expected {kind.__name__}")
     if key == "speed":
-        size = value["size"]
-        if len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
-            raise NystraError(f"{where}: size is {size!r}, expected [height, width]")
-    return value
-
-
-def _only(where: str, value: Mapping[str, Any], known: set[str], needed: set[str]) -> None:
-    unknown, missing = sorted(set(value) - known), sorted(needed - set(value))
-    if unknown or missing:
-        raise NystraError(
-            f"{where}: unknown keys {unknown}, missing keys {missing}; known are {sorted(known)}"
-        )
+        size = record["size"]
+        if len(size) != 2 or not all(is_whole(side) and side > 0 for side in size):
+            raise NystraError(f"{where}: size is {shown(size)}, expected [height, width]")
+    return record

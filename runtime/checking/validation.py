@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
+from ...core.json_records import is_number
 from ...core.json_text import json_number
 from ..metrics.measures import ROUNDING, reference_figures, worst_figures
 from ..metrics.sanity import find_problems, max_abs
@@ -204,8 +205,7 @@ def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
     if len(numbers) != count:
         raise NystraError(f"got {len(numbers)} tolerances, expected one for {count} cases")
     for number in numbers:
-        real = isinstance(number, int | float) and not isinstance(number, bool)
-        if not real or not 0 <= number < ceiling:
+        if not is_number(number) or not 0 <= number < ceiling:
             raise NystraError(
                 f"a tolerance is {number!r}, expected a number from 0 to below {ceiling:.3g}, the "
                 "largest value an output should have: from there on anything passes"

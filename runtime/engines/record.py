@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_write_bytes
+from ...core.json_records import is_whole, require_keys, require_version, shown
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
 from .profile import Profile
@@ -103,9 +104,9 @@ class EngineRecord:
             NystraError: The file is missing, no record, or of another schema version.
         """
         value = read_json(path, "the record")
-        if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
-            raise NystraError(f"{path} is no record of an engine of this nystra: build it again")
-        _check_types(path, value)
+        where = f"the record {path}"
+        value = require_version(value, where, SCHEMA_VERSION, "build the engine again")
+        _check_types(where, value)
         profile = {
             name: tuple(tuple(shape) for shape in row) for name, row in value["profile"].items()
         }
@@ -126,7 +127,7 @@ def _are_shapes(row: Any) -> bool:
         isinstance(row, list)
         and len(row) == 3
         and all(isinstance(shape, list) for shape in row)
-        and all(type(side) is int and 0 < side <= _LARGEST_SIDE for shape in row for side in shape)
+        and all(is_whole(side) and 0 < side <= _LARGEST_SIDE for shape in row for side in shape)
     )
 
 
@@ -143,15 +144,11 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 """What the values of a record must be besides their types."""
 
 
-def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
-    expected = {
-        item.name: type(getattr(EngineRecord(), item.name)) for item in fields(EngineRecord)
-    }
-    wrong = sorted(
-        name
-        for name in set(value) | set(expected)
-        if name not in expected or not isinstance(value.get(name), expected[name])
-    )
+def _check_types(where: str, value: dict[str, Any]) -> None:
+    kinds = {item.name: type(getattr(EngineRecord(), item.name)) for item in fields(EngineRecord)}
+    require_keys(value, where, kinds, kinds)
+    wrong = sorted(name for name, kind in kinds.items() if not isinstance(value[name], kind))
     wrong = wrong or [name for name, fits in _FITS.items() if not fits(value[name])]
     if wrong:
-        raise NystraError(f"the record {path} has unknown, missing or mistyped keys: {wrong}")
+        got = ", ".join(f"{name} {shown(value[name])}" for name in wrong)
+        raise NystraError(f"{where} has keys of the wrong type or form: {got}")

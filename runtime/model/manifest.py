@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ...core.files.writing import atomic_write_bytes
+from ...core.json_records import require_keys, require_version
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
 
@@ -76,13 +76,8 @@ class Manifest:
             NystraError: The file is missing, not a manifest, or of another schema version.
         """
         value = read_json(path, "the manifest")
-        version = value.get("schema_version") if isinstance(value, dict) else None
-        if version != SCHEMA_VERSION:
-            raise NystraError(
-                f"the manifest {path} has the schema_version {version!r}, expected "
-                f"{SCHEMA_VERSION}: export again or take the nystra that wrote it"
-            )
-        _check_types(path, value)
+        where, advice = f"the manifest {path}", "export again or take the nystra that wrote it"
+        _check_types(where, require_version(value, where, SCHEMA_VERSION, advice))
         return cls(**value)
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -115,18 +110,14 @@ class Manifest:
         ]
 
 
-def _check_types(path: str | os.PathLike[str], value: Mapping[str, Any]) -> None:
-    kinds = {item.name: dict for item in fields(Manifest)}
-    expected: dict[str, type] = {**kinds, "model": str, "command": list, "schema_version": int}
-    unknown = sorted(set(value) - set(expected))
-    wrong = sorted(
-        key for key in set(value) - set(unknown) if not isinstance(value[key], expected[key])
-    )
-    if unknown or wrong or "model" not in value:
-        raise NystraError(
-            f"the manifest {path} has unknown keys {unknown}, keys of the wrong type {wrong}; "
-            f"expected some of {sorted(expected)} and always model"
-        )
+def _check_types(where: str, value: dict[str, Any]) -> None:
+    kinds: dict[str, type] = {item.name: dict for item in fields(Manifest)}
+    kinds |= {"model": str, "command": list, "schema_version": int}
+    require_keys(value, where, kinds, ["model"])
+    wrong = sorted(key for key in value if not isinstance(value[key], kinds[key]))
+    if wrong:
+        types = ", ".join(f"{key} ({kinds[key].__name__})" for key in wrong)
+        raise NystraError(f"{where} has keys of the wrong type: expected {types}")
     outside = [name for name in value.get("files", {}) if Path(name).name != name]
     if outside:
-        raise NystraError(f"the manifest {path} names files outside its folder: {outside}")
+        raise NystraError(f"{where} names files outside its folder: {outside}")

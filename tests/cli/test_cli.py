@@ -100,7 +100,7 @@ def test_bad_usage_is_exit_code_2_and_writes_nothing(
         ),
         ([str(checkpoint), "--plan", str(plan), "--attn", "nystra"], "contradict each other"),
         ([str(checkpoint), "--plan", str(plan)], "sites that the network does not have"),
-        ([str(checkpoint), "--plan", str(broken)], "unknown key 'colour'"),
+        ([str(checkpoint), "--plan", str(broken)], "unknown keys ['colour']"),
         ([str(checkpoint), "--set", "window"], "is not KEY=VALUE"),
         ([str(checkpoint), "--window", "8", "--set", "window_size=8"], "contradict each other"),
         ([str(checkpoint), "--static", "64xa"], "is not of the form 1x3x64x64"),

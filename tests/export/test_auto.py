@@ -276,7 +276,8 @@ def test_a_large_network_has_part_of_the_candidates(
     ("content", "words"),
     [
         ("{", "is not JSON"),
-        ("[]", "not an object of machine, rest, schema_version, seconds"),
+        ("[]", "is [], expected an object of schema_version 1"),
+        ('{"schema_version": 1, "rest": {}}', "missing keys ['machine', 'seconds']"),
         ('{"schema_version": 2, "machine": {}, "rest": {}, "seconds": {}}', "schema_version 2"),
         (
             '{"schema_version": 1, "machine": {}, "rest": {}, "seconds": {}}',

@@ -49,8 +49,8 @@ def test_a_plan_survives_its_json() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([], "not a JSON object"),
-        ({"schema_version": 2}, "this nystra reads 1"),
+        ([], r"the plan is \[\], expected an object"),
+        ({"schema_version": 2}, "schema_version 2, expected 1"),
         (
             {"schema_version": 1, "default": {"landmark": 3}},
             "default: unknown key 'landmark'; full has mask",

@@ -51,8 +51,11 @@ def test_what_is_written_is_read() -> None:
     ("text", "message"),
     [
         ("[1]", r"nystra.preprocessing is \[1\], expected an object of resize, crop"),
-        ('{"resise": 1}', "expected an object of resize, crop, mean, std, labels, in_graph"),
-        ('{"resize": {"filter": "bicubic"}}', "resize, is .*, expected an object with sides"),
+        ('{"resise": 1}', "'resise'.; expected are resize, crop, mean, std, labels, in_graph"),
+        (
+            '{"resize": {"filter": "bicubic"}}',
+            "resize: missing keys .*; expected are sides, filter, antialias",
+        ),
         ('{"resize": {"sides": [0]}}', r"resize.sides, is \[0\], expected one or two whole"),
         ('{"resize": {"sides": [8, 8, 8]}}', "expected one or two whole numbers"),
         ('{"resize": {"sides": [1e9]}}', "expected one or two whole numbers from 1 to 4096"),

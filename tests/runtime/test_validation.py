@@ -242,9 +242,10 @@ def test_manifest(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "schema_version None"),
+        ("[]", r"is \[\], expected an object of schema_version 1"),
+        ("{}", "schema_version None"),
         ('{"schema_version": 2, "model": "m"}', "schema_version 2"),
-        ('{"schema_version": 1}', "always model"),
+        ('{"schema_version": 1}', r"missing keys \['model'\]"),
         ('{"schema_version": 1, "model": "m", "extra": 1}', "unknown keys"),
         ('{"schema_version": 1, "model": "m", "files": []}', "wrong type"),
         ('{"schema_version": 1, "model": "m", "files": {"../x": "0"}}', "outside"),
