@@ -10,7 +10,7 @@ from ..progress import progress_bar
 from ..tasks.restoration.result import PictureResult
 from ..tasks.task import Report
 from .worker import Failed
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 Pair = tuple[Path, Path]
 
@@ -29,14 +29,14 @@ class DistributedResult(PictureResult):
 
 
 def run_folder(
-    crew: Crew, pairs: list[Pair], name: str, report: Report | None, *, quiet: bool
+    pool: WorkerPool, pairs: list[Pair], name: str, report: Report | None, *, quiet: bool
 ) -> list[PictureResult]:
     """Restore pictures; one that fails does not stop the others.
 
     The workers read and write the files themselves: what goes over the network is their names.
 
     Args:
-        crew: The workers.
+        pool: The workers.
         pairs: Pictures and their outputs.
         name: What the bar is called.
         report: As in `run_pictures`.
@@ -58,17 +58,17 @@ def run_folder(
         for place in repeated
     }
     places = [place for place in range(len(pairs)) if place not in repeated]
-    tasks = (("file", tuple(path.absolute() for path in pairs[place])) for place in places)
+    calls = (("file", tuple(path.absolute() for path in pairs[place])) for place in places)
     with progress_bar(name, unit="picture", quiet=quiet) as move:
-        for outcome in crew.run(tasks):
-            place = places[outcome.place]
+        for result in pool.run(calls):
+            place = places[result.place]
             here, there = pairs[place]
-            if isinstance(outcome.value, Failed):
-                made = PictureResult(str(here), "failed", error=outcome.value.error)
+            if isinstance(result.value, Failed):
+                made = PictureResult(str(here), "failed", error=result.value.error)
             else:
-                made = replace(outcome.value, input=str(here), output=str(there))
+                made = replace(result.value, input=str(here), output=str(there))
             results[place] = DistributedResult(
-                **made.as_dict(), worker=outcome.where, tries=outcome.tries
+                **made.as_dict(), worker=result.where, tries=result.tries
             )
             move(len(results), len(pairs))
             if report is not None:

@@ -25,10 +25,10 @@ from ..tasks.video.run import run_video
 from .cluster import connected
 from .folder import run_folder
 from .options import ClusterOptions
-from .tiles import TILE, spread_tiles
-from .video import spread_maker
+from .tiles import TILE, distribute_tiles
+from .video import distributed_restorer_for
 from .worker import Setup
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 
 def run_distributed(
@@ -64,30 +64,32 @@ def run_distributed(
         BackendUnavailableError: Ray is missing, or no cluster answers within ten seconds.
     """
     how, clip = options or RunOptions(), video or VideoOptions()
-    hired = partial(_crew, session, cluster=cluster)
+    open_pool = partial(_worker_pool, session, cluster=cluster)
     if session.facts.input("frames") is not None or means_video(input, output, clip):
-        with hired(how) as crew:
-            make = partial(spread_maker, crew)
-            return run_video(session, input, output, how, video=clip, report=report, make=make)
+        with open_pool(how) as pool:
+            open_restorer = partial(distributed_restorer_for, pool)
+            return run_video(
+                session, input, output, how, video=clip, report=report, open_restorer=open_restorer
+            )
     check_no_video(clip)
     pairs, results, folder = plan_pictures(input, output, how)
     if not pairs:
         return results
     AuxiliaryInputs.match(restorer_for(session).auxiliary, how.auxiliary())
     if folder:
-        with hired(how, most=len(pairs)) as crew:
+        with open_pool(how, most=len(pairs)) as pool:
             name = Path(input).name
-            return [*results, *run_folder(crew, pairs, name, report, quiet=how.quiet)]
-    with hired(how) as crew:
+            return [*results, *run_folder(pool, pairs, name, report, quiet=how.quiet)]
+    with open_pool(how) as pool:
         tiled = replace(how, tile=how.tile or max(TILE, session.facts.size_minimum))
-        spread = partial(spread_tiles, crew=crew)
-        return run_pictures(session, input, output, tiled, report=report, spread=spread)
+        distribute = partial(distribute_tiles, pool=pool)
+        return run_pictures(session, input, output, tiled, report=report, distribute=distribute)
 
 
 @contextmanager
-def _crew(
+def _worker_pool(
     session: Session, how: RunOptions, most: int | None = None, *, cluster: ClusterOptions
-) -> Iterator[Crew]:
+) -> Iterator[WorkerPool]:
     """Yield workers that have been asked for; they end with the block.
 
     Args:
@@ -128,8 +130,8 @@ def _crew(
                 f"the model runs on {session.backend}, and the cluster has no GPU: give `backend` "
                 "ort-cpu"
             )
-        crew = Crew(ray, setup, min(size, most or size), gpu=gpu)
+        pool = WorkerPool(ray, setup, min(size, most or size), gpu=gpu)
         try:
-            yield crew
+            yield pool
         finally:
-            crew.dismiss()
+            pool.shutdown()

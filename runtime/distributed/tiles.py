@@ -12,7 +12,7 @@ from ...core.errors import NystraError
 from ..tiling.run_tiled import ImageFunction
 from ..tiling.tiled_network import TiledNetwork
 from .worker import Failed
-from .worker_pool import Crew
+from .worker_pool import WorkerPool
 
 Array = npt.NDArray[Any]
 Network = TypeVar("Network", bound=TiledNetwork)
@@ -21,7 +21,7 @@ TILE = 512
 """Side of the tiles where none is asked for, in input pixels."""
 
 
-def spread_tiles(network: Network, crew: Crew) -> Network:
+def distribute_tiles(network: Network, pool: WorkerPool) -> Network:
     """Return a network whose tiles go to the workers.
 
     Each worker runs as many tiles at once as the network would, and the results are blended in
@@ -38,9 +38,9 @@ def spread_tiles(network: Network, crew: Crew) -> Network:
         )
 
     def batches(_: ImageFunction, parts: Iterable[list[Array]]) -> Iterator[list[Array]]:
-        for outcome in crew.run((("tiles", (part,)) for part in parts), ordered=True):
-            if isinstance(outcome.value, Failed):
-                raise NystraError(outcome.value.error)
-            yield outcome.value
+        for result in pool.run((("tiles", (part,)) for part in parts), ordered=True):
+            if isinstance(result.value, Failed):
+                raise NystraError(result.value.error)
+            yield result.value
 
     return replace(network, batches=batches)

@@ -10,67 +10,75 @@ from typing import Any
 from ...core.errors import NystraError
 from ..session import Session
 from ..tasks.restoration.options import RunOptions
-from ..tasks.video.frame_restorer import InWindows, Made, Maker, OneByOne, Wants
+from ..tasks.video.frame_restorer import (
+    FrameRestorer,
+    RestoredFrame,
+    SingleFrameRestorer,
+    Wants,
+    WindowedRestorer,
+)
 from ..tasks.video.options import VideoOptions
-from ..tasks.video.run import frame_maker
+from ..tasks.video.run import frame_restorer_for
 from ..video.clip import Frame, Source
-from .tiles import spread_tiles
+from .tiles import distribute_tiles
 from .worker import Failed
-from .worker_pool import Crew, Task
+from .worker_pool import Call, WorkerPool
 
 
-def spread_maker(
-    crew: Crew, session: Session, source: Source, options: RunOptions, video: VideoOptions
-) -> Maker:
+def distributed_restorer_for(
+    pool: WorkerPool, session: Session, source: Source, options: RunOptions, video: VideoOptions
+) -> FrameRestorer:
     """Return what restores the frames of a source with all workers.
 
     A network on single pictures is given a frame a worker. Of one on several frames the workers
     share the tiles of each window.
 
     Raises:
-        NystraError: As `frame_maker` and `spread_tiles`.
+        NystraError: As `frame_restorer_for` and `distribute_tiles`.
     """
-    made = frame_maker(session, source, options, video)
-    if isinstance(made, InWindows):
-        clips = replace(made.restorer, network=spread_tiles(made.restorer.network, crew))
-        return replace(made, restorer=clips)
-    assert isinstance(made, OneByOne)  # there are these two
-    return _Frames(made, crew)
+    restorer = frame_restorer_for(session, source, options, video)
+    if isinstance(restorer, WindowedRestorer):
+        clips = replace(
+            restorer.restorer, network=distribute_tiles(restorer.restorer.network, pool)
+        )
+        return replace(restorer, restorer=clips)
+    assert isinstance(restorer, SingleFrameRestorer)  # there are these two
+    return _DistributedFrames(restorer, pool)
 
 
 @dataclass(frozen=True)
-class _Frames:
+class _DistributedFrames:
     """Frames that go to the workers, a bounded number at a time."""
 
-    here: OneByOne
-    crew: Crew
+    local: SingleFrameRestorer
+    pool: WorkerPool
 
     @property
     def scale(self) -> int:
         """Output pixels per input pixel and axis."""
-        return self.here.scale
+        return self.local.scale
 
-    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         under_way: dict[int, tuple[Frame, list[str]]] = {}
         before = time.perf_counter()
-        for outcome in self.crew.run(self._tasks(source, wants, under_way), ordered=True):
-            frame, doubts = under_way.pop(outcome.place)
-            if isinstance(outcome.value, Failed):
-                raise NystraError(outcome.value.error)
-            restored = outcome.value
+        for result in self.pool.run(self._calls(source, wants, under_way), ordered=True):
+            frame, doubts = under_way.pop(result.place)
+            if isinstance(result.value, Failed):
+                raise NystraError(result.value.error)
+            restored = result.value
             now = time.perf_counter()
             warnings = doubts + restored.warnings
-            yield Made(frame, restored.picture, now - before, restored.tiles, warnings)
+            yield RestoredFrame(frame, restored.picture, now - before, restored.tiles, warnings)
             before = now
 
-    def _tasks(
+    def _calls(
         self, source: Source, wants: Wants, under_way: dict[int, tuple[Frame, list[str]]]
-    ) -> Iterator[Task]:
+    ) -> Iterator[Call]:
         wanted = (frame for frame in source.frames() if wants(frame.index))
         for place, frame in enumerate(wanted):
             picture, name = frame.load(), source.name(frame.index)
-            auxiliary, doubts = self.here.auxiliary.read(name, picture.size)
+            auxiliary, doubts = self.local.auxiliary.read(name, picture.size)
             under_way[place] = frame, doubts
-            how: dict[str, Any] = {**self.here.tiling, "auxiliary": auxiliary}
+            how: dict[str, Any] = {**self.local.tiling, "auxiliary": auxiliary}
             yield "picture", (picture, str(name), how)

@@ -112,7 +112,7 @@ class Worker:
         options = setup.options
         if options.max_memory is None:
             options = replace(options, max_memory=_share(setup.session.threads or 1))
-        # What may be replaced was settled before the run began.
+        # What may be replaced was fixed_tiling before the run began.
         options = replace(options, overwrite=True, skip_existing=False, quiet=True)
         self._turns = Turns(PictureJob(self._restorer, options))
 

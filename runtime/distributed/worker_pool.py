@@ -1,4 +1,4 @@
-"""Workers and what they have in hand: work goes to whoever is free, and again where one died."""
+"""Workers of a cluster: a call goes to one that is free, and to another one where it died."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from typing import Any, TypeAlias
 from ...core.errors import NystraError
 from .worker import Failed, Setup, Worker
 
-Task: TypeAlias = tuple[str, tuple[Any, ...]]
+Call: TypeAlias = tuple[str, tuple[Any, ...]]
 """A method of `Worker` and its arguments."""
 
 MOST_TRIES = 3
-"""Workers that may die over one thing before it is given up."""
+"""Workers that may die over one call before it is given up."""
 
-_IN_HAND = 2
-"""Things of a worker: files of one are read or written while the model runs for the other."""
+_CONCURRENT_CALLS = 2
+"""Of a worker: files of one are read or written while the model runs for the other."""
 
 _PATIENCE = 300.0
 """Seconds until the first worker has loaded the model; a cluster may have to start machines."""
 
 
 @dataclass
-class _Thing:
-    """A task under way."""
+class _PendingCall:
+    """A call under way."""
 
     place: int
-    task: Task
+    method: Call
     tries: int = 0
     reference: Any = None
 
 
 @dataclass
-class _Hand:
-    """A worker: ``where`` it is once it has loaded the model, and the things it works on."""
+class _StartedWorker:
+    """A worker: ``where`` it is once it has loaded the model, and the calls it works on."""
 
     actor: Any
     opening: Any
     where: str | None = None
-    things: list[_Thing] = field(default_factory=list)
+    calls: list[_PendingCall] = field(default_factory=list)
 
     def can_take(self, *, alone: bool) -> bool:
-        """Return whether there is room for a thing, which may have to have a worker for itself."""
-        if self.where is None or any(thing.tries > 1 for thing in self.things):
+        """Return whether there is room for a call, which may have to have a worker for itself."""
+        if self.where is None or any(call.tries > 1 for call in self.calls):
             return False
-        return len(self.things) < (1 if alone else _IN_HAND)
+        return len(self.calls) < (1 if alone else _CONCURRENT_CALLS)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a task.
+class CallResult:
+    """What became of a call.
 
     Attributes:
         place: Which one, counted from 0.
@@ -67,7 +67,7 @@ class Outcome:
     tries: int
 
 
-class Crew:
+class WorkerPool:
     """Workers on a cluster.
 
     Attributes:
@@ -87,127 +87,129 @@ class Crew:
         self.size, self.lost = size, 0
         self._ray, self._gpu = ray, gpu
         self._setup, self._threads = ray.put(setup), setup.session.threads
-        self._hands: list[_Hand] = []
+        self._workers: list[_StartedWorker] = []
         self._refused: list[str] = []
         self._deaths_at_start = 0
-        self._heard = time.monotonic()
+        self._last_reply = time.monotonic()
         for _ in range(size):
-            self._hire()
+            self._start_worker()
 
-    def run(self, tasks: Iterable[Task], *, ordered: bool = False) -> Iterator[Outcome]:
-        """Yield what becomes of each task, as it comes or in order.
+    def run(self, calls: Iterable[Call], *, ordered: bool = False) -> Iterator[CallResult]:
+        """Yield what becomes of each call, as it comes or in order.
 
-        Tasks whose worker died go to others, where nothing stands beside them, so that the one to
-        blame shows; when `MOST_TRIES` have died over it, its value is `Failed`. Tasks are taken as
+        Calls whose worker died go to others, one call a worker, so that the one to blame shows;
+        when `MOST_TRIES` have died over it, its value is `Failed`. Calls are taken as
         there is room: no more than three for each worker are under way or wait for those before.
 
         Raises:
             NystraError: No worker is left, or none could be started.
         """
-        source = enumerate(tasks)
-        again: deque[_Thing] = deque()
-        held: dict[int, Outcome] = {}
+        source = enumerate(calls)
+        again: deque[_PendingCall] = deque()
+        held: dict[int, CallResult] = {}
         first = 0  # of those that have not been yielded, where order counts
         begun = 0
         drained = False
         while True:
-            while (hand := self._free_hand(alone=bool(again))) is not None:
+            while (worker := self._idle_worker(alone=bool(again))) is not None:
                 if again:
-                    self._give(hand, again.popleft())
+                    self._submit(worker, again.popleft())
                     continue
                 if drained or (ordered and begun - first >= 3 * self.size):
                     break
-                place, task = next(source, (-1, ("", ())))
+                place, call = next(source, (-1, ("", ())))
                 if place < 0:
                     drained = True
                     break
                 begun += 1
-                self._give(hand, _Thing(place, task))
-            if drained and not again and not any(hand.things for hand in self._hands):
+                self._submit(worker, _PendingCall(place, call))
+            if drained and not again and not any(worker.calls for worker in self._workers):
                 yield from (held.pop(place) for place in sorted(held))
                 return
-            for outcome in self._heard_of(again):
-                held[outcome.place] = outcome
+            for result in self._completed(again):
+                held[result.place] = result
             if not ordered:
                 yield from (held.pop(place) for place in sorted(held))
             while ordered and first in held:
                 yield held.pop(first)
                 first += 1
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """End all workers."""
-        while self._hands:
-            self._ray.kill(self._hands.pop().actor)
+        while self._workers:
+            self._ray.kill(self._workers.pop().actor)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         kind = self._ray.remote(Worker)
         needs = {"num_cpus": self._threads, "num_gpus": 1 if self._gpu else 0}
-        how = {**needs, "max_concurrency": _IN_HAND, "scheduling_strategy": "SPREAD"}
+        how = {**needs, "max_concurrency": _CONCURRENT_CALLS, "scheduling_strategy": "SPREAD"}
         actor = kind.options(**how).remote(self._setup)
-        self._hands.append(_Hand(actor, actor.open.remote()))
+        self._workers.append(_StartedWorker(actor, actor.open.remote()))
 
-    def _free_hand(self, *, alone: bool) -> _Hand | None:
+    def _idle_worker(self, *, alone: bool) -> _StartedWorker | None:
         """Return the worker that has least to do, if it can take more."""
-        ready = [hand for hand in self._hands if hand.can_take(alone=alone)]
-        return min(ready, key=lambda hand: len(hand.things), default=None)
+        ready = [worker for worker in self._workers if worker.can_take(alone=alone)]
+        return min(ready, key=lambda worker: len(worker.calls), default=None)
 
-    def _give(self, hand: _Hand, thing: _Thing) -> None:
-        name, arguments = thing.task
-        thing.tries += 1
-        thing.reference = getattr(hand.actor, name).remote(*arguments)
-        hand.things.append(thing)
+    def _submit(self, worker: _StartedWorker, call: _PendingCall) -> None:
+        name, arguments = call.method
+        call.tries += 1
+        call.reference = getattr(worker.actor, name).remote(*arguments)
+        worker.calls.append(call)
 
-    def _heard_of(self, again: deque[_Thing]) -> Iterator[Outcome]:
-        """Wait for a worker to say something, or to die; yield what is done."""
-        awaited: dict[Any, tuple[_Hand, _Thing | None]] = {}
-        for hand in self._hands:
-            awaited |= {thing.reference: (hand, thing) for thing in hand.things}
-            if hand.where is None:
-                awaited[hand.opening] = hand, None
+    def _completed(self, again: deque[_PendingCall]) -> Iterator[CallResult]:
+        """Wait for a worker to reply or to die; yield what is done."""
+        awaited: dict[Any, tuple[_StartedWorker, _PendingCall | None]] = {}
+        for worker in self._workers:
+            awaited |= {call.reference: (worker, call) for call in worker.calls}
+            if worker.where is None:
+                awaited[worker.opening] = worker, None
         if not awaited:
-            raise NystraError(self._nobody())
+            raise NystraError(self._why_no_worker())
         done, _ = self._ray.wait(list(awaited), num_returns=1, timeout=1.0)
-        alive = any(hand.where for hand in self._hands)
+        alive = any(worker.where for worker in self._workers)
         if done or alive:
-            self._heard = time.monotonic()
-        elif time.monotonic() - self._heard > _PATIENCE:
-            raise NystraError(self._nobody())
+            self._last_reply = time.monotonic()
+        elif time.monotonic() - self._last_reply > _PATIENCE:
+            raise NystraError(self._why_no_worker())
         for reference in done:
-            hand, thing = awaited[reference]
+            worker, call = awaited[reference]
             try:
                 value = self._ray.get(reference)
             except self._ray.exceptions.RayTaskError as error:
                 value = Failed(" ".join(str(error.cause or error).split())[:300])
             except self._ray.exceptions.RayError:
-                yield from self._bury(hand, again)
+                yield from self._replace_dead(worker, again)
                 continue
-            if thing is not None:
-                hand.things.remove(thing)
-                yield Outcome(thing.place, value, hand.where or "", thing.tries)
+            if call is not None:
+                worker.calls.remove(call)
+                yield CallResult(call.place, value, worker.where or "", call.tries)
             elif isinstance(value, Failed):
                 self._refused.append(value.error)
-                self._hands.remove(hand)
-                self._ray.kill(hand.actor)
+                self._workers.remove(worker)
+                self._ray.kill(worker.actor)
             else:
-                hand.where = value
+                worker.where = value
 
-    def _bury(self, hand: _Hand, again: deque[_Thing]) -> Iterator[Outcome]:
-        """Take a worker's things back and hire another one."""
+    def _replace_dead(
+        self, worker: _StartedWorker, again: deque[_PendingCall]
+    ) -> Iterator[CallResult]:
+        """Take a dead worker's calls back and start another worker."""
         self.lost += 1
-        self._hands.remove(hand)
-        self._ray.kill(hand.actor)
-        for thing in hand.things:
-            if thing.tries < MOST_TRIES:
-                again.append(thing)
+        self._workers.remove(worker)
+        self._ray.kill(worker.actor)
+        for call in worker.calls:
+            if call.tries < MOST_TRIES:
+                again.append(call)
                 continue
-            text = f"{thing.tries} workers died over it, the last one at {hand.where}"
-            yield Outcome(thing.place, Failed(text), hand.where or "", thing.tries)
-        if hand.where is None:
+            text = f"{call.tries} workers died over it, the last one at {worker.where}"
+            yield CallResult(call.place, Failed(text), worker.where or "", call.tries)
+        if worker.where is None:
             self._deaths_at_start += 1
         if self._deaths_at_start < MOST_TRIES * self.size:
-            self._hire()
+            self._start_worker()
 
-    def _nobody(self) -> str:
+    def _why_no_worker(self) -> str:
         """Return why there is no worker, in words."""
         if self._refused:
             return f"no worker could load the model. {self._refused[-1]}"

@@ -10,7 +10,7 @@ from ..session_spec import SessionSpec
 from ..tiling.tile_memory import available_memory
 from .limits import Limits
 from .opening import Models, open_models
-from .request_queue import Engine
+from .request_queue import RequestQueue
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -23,16 +23,16 @@ class Application:
     Attributes:
         app: Answers requests.
         models: What is served.
-        engine: Does the work.
+        queue: Does the work.
     """
 
     app: FastAPI
     models: Models
-    engine: Engine
+    queue: RequestQueue
 
     def close(self, patience: float) -> None:
         """Answer what is there, for so many seconds at most, and end all threads."""
-        self.engine.close(patience)
+        self.queue.close(patience)
         self.models.close()
 
 
@@ -61,7 +61,7 @@ def open_application(
     metrics = Metrics([spec.model.stem for spec in specs])
     models = open_models(specs, limits, metrics.ran)
     memory = available_memory() // 2 if limits.max_memory is None else limits.max_memory
-    engine = Engine(limits.workers, limits.queue, memory)
-    metrics.watch(engine)
-    app = create_app(models, engine, limits, metrics, token=token, version=version)
-    return Application(app, models, engine)
+    queue = RequestQueue(limits.workers, limits.queue, memory)
+    metrics.watch(queue)
+    app = create_app(models, queue, limits, metrics, token=token, version=version)
+    return Application(app, models, queue)

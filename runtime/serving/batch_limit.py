@@ -8,7 +8,7 @@ from ...core.metadata import ModelMetadata
 from ..session import Session
 
 
-def images_a_run(session: Session, most: int) -> int:
+def images_per_run(session: Session, most: int) -> int:
     """Return how many images a model may take at once.
 
     One where a file's attention looks at all of them together (``init batch``): an answer must

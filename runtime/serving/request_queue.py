@@ -19,7 +19,7 @@ _NEW = 0.2
 """Share of the latest request in the mean time of one."""
 
 
-class Engine:
+class RequestQueue:
     """Threads that do the work of requests.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""One request on its way through the engine."""
+"""One request on its way through the queue."""
 
 from __future__ import annotations
 

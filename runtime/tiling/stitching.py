@@ -6,14 +6,14 @@ are a product of one along each axis, and over all tiles they add up to 1.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
-from .tile_plan import Span, TilePlan
+from .blending import blend_weights, linear_ramp
+from .tile_plan import TilePlan
 
 Array = npt.NDArray[Any]
 
@@ -44,8 +44,9 @@ class Stitcher:
             raise NystraError(f"the blend is {blend!r}, expected 'linear' or 'equal'")
         self.plan = plan
         self.scale = scale
-        self._row_weights = _weights(plan.rows, scale, blend)
-        self._column_weights = _weights(plan.columns, scale, blend)
+        ramp = linear_ramp if blend == "linear" else None
+        self._row_weights = blend_weights(plan.rows, ramp, scale)
+        self._column_weights = blend_weights(plan.columns, ramp, scale)
         self._missing = set(range(len(plan)))
         self._picture: npt.NDArray[np.float32] | None = None
 
@@ -103,22 +104,3 @@ class Stitcher:
         place = self._picture[0, :, top * scale : bottom * scale, left * scale : right * scale]
         weights = self._row_weights[row][:, None] * self._column_weights[column][None, :]
         place += (tile * weights)[:, : place.shape[1], : place.shape[2]]
-
-
-def _weights(spans: tuple[Span, ...], scale: int, blend: str) -> list[npt.NDArray[np.float32]]:
-    """Return the weights of each tile along one axis."""
-    weights = [np.ones((end - start) * scale, dtype=np.float64) for start, end in spans]
-    if blend == "linear":
-        for index, ((_, first_end), (second_start, _)) in enumerate(pairwise(spans)):
-            shared = (first_end - second_start) * scale
-            ramp = (np.arange(shared) + 0.5) / max(shared, 1)
-            if shared:
-                weights[index][-shared:] *= ramp[::-1]
-                weights[index + 1][:shared] *= ramp
-    total = np.zeros(spans[-1][1] * scale, dtype=np.float64)
-    for (start, end), weight in zip(spans, weights, strict=True):
-        total[start * scale : end * scale] += weight
-    return [
-        (weight / total[start * scale : end * scale]).astype(np.float32)
-        for (start, end), weight in zip(spans, weights, strict=True)
-    ]

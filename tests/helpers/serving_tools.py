@@ -15,7 +15,7 @@ from PIL import Image
 
 from nystra.runtime.serving.limits import Limits
 from nystra.runtime.serving.opening import Models, open_models
-from nystra.runtime.serving.request_queue import Engine
+from nystra.runtime.serving.request_queue import RequestQueue
 from nystra.runtime.session_spec import SessionSpec
 
 BOUNDARY = "edge"
@@ -69,7 +69,7 @@ def form(parts: Iterable[tuple[str, bytes]]) -> tuple[bytes, dict[str, str]]:
 
 
 class Service:
-    """An application with its engine, asked as a web server would."""
+    """An application with its queue, asked as a web server would."""
 
     def __init__(self, *paths: Path, limits: Limits | None = None, **how: Any) -> None:
         from nystra.runtime.serving.http.app import create_app
@@ -79,14 +79,14 @@ class Service:
         metrics = Metrics([path.stem for path in paths])
         specs = [SessionSpec(path, threads=1, library=None) for path in paths]
         self.models: Models = open_models(specs, self.limits, metrics.ran)
-        self.engine = Engine(
+        self.queue = RequestQueue(
             self.limits.workers, self.limits.queue, self.limits.max_memory or 1 << 28
         )
-        metrics.watch(self.engine)
-        self.app = create_app(self.models, self.engine, self.limits, metrics, **how)
+        metrics.watch(self.queue)
+        self.app = create_app(self.models, self.queue, self.limits, metrics, **how)
 
     def close(self) -> None:
-        self.engine.close(5)
+        self.queue.close(5)
         self.models.close()
 
     def ask(

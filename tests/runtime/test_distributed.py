@@ -22,12 +22,12 @@ from nystra.runtime import RunOptions, Session, write_picture
 from nystra.runtime.distributed import cluster as cluster_module
 from nystra.runtime.distributed import worker_pool as crew_module
 from nystra.runtime.distributed.options import ClusterOptions
-from nystra.runtime.distributed.tiles import spread_tiles
+from nystra.runtime.distributed.tiles import distribute_tiles
 from nystra.runtime.distributed.worker import Failed, Setup, Worker
-from nystra.runtime.distributed.worker_pool import MOST_TRIES, Crew
+from nystra.runtime.distributed.worker_pool import MOST_TRIES, WorkerPool
 from nystra.runtime.session_spec import SessionSpec
-from nystra.runtime.tasks.restoration import sequential as line
-from nystra.runtime.tasks.restoration.picture_job import Made, PictureJob, Read
+from nystra.runtime.tasks.restoration import sequential
+from nystra.runtime.tasks.restoration.picture_job import PictureInput, PictureJob, PictureOutput
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import nystra_metadata, save_upscaler
@@ -44,7 +44,7 @@ class RayTaskError(RayError):
 
 
 class FakeRay:
-    """As much of Ray as a `Crew` uses; one thing happens at each wait.
+    """As much of Ray as a `WorkerPool` uses; one thing happens at each wait.
 
     Attributes:
         kind: Class of the workers.
@@ -132,17 +132,17 @@ class Doubler:
 SETUP = SimpleNamespace(session=SimpleNamespace(threads=1))
 
 
-def crew(kind: type[Any], size: int, room: int = 99) -> tuple[Crew, FakeRay]:
+def worker_pool(kind: type[Any], size: int, room: int = 99) -> tuple[WorkerPool, FakeRay]:
     ray = FakeRay(kind, room)
-    return Crew(ray, SETUP, size), ray  # type: ignore[arg-type]
+    return WorkerPool(ray, SETUP, size), ray  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("size", [1, 3])
 def test_what_a_worker_died_over_goes_to_another_one(ordered: bool, size: int) -> None:
     Doubler.seven = 0
-    hired, ray = crew(Doubler, size)
-    outcomes = list(hired.run((("double", (number,)) for number in range(20)), ordered=ordered))
+    pool, ray = worker_pool(Doubler, size)
+    outcomes = list(pool.run((("double", (number,)) for number in range(20)), ordered=ordered))
     places = [outcome.place for outcome in outcomes]
     assert sorted(places) == list(range(20))
     assert not ordered or places == sorted(places)
@@ -154,9 +154,9 @@ def test_what_a_worker_died_over_goes_to_another_one(ordered: bool, size: int) -
     assert by_place[7].tries == 2
     innocent = set(range(20)) - {13}
     assert max(by_place[number].tries for number in innocent) == 2, "alone none of them died again"
-    assert hired.lost == MOST_TRIES + 1
+    assert pool.lost == MOST_TRIES + 1
     assert ray.most <= 3 * size + MOST_TRIES
-    hired.dismiss()
+    pool.shutdown()
     assert ray.alive == []
 
 
@@ -168,15 +168,15 @@ def test_tasks_are_taken_as_there_is_room() -> None:
             taken.append(number)
             yield "double", (2 * number + 101,)
 
-    hired, _ = crew(Doubler, 2)
-    outcomes = hired.run(tasks(), ordered=True)
+    pool, _ = worker_pool(Doubler, 2)
+    outcomes = pool.run(tasks(), ordered=True)
     next(outcomes)
     assert len(taken) <= 3 * 2 + 1
 
 
 def test_no_more_workers_than_there_is_room_for() -> None:
-    hired, ray = crew(Doubler, 5, room=1)
-    got = [outcome.value for outcome in hired.run(("double", (number,)) for number in (1, 2, 3))]
+    pool, ray = worker_pool(Doubler, 5, room=1)
+    got = [outcome.value for outcome in pool.run(("double", (number,)) for number in (1, 2, 3))]
     assert got == [2, 4, 6]
     assert len(ray.alive) == 1
 
@@ -207,9 +207,9 @@ def test_no_worker_at_all(
     kind: type[Any], room: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crew_module, "_PATIENCE", -1.0)
-    hired, _ = crew(kind, 2, room)
+    pool, _ = worker_pool(kind, 2, room)
     with pytest.raises(NystraError, match=message):
-        list(hired.run([("double", (1,))]))
+        list(pool.run([("double", (1,))]))
 
 
 @pytest.fixture
@@ -259,8 +259,8 @@ def test_tiles_of_one_picture(tmp_path: Path, batch: int | str) -> None:
         def __init__(self, _: Any) -> None:
             super().__init__(setup(model))
 
-    hired, _ = crew(Here, 2)
-    whole, spread = restorer_for(session), spread_tiles(restorer_for(session), hired)
+    pool, _ = worker_pool(Here, 2)
+    whole, spread = restorer_for(session), distribute_tiles(restorer_for(session), pool)
     pixels = np.random.default_rng(0).random((50, 70, 3), np.float32)
     for image in (pixels, pixels[:, :, :1]):
         expected, tiles = whole(image, 16, 8)
@@ -269,7 +269,7 @@ def test_tiles_of_one_picture(tmp_path: Path, batch: int | str) -> None:
         assert tiles == count > 20
     internal = Restorer(session, tiling="internal")
     with pytest.raises(NystraError, match="cannot share one: run it without"):
-        spread_tiles(internal, hired)
+        distribute_tiles(internal, pool)
 
 
 def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -368,21 +368,21 @@ def test_a_worker_reads_the_next_picture_while_its_model_runs(
     seen: list[bool] = []
     read, run = PictureJob.read, PictureJob.run
 
-    def reading(job: PictureJob, here: Path, *rest: Any) -> Read:
+    def reading(job: PictureJob, here: Path, *rest: Any) -> PictureInput:
         got = read(job, here, *rest)
         if here.name == "b.png":
             second_read.set()
         return got
 
-    def computing(job: PictureJob, got: Read, *rest: Any) -> Made:
+    def computing(job: PictureJob, got: PictureInput, *rest: Any) -> PictureOutput:
         running.set()
-        if got.here.name == "a.png":  # a large one is waited for in vain, but not for long
+        if got.path.name == "a.png":  # a large one is waited for in vain, but not for long
             seen.append(second_read.wait(0.2 if large else 20.0))
         return run(job, got, *rest)
 
     monkeypatch.setattr(PictureJob, "read", reading)
     monkeypatch.setattr(PictureJob, "run", computing)
-    monkeypatch.setattr(line, "_is_small", lambda job, got: not large)
+    monkeypatch.setattr(sequential, "_is_small", lambda job, got: not large)
     for name in "ab":
         write_picture(tmp_path / f"{name}.png", picture())
     with ThreadPoolExecutor(2) as calls:

@@ -1,4 +1,4 @@
-"""The engine under the service: queue, memory, cancellation, and tiles that share runs."""
+"""The queue under the service: queue, memory, cancellation, and tiles that share runs."""
 
 import threading
 import time
@@ -20,15 +20,15 @@ from nystra.runtime.serving.errors import (
     TooLargeError,
 )
 from nystra.runtime.serving.limits import Limits
-from nystra.runtime.serving.request_queue import Engine
+from nystra.runtime.serving.request_queue import RequestQueue
 from nystra.runtime.serving.work import Work
 
 PATIENCE = 10.0
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
-    made = Engine(workers=1, queue=2, memory=100)
+def queue() -> Iterator[RequestQueue]:
+    made = RequestQueue(workers=1, queue=2, memory=100)
     yield made
     made.close(PATIENCE)
 
@@ -36,10 +36,10 @@ def engine() -> Iterator[Engine]:
 class Gate:
     """Work that is under way until it is let go."""
 
-    def __init__(self, engine: Engine, cost: int = 0) -> None:
+    def __init__(self, queue: RequestQueue, cost: int = 0) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
         self.work = Work(self._do, cost)
-        engine.submit(self.work)
+        queue.submit(self.work)
 
     def _do(self, work: Work[Any]) -> str:
         self.begun.set()
@@ -55,29 +55,29 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_work_is_done_in_the_order_it_came(engine: Engine) -> None:
+def test_work_is_done_in_the_order_it_came(queue: RequestQueue) -> None:
     order: list[int] = []
-    gate = Gate(engine)
+    gate = Gate(queue)
     assert gate.begun.wait(PATIENCE)
     works = [Work(lambda _, number=number: order.append(number)) for number in range(2)]
     for work in works:
-        engine.submit(work)
-    assert (engine.waiting, engine.under_way) == (2, 1)
+        queue.submit(work)
+    assert (queue.waiting, queue.under_way) == (2, 1)
     gate.open.set()
     for work in (gate.work, *works):
         work.result(PATIENCE)
     assert order == [0, 1]
 
 
-def test_a_full_queue_says_when_to_come_again(engine: Engine) -> None:
-    gates = [Gate(engine)]
+def test_a_full_queue_says_when_to_come_again(queue: RequestQueue) -> None:
+    gates = [Gate(queue)]
     assert gates[0].begun.wait(PATIENCE)
-    gates += [Gate(engine), Gate(engine)]
+    gates += [Gate(queue), Gate(queue)]
     with pytest.raises(BusyError, match="2 requests are waiting already") as refused:
-        Gate(engine)
+        Gate(queue)
     assert refused.value.retry_after == 1  # nothing is known yet of how long one takes
     gates[2].work.cancel(GoneError("away"))  # makes room at once
-    gates.append(Gate(engine))
+    gates.append(Gate(queue))
     for gate in gates:
         gate.open.set()
     with pytest.raises(GoneError):
@@ -86,41 +86,41 @@ def test_a_full_queue_says_when_to_come_again(engine: Engine) -> None:
 
 
 def test_the_wait_grows_with_what_requests_take() -> None:
-    engine = Engine(workers=1, queue=3)
+    queue = RequestQueue(workers=1, queue=3)
     slow = Work(lambda _: time.sleep(0.6))
-    engine.submit(slow)
+    queue.submit(slow)
     slow.result(PATIENCE)
-    gates = [Gate(engine)]
+    gates = [Gate(queue)]
     assert gates[0].begun.wait(PATIENCE)
-    gates += [Gate(engine) for _ in range(3)]
+    gates += [Gate(queue) for _ in range(3)]
     with pytest.raises(BusyError) as refused:
-        Gate(engine)
+        Gate(queue)
     assert refused.value.retry_after == 2  # three of 0.6 s
     for gate in gates:
         gate.open.set()
-    engine.close(PATIENCE)
+    queue.close(PATIENCE)
 
 
 def test_memory_bounds_what_is_under_way() -> None:
-    engine = Engine(workers=3, queue=5, memory=100)
+    queue = RequestQueue(workers=3, queue=5, memory=100)
     with pytest.raises(TooLargeError, match="may hold 0 MiB"):
-        Gate(engine, 101)
-    large, small, next_one = Gate(engine, 80), Gate(engine, 60), Gate(engine, 10)
+        Gate(queue, 101)
+    large, small, next_one = Gate(queue, 80), Gate(queue, 60), Gate(queue, 10)
     assert large.begun.wait(PATIENCE)
     assert not small.begun.wait(0.05)
     assert not next_one.begun.is_set()  # it would fit, and does not overtake
-    assert engine.held == 80
+    assert queue.held == 80
     large.open.set()
     assert small.begun.wait(PATIENCE)
     assert next_one.begun.wait(PATIENCE)
     small.open.set()
     next_one.open.set()
-    assert engine.close(PATIENCE)
-    assert engine.held == 0
+    assert queue.close(PATIENCE)
+    assert queue.held == 0
 
 
-def test_a_result_that_comes_too_late_is_cancelled(engine: Engine) -> None:
-    gate = Gate(engine)
+def test_a_result_that_comes_too_late_is_cancelled(queue: RequestQueue) -> None:
+    gate = Gate(queue)
     with pytest.raises(TimedOutError, match=r"more than 0\.05 s"):
         gate.work.result(0.05)
     assert gate.work.cancelled
@@ -129,32 +129,32 @@ def test_a_result_that_comes_too_late_is_cancelled(engine: Engine) -> None:
         gate.work.future.result(PATIENCE)
 
 
-def test_an_error_ends_its_request_alone(engine: Engine) -> None:
+def test_an_error_ends_its_request_alone(queue: RequestQueue) -> None:
     def fail(_: Work[None]) -> None:
         raise ZeroDivisionError
 
     bad, good = Work(fail), Work(lambda _: 1)
-    engine.submit(bad)
-    engine.submit(good)
+    queue.submit(bad)
+    queue.submit(good)
     with pytest.raises(ZeroDivisionError):
         bad.result(PATIENCE)
     assert good.result(PATIENCE) == 1
 
 
-def test_closing_ends_what_is_there_and_takes_no_more(engine: Engine) -> None:
-    gate, behind = Gate(engine), Gate(engine)
+def test_closing_ends_what_is_there_and_takes_no_more(queue: RequestQueue) -> None:
+    gate, behind = Gate(queue), Gate(queue)
     behind.open.set()
     threading.Timer(0.05, gate.open.set).start()
-    assert engine.close(PATIENCE)
+    assert queue.close(PATIENCE)
     assert (gate.work.result(0), behind.work.result(0)) == ("done", "done")
     with pytest.raises(StoppingError):
-        Gate(engine)
+        Gate(queue)
 
 
-def test_closing_gives_up_after_its_patience(engine: Engine) -> None:
-    gate = Gate(engine)
+def test_closing_gives_up_after_its_patience(queue: RequestQueue) -> None:
+    gate = Gate(queue)
     assert gate.begun.wait(PATIENCE)
-    assert not engine.close(0.02)
+    assert not queue.close(0.02)
     gate.open.set()
     with pytest.raises(StoppingError, match="stopped before"):
         gate.work.result(PATIENCE)

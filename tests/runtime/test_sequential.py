@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from nystra.runtime import Picture
-from nystra.runtime.tasks.restoration import sequential as line
-from nystra.runtime.tasks.restoration.picture_job import Made, Read
+from nystra.runtime.tasks.restoration import sequential
+from nystra.runtime.tasks.restoration.answer import RestoredPicture
+from nystra.runtime.tasks.restoration.picture_job import PictureInput, PictureOutput
 from nystra.runtime.tasks.restoration.result import PictureResult
 from nystra.runtime.tasks.restoration.sequential import attempt, one_by_one
 
@@ -34,25 +35,25 @@ class Job:
         if here.stem.startswith(step):
             raise ValueError(f"{step} went wrong")
 
-    def read(self, here: Path, there: Path) -> Read:
+    def read(self, here: Path, there: Path) -> PictureInput:
         self._do("read", here)
-        return Read(here, there, self.picture, {}, [], 0.0)
+        return PictureInput(here, there, self.picture, {}, [], 0.0)
 
-    def run(self, read: Read, move: Any) -> Made:
-        self._do("run", read.here)
+    def run(self, read: PictureInput, move: Any) -> PictureOutput:
+        self._do("run", read.path)
         move(1, 1)
-        return Made(read, read.picture, 1, [], 0.0)
+        return PictureOutput(read, RestoredPicture(read.picture, 1, []), 0.0)
 
-    def write(self, made: Made) -> dict[str, Any]:
-        self._do("write", made.read.here)
-        return PictureResult(str(made.read.here), output=str(made.read.there))
+    def write(self, output: PictureOutput) -> PictureResult:
+        self._do("write", output.source.path)
+        return PictureResult(str(output.source.path), output=str(output.source.target))
 
 
 def pairs(*names: str) -> list[tuple[Path, Path]]:
     return [(Path("in", name), Path("out", name)) for name in names]
 
 
-def ran(job: Any, given: list[tuple[Path, Path]]) -> list[dict[str, Any]]:
+def ran(job: Any, given: list[tuple[Path, Path]]) -> list[PictureResult]:
     made = list(one_by_one(job, given, lambda done, total: None))
     assert [index for index, _ in made] == list(range(len(given)))
     return [result for _, result in made]
@@ -113,7 +114,7 @@ def test_nothing_is_held_beside_a_large_picture(
     max_memory: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if max_memory is None:
-        monkeypatch.setattr(line, "available_memory", lambda: 8 * 4 * 15 * 20 - 1)
+        monkeypatch.setattr(sequential, "available_memory", lambda: 8 * 4 * 15 * 20 - 1)
     job = Job(max_memory=max_memory)
     ran(job, pairs(*"ab"))
     assert job.done == [f"{step} {name}" for name in "ab" for step in WAYS]
@@ -125,7 +126,7 @@ def test_nothing_is_read_while_the_memory_is_measured() -> None:
     job.restorer.meter = SimpleNamespace(quiet=quiet)
     run = job.run
 
-    def measured(read: Read, move: Any) -> Made:
+    def measured(read: PictureInput, move: Any) -> PictureOutput:
         with quiet:
             held = len(job.done)
             assert not threading.Event().wait(0.02)

@@ -60,7 +60,7 @@ def slow(model: Path) -> Iterator[Service]:
 def idle(service: Service) -> None:
     """Wait until nothing is under way."""
     end = time.monotonic() + 5
-    while service.engine.under_way or service.engine.waiting:
+    while service.queue.under_way or service.queue.waiting:
         assert time.monotonic() < end
         time.sleep(0.002)
 
@@ -73,7 +73,7 @@ def test_nothing_is_run_for_nobody(slow: Service, how: Any, status: int) -> None
     idle(slow)
     assert slow.runs <= runs + 1  # type: ignore[attr-defined]
     assert runs < 20  # of 26 x 26 tiles and more
-    assert slow.engine.held == 0
+    assert slow.queue.held == 0
     assert slow.ask(RESTORE, png()).status == 200
 
 

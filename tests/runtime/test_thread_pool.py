@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
-from nystra.runtime.tasks.restoration import thread_pool as lanes
+from nystra.runtime.tasks.restoration import thread_pool
 from nystra.runtime.tasks.restoration.picture_job import PictureJob
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tasks.restoration.thread_pool import most_pixels
@@ -52,13 +52,13 @@ def test_threads_write_what_one_after_the_other_writes(
     again = RunOptions(quiet=True, overwrite=True)
     seen: list[tuple[int, int]] = []
     threads: set[str] = set()
-    attempt = lanes.attempt_small
+    attempt = thread_pool.attempt_small
 
     def noted(*given: Any) -> Any:
         threads.add(threading.current_thread().name)
         return attempt(*given)
 
-    monkeypatch.setattr(lanes, "attempt_small", noted)
+    monkeypatch.setattr(thread_pool, "attempt_small", noted)
     beside = run_pictures(session, folder, out, again, report=lambda _, *now: seen.append(now))
     written = {path.name: path.read_bytes() for path in out.iterdir()}
     assert len(written) == COUNT + 1
@@ -99,7 +99,7 @@ def test_when_one_comes_after_the_other(
 def test_memory_bounds_what_is_small(
     session: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "available_memory", lambda: 12 * 40_960 * 1000)
+    monkeypatch.setattr(thread_pool, "available_memory", lambda: 12 * 40_960 * 1000)
     job = PictureJob(restorer_for(session), QUIET)
     pairs = [(path, Path("out", path.name)) for path in sorted(folder.iterdir())]
     assert most_pixels(job, session, pairs) == 1000

@@ -19,7 +19,7 @@ from nystra.runtime.images.picture import Picture, quantise
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.tasks.restoration.options import RunOptions
 from nystra.runtime.tasks.video.clip_restorer import clip_restorer_for
-from nystra.runtime.tasks.video.run import frame_maker
+from nystra.runtime.tasks.video.run import frame_restorer_for
 from nystra.runtime.tasks.video.windows import plan_windows
 from nystra.runtime.video.clip import Frame
 from nystra.runtime.video.folder_source import FrameFolder, frame_order
@@ -113,9 +113,9 @@ class Counted(FrameFolder):
 def test_memory_is_bounded_and_unwanted_frames_are_not_run(tmp_path: Path) -> None:
     session = Session(save_temporal_mean(tmp_path / "mean.onnx", 4), threads=1)
     source = Counted(save_frames(tmp_path / "in", 40, (8, 8)))
-    maker = frame_maker(session, source, RunOptions(), VideoOptions())
+    restorer = frame_restorer_for(session, source, RunOptions(), VideoOptions())
     tiles = 0
-    for made in maker.make(source, lambda index: index > 20):
+    for made in restorer.restore(source, lambda index: index > 20):
         gc.collect(0)
         assert made.frame.index > 20
         tiles += made.tiles

@@ -18,7 +18,7 @@ from ...tasks.answer import Answer
 from ..errors import GoneError, ModelFailedError, ServiceError, StoppingError
 from ..limits import Limits
 from ..opening import Models
-from ..request_queue import Engine
+from ..request_queue import RequestQueue
 from ..service import Service, answer_request
 from ..work import Work, out_of_time
 from .answers import answered, refused
@@ -36,7 +36,7 @@ _REFUSALS = (400, 401, 404, 408, 413, 422, 429, 500, 503, 504)
 
 def create_app(
     models: Models,
-    engine: Engine,
+    queue: RequestQueue,
     limits: Limits,
     metrics: Metrics,
     *,
@@ -47,7 +47,7 @@ def create_app(
 
     Args:
         models: What is served.
-        engine: What does the work.
+        queue: What does the work.
         limits: What requests may take.
         metrics: What is told of requests.
         token: As `Guard` takes it.
@@ -59,7 +59,7 @@ def create_app(
     def count(path: str, model: str, status: int) -> None:
         metrics.counted(path if path in known else "other", model, status)
 
-    app.add_middleware(Guard, limits=limits, memory=engine.memory, count=count, token=token)
+    app.add_middleware(Guard, limits=limits, memory=queue.memory, count=count, token=token)
     app.add_exception_handler(NystraError, _refuse)
     app.add_exception_handler(MemoryError, _refuse_for_memory)
     app.add_exception_handler(RequestValidationError, _refuse_question)
@@ -70,7 +70,7 @@ def create_app(
 
     @app.get("/readyz", summary="Whether requests are taken")
     async def ready() -> Response:
-        if engine.closed:
+        if queue.closed:
             return refused(StoppingError("the service is stopping"))
         return JSONResponse({"status": "ok"})
 
@@ -88,7 +88,7 @@ def create_app(
         return FileResponse(_PAGE, headers=headers)
 
     for service in models.services.values():
-        _add(app, service, models, engine, limits, metrics)
+        _add(app, service, models, queue, limits, metrics)
     return app
 
 
@@ -113,7 +113,7 @@ def _add(
     app: FastAPI,
     service: Service,
     models: Models,
-    engine: Engine,
+    queue: RequestQueue,
     limits: Limits,
     metrics: Metrics,
 ) -> None:
@@ -130,7 +130,7 @@ def _add(
         begin = time.perf_counter()
         cost = await run_in_threadpool(model.cost, parts, how)
         work = Work[Answer](lambda work: answer_request(model, parts, how, work), cost)
-        engine.submit(work)
+        queue.submit(work)
         answer = await _outcome(request, work, limits.timeout)
         seconds = time.perf_counter() - begin
         metrics.answered(f"/v1/{service.route}", model.name, seconds, work.waited, answer.pixels)

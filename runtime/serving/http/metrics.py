@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from ..batcher import Ran
-from ..request_queue import Engine
+from ..request_queue import RequestQueue
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _IMAGES = (1, 2, 4, 8, 16, 32)
@@ -46,13 +46,13 @@ class Metrics:
         self._run_images = histogram("run_images", "Images that one run took.", model, _IMAGES)
         self.ran: dict[str, Ran] = {name: self._runs_of(name) for name in names}
 
-    def watch(self, engine: Engine) -> None:
+    def watch(self, queue: RequestQueue) -> None:
         """Show the queue as it is when somebody asks."""
         gauges: list[tuple[str, str, Callable[[], float]]] = [
-            ("nystra_queue_waiting", "Requests that wait.", lambda: engine.waiting),
-            ("nystra_requests_under_way", "Requests under way.", lambda: engine.under_way),
-            ("nystra_memory_held_bytes", "Bytes of pictures under way.", lambda: engine.held),
-            ("nystra_memory_limit_bytes", "Bytes they may take.", lambda: engine.memory),
+            ("nystra_queue_waiting", "Requests that wait.", lambda: queue.waiting),
+            ("nystra_requests_under_way", "Requests under way.", lambda: queue.under_way),
+            ("nystra_memory_held_bytes", "Bytes of pictures under way.", lambda: queue.held),
+            ("nystra_memory_limit_bytes", "Bytes they may take.", lambda: queue.memory),
         ]
         for name, help, read in gauges:
             Gauge(name, help, registry=self._registry).set_function(read)

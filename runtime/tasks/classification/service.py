@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ....core.errors import NystraError
-from ...serving.batch_limit import images_a_run
+from ...serving.batch_limit import images_per_run
 from ...serving.batcher import Batcher, Ran
 from ...serving.limits import Limits
 from ...serving.service import Service, measured
@@ -25,7 +25,7 @@ class ClassificationModel:
         self.name, self.session = name, session
         self._most = limits.max_pixels
         self._answer = ClassificationAnswerer.open(session, name)
-        self._images = images_a_run(session, limits.batch)
+        self._images = images_per_run(session, limits.batch)
         function = self._answer.classifier.function
         self._batcher = Batcher(function, images=self._images, ran=ran)
 

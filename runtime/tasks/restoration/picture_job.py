@@ -19,7 +19,7 @@ from ...images.images import (
 )
 from ...images.picture import Array, Picture
 from ..errors import in_one_line
-from .answer import restore
+from .answer import RestoredPicture, restore
 from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer
@@ -33,42 +33,38 @@ Move = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Read:
+class PictureInput:
     """A picture that was read.
 
     Attributes:
-        here: Its file.
-        there: Where the result goes.
+        path: Its file.
+        target: Where the result goes.
         picture: The picture.
         auxiliary: What goes with it, as a `Restorer` takes it.
-        doubts: What is odd about those.
+        warnings: What is odd about those.
         seconds: What reading took.
     """
 
-    here: Path
-    there: Path
+    path: Path
+    target: Path
     picture: Picture
     auxiliary: dict[str, Array]
-    doubts: list[str]
+    warnings: list[str]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Made:
+class PictureOutput:
     """What the model made of one.
 
     Attributes:
-        read: What it was given.
-        picture: The result.
-        tiles: That were run.
-        findings: What is odd about the result.
+        source: What it was made of.
+        restored: The result.
         seconds: What the model took.
     """
 
-    read: Read
-    picture: Picture
-    tiles: int
-    findings: list[str]
+    source: PictureInput
+    restored: RestoredPicture
     seconds: float
 
 
@@ -95,43 +91,47 @@ class PictureJob:
         auxiliary = AuxiliaryInputs.match(self.restorer.auxiliary, self.options.auxiliary())
         object.__setattr__(self, "auxiliary", auxiliary)
 
-    def read(self, here: Path, there: Path, picture: Picture | None = None) -> Read:
+    def read(self, path: Path, target: Path, picture: Picture | None = None) -> PictureInput:
         """Read a picture, unless it is given, and what goes with it."""
         begin = time.perf_counter()
-        check_pair(here, there, overwrite=self.options.overwrite)
-        before = read_input(here) if picture is None else picture
-        auxiliary, doubts = self.auxiliary.read(here, before.size)
-        return Read(here, there, before, auxiliary, doubts, time.perf_counter() - begin)
+        check_pair(path, target, overwrite=self.options.overwrite)
+        before = read_input(path) if picture is None else picture
+        auxiliary, warnings = self.auxiliary.read(path, before.size)
+        seconds = time.perf_counter() - begin
+        return PictureInput(path, target, before, auxiliary, warnings, seconds)
 
-    def run(self, read: Read, move: Move) -> Made:
+    def run(self, source: PictureInput, move: Move) -> PictureOutput:
         """Run the model on a picture."""
         begin = time.perf_counter()
-        how = {**self.options.tiling, "auxiliary": read.auxiliary}
-        made = restore(self.restorer, read.picture, str(read.here), progress=move, **how)
-        return Made(read, made.picture, made.tiles, made.warnings, time.perf_counter() - begin)
+        how = {**self.options.tiling, "auxiliary": source.auxiliary}
+        restored = restore(self.restorer, source.picture, str(source.path), progress=move, **how)
+        return PictureOutput(source, restored, time.perf_counter() - begin)
 
-    def write(self, made: Made) -> PictureResult:
-        """Write a result, and return what is said of the picture."""
+    def write(self, output: PictureOutput) -> PictureResult:
+        """Write a result, and return what became of the picture."""
         begin = time.perf_counter()
-        read, given = made.read, self.options
-        if read.there == STREAM:
-            kind = format_named(given.format or "png")
-            sys.stdout.buffer.write(encode_picture(made.picture, kind, quality=given.quality))
+        source, restored, options = output.source, output.restored, self.options
+        if source.target == STREAM:
+            kind = format_named(options.format or "png")
+            sys.stdout.buffer.write(encode_picture(restored.picture, kind, quality=options.quality))
             sys.stdout.buffer.flush()
         else:
-            make_folder(read.there.parent)
+            make_folder(source.target.parent)
             write_picture(
-                read.there, made.picture, overwrite=given.overwrite, quality=given.quality
+                source.target,
+                restored.picture,
+                overwrite=options.overwrite,
+                quality=options.quality,
             )
         return PictureResult(
-            str(read.here),
-            output=str(read.there),
-            warnings=read.doubts + made.findings,
-            input_size=_width_height(read.picture),
-            output_size=_width_height(made.picture),
-            seconds=read.seconds + made.seconds + time.perf_counter() - begin,
-            model_seconds=made.seconds,
-            tiles=made.tiles,
+            str(source.path),
+            output=str(source.target),
+            warnings=source.warnings + restored.warnings,
+            input_size=_width_height(source.picture),
+            output_size=_width_height(restored.picture),
+            seconds=source.seconds + output.seconds + time.perf_counter() - begin,
+            model_seconds=output.seconds,
+            tiles=restored.tiles,
         )
 
     def restore(
@@ -161,7 +161,7 @@ def failed(error: Exception, here: Path) -> PictureResult:
 
 
 def read_input(path: Path) -> Picture:
-    """Read a picture, or what the standard input holds.
+    """PictureInput a picture, or what the standard input holds.
 
     Raises:
         NystraError: As `read_picture`.

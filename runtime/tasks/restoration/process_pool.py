@@ -48,14 +48,14 @@ def in_processes(
     Raises:
         NystraError: A child cannot load the model.
     """
-    crew = _Crew(session, pairs, options, jobs)
+    pool = _ProcessPool(session, pairs, options, jobs)
     try:
-        yield from crew.results()
+        yield from pool.results()
     finally:
-        crew.end()
+        pool.end()
 
 
-class _Crew:
+class _ProcessPool:
     """The children, and the threads that ask them."""
 
     def __init__(

@@ -31,7 +31,7 @@ def run_pictures(
     options: RunOptions | None = None,
     *,
     report: Report | None = None,
-    spread: Callable[[Restorer], Restorer] | None = None,
+    distribute: Callable[[Restorer], Restorer] | None = None,
     **how_run: Any,
 ) -> list[PictureResult]:
     """Run a model on one picture or on all pictures of a folder.
@@ -43,7 +43,7 @@ def run_pictures(
             standard output. A folder of pictures needs a folder; it is created.
         options: What is asked for besides.
         report: Called with (result, pictures done, pictures in all) after each picture.
-        spread: Returns the model with its tiles run elsewhere, by the workers of a cluster.
+        distribute: Returns the model with its tiles run elsewhere, by the workers of a cluster.
         **how_run: Of a model file: ``backend``, ``threads``, ..., as `SessionSpec` takes them.
 
     Returns:
@@ -64,7 +64,7 @@ def run_pictures(
         check_pair(*pairs[0], overwrite=how.overwrite)
         only = read_input(pairs[0][0])
     session = model if isinstance(model, Session) else Session(model, **how_run)
-    restorer = restorer_for(session) if spread is None else spread(restorer_for(session))
+    restorer = restorer_for(session) if distribute is None else distribute(restorer_for(session))
     job = PictureJob(restorer, how)
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         if folder:

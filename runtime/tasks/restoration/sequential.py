@@ -17,7 +17,7 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ...tiling.tile_memory import available_memory
-from .picture_job import Made, Move, PictureJob, Read, failed
+from .picture_job import Move, PictureInput, PictureJob, PictureOutput, failed
 from .process_pool import Done, Pair
 from .result import PictureResult
 
@@ -40,17 +40,17 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
         with quiet:
             return step(job, what, written)
 
-    ahead: Future[Read | PictureResult] | None = None
+    ahead: Future[PictureInput | PictureResult] | None = None
     behind: tuple[int, Future[PictureResult]] | None = None
     with ThreadPoolExecutor(1, "nystra-files") as files:
         for index, pair in enumerate(pairs):
             read = _read(job, pair, written) if ahead is None else ahead.result()
             alone = waits[index + 1] or not _is_small(job, read)
             ahead = None if alone else files.submit(quietly, _read, pairs[index + 1])
-            made = _run(job, read, _share(move, index, len(pairs)))
+            output = _run(job, read, _share(move, index, len(pairs)))
             if behind is not None:
                 yield behind[0], behind[1].result()
-            behind = index, files.submit(quietly, _write, made)
+            behind = index, files.submit(quietly, _write, output)
             if alone:
                 yield index, behind[1].result()
                 behind = None
@@ -80,9 +80,9 @@ class Turns:
             if _is_small(self._job, read):
                 reading.close()
             with self.model:
-                made = _run(self._job, read, lambda done, total: None)
+                output = _run(self._job, read, lambda done, total: None)
             with self._quiet:
-                return _write(self._job, made, set())
+                return _write(self._job, output, set())
 
 
 def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> PictureResult:
@@ -99,36 +99,42 @@ def attempt(job: PictureJob, pair: Pair, written: set[Path]) -> PictureResult:
 def attempt_small(job: PictureJob, pair: Pair, most: int) -> PictureResult | None:
     """Restore one picture as `attempt` does; None where it has more pixels than ``most``."""
     read = _read(job, pair, set())
-    if isinstance(read, Read) and math.prod(read.picture.size) > most:
+    if isinstance(read, PictureInput) and math.prod(read.picture.size) > most:
         return None
     return _finish(job, read, set())
 
 
-def _finish(job: PictureJob, read: Read | PictureResult, written: set[Path]) -> PictureResult:
+def _finish(
+    job: PictureJob, read: PictureInput | PictureResult, written: set[Path]
+) -> PictureResult:
     return _write(job, _run(job, read, lambda done, total: None), written)
 
 
-def _read(job: PictureJob, pair: Pair, written: set[Path]) -> Read | PictureResult:
+def _read(job: PictureJob, pair: Pair, written: set[Path]) -> PictureInput | PictureResult:
     if pair[1] in written:
         text = f"{pair[1]} is the output of another picture of this run too"
         return failed(NystraError(text), pair[0])
-    read: Read | PictureResult = _tried(pair[0], job.read, *pair)
+    read: PictureInput | PictureResult = _tried(pair[0], job.read, *pair)
     return read
 
 
-def _run(job: PictureJob, read: Read | PictureResult, move: Move) -> Made | PictureResult:
-    if not isinstance(read, Read):
+def _run(
+    job: PictureJob, read: PictureInput | PictureResult, move: Move
+) -> PictureOutput | PictureResult:
+    if not isinstance(read, PictureInput):
         return read
-    made: Made | PictureResult = _tried(read.here, job.run, read, move)
-    return made
+    output: PictureOutput | PictureResult = _tried(read.path, job.run, read, move)
+    return output
 
 
-def _write(job: PictureJob, made: Made | PictureResult, written: set[Path]) -> PictureResult:
-    if not isinstance(made, Made):
-        return made
-    result: PictureResult = _tried(made.read.here, job.write, made)
+def _write(
+    job: PictureJob, output: PictureOutput | PictureResult, written: set[Path]
+) -> PictureResult:
+    if not isinstance(output, PictureOutput):
+        return output
+    result: PictureResult = _tried(output.source.path, job.write, output)
     if result.status == "done":
-        written.add(made.read.there)
+        written.add(output.source.target)
     return result
 
 
@@ -154,9 +160,9 @@ def _quiet(job: PictureJob) -> AbstractContextManager[Any]:
     return nullcontext() if meter is None else meter.quiet
 
 
-def _is_small(job: PictureJob, read: Read | PictureResult) -> bool:
+def _is_small(job: PictureJob, read: PictureInput | PictureResult) -> bool:
     """Return whether there is memory for other pictures beside this one."""
-    if not isinstance(read, Read):
+    if not isinstance(read, PictureInput):
         return True
     restorer = job.restorer
     height, width = read.picture.size

@@ -11,7 +11,7 @@ import numpy as np
 from ....core.errors import NystraError
 from ....core.ports.port import keyed_ports
 from ...images.picture import Picture
-from ...serving.batch_limit import images_a_run
+from ...serving.batch_limit import images_per_run
 from ...serving.batcher import Batcher, Ran
 from ...serving.limits import Limits
 from ...serving.service import Service, measured
@@ -35,7 +35,7 @@ class RestorationModel:
         self._answer = RestorationAnswerer.open(session, name)
         restorer = self._answer.restorer
         self.tile = None if restorer.whole else _largest_tile(restorer, limits)
-        images = images_a_run(session, limits.batch)
+        images = images_per_run(session, limits.batch)
         pixels = None
         if self.tile is not None and restorer.meter is not None:
             pixels = self.tile**2  # on a CPU a batch saves calls, and takes its memory

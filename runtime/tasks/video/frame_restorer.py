@@ -25,12 +25,12 @@ Wants = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
-class Made:
+class RestoredFrame:
     """A restored frame.
 
     Attributes:
-        frame: What it was made of.
-        picture: What was made.
+        frame: What it was restored from.
+        picture: The result.
         seconds: That the network took for it.
         tiles: That were run for it alone; for several frames together they count with the first.
         warnings: What is odd about it.
@@ -43,26 +43,26 @@ class Made:
     warnings: list[str] = field(default_factory=list)
 
 
-class Maker(Protocol):
-    """What makes frames."""
+class FrameRestorer(Protocol):
+    """What restores the frames of a video."""
 
     @property
     def scale(self) -> int:
         """Output pixels per input pixel and axis."""
         ...
 
-    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         ...
 
 
 @dataclass(frozen=True)
-class OneByOne:
+class SingleFrameRestorer:
     """A network on pictures, run on each frame.
 
     Attributes:
         restorer: The network.
-        tiling: As `settled` returns it.
+        tiling: As `fixed_tiling` returns it.
         auxiliary: The files that go with the frames; those of a folder by the names of the frames.
     """
 
@@ -75,7 +75,7 @@ class OneByOne:
         """Output pixels per input pixel and axis."""
         return self.restorer.scale
 
-    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         for frame in source.frames():
             if not wants(frame.index):
@@ -87,18 +87,18 @@ class OneByOne:
             restored = restore(self.restorer, before, str(name), **self.tiling, auxiliary=auxiliary)
             seconds = time.perf_counter() - begin
             warnings = doubts + restored.warnings
-            yield Made(frame, restored.picture, seconds, restored.tiles, warnings)
+            yield RestoredFrame(frame, restored.picture, seconds, restored.tiles, warnings)
 
 
 @dataclass(frozen=True)
-class InWindows:
+class WindowedRestorer:
     """A network on frames, run on windows of the video.
 
     No more frames than two windows have are in memory at once.
 
     Attributes:
         restorer: The network.
-        tiling: As `settled` returns it.
+        tiling: As `fixed_tiling` returns it.
         overlap: Frames that neighbouring windows have in common; None as in `plan_windows`.
     """
 
@@ -111,7 +111,7 @@ class InWindows:
         """Output pixels per input pixel and axis."""
         return self.restorer.network.scale
 
-    def make(self, source: Source, wants: Wants) -> Iterator[Made]:
+    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order.
 
         Frames around those that are wanted are read too: the network sees what it would see if
@@ -119,7 +119,7 @@ class InWindows:
         """
         windows = plan_windows(source.clip.count, self.restorer.length, self.overlap)
         frames = source.frames()
-        held: dict[int, _Held] = {}
+        held: dict[int, _PendingFrame] = {}
         seconds, tiles = 0.0, 0
         for place, window in enumerate(windows):
             last = max(window.indices)
@@ -127,17 +127,19 @@ class InWindows:
                 frame = next(frames, None)
                 if frame is None:
                     raise NystraError(f"{source.path} ends before its frame {last + 1}")
-                held[frame.index] = _Held(frame)
+                held[frame.index] = _PendingFrame(frame)
             more_seconds, more_tiles = self._run(window, held, wants)
             seconds, tiles = seconds + more_seconds, tiles + more_tiles
             after = windows[place + 1].start if place + 1 < len(windows) else last + 1
             for index in [index for index in held if index < after]:
                 ready = held.pop(index)
                 if wants(index):
-                    yield ready.made(source, seconds, tiles)
+                    yield ready.finished(source, seconds, tiles)
                     seconds, tiles = 0.0, 0
 
-    def _run(self, window: Window, held: dict[int, _Held], wants: Wants) -> tuple[float, int]:
+    def _run(
+        self, window: Window, held: dict[int, _PendingFrame], wants: Wants
+    ) -> tuple[float, int]:
         """Add what becomes of a window to its frames; return the seconds and tiles it took."""
         counting = [
             (place, index)
@@ -154,7 +156,7 @@ class InWindows:
         return time.perf_counter() - begin, tiles
 
 
-class _Held:
+class _PendingFrame:
     """A frame whose windows have not all been run."""
 
     def __init__(self, frame: Frame) -> None:
@@ -176,14 +178,14 @@ class _Held:
         else:
             self._sum += pixels * weight
 
-    def made(self, source: Source, seconds: float, tiles: int) -> Made:
+    def finished(self, source: Source, seconds: float, tiles: int) -> RestoredFrame:
         assert self._sum is not None  # every frame has a window that counts
         name = str(source.name(self.frame.index))
         odd = check_output(self._sum, self.picture.pixels, name)
-        return Made(self.frame, with_pixels(self.picture, self._sum), seconds, tiles, odd)
+        return RestoredFrame(self.frame, with_pixels(self.picture, self._sum), seconds, tiles, odd)
 
 
-def settled(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:
+def fixed_tiling(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:
     """Return tile and overlap that all frames are run with, so that no seam comes and goes.
 
     Args:

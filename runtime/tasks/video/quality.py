@@ -18,7 +18,7 @@ from ..quality import Network, Quality
 from ..restoration.options import RunOptions
 from ..restoration.quality import PictureQuality, QualityReport, comparable, validate_quality
 from .options import QualityOptions, VideoOptions
-from .run import frame_maker
+from .run import frame_restorer_for
 
 
 def validate_folder(
@@ -111,15 +111,17 @@ def validate_clip(
     pairs.sort(key=lambda pair: frame_order(pair[0].name))
     source = FrameFolder(Path(input_folder), files=[here for here, _ in pairs])
     how = RunOptions(tile=tile, overlap=overlap)
-    maker = frame_maker(session, source, how, options or VideoOptions())
-    border = crop_border if crop_border is not None else (maker.scale if maker.scale > 1 else 0)
+    restorer = frame_restorer_for(session, source, how, options or VideoOptions())
+    border = (
+        crop_border if crop_border is not None else (restorer.scale if restorer.scale > 1 else 0)
+    )
     flicker = Flicker(border, channel)
     results: list[PictureQuality] = []
-    for made in maker.make(source, lambda _: True):
-        names = pairs[made.frame.index]
+    for restored in restorer.restore(source, lambda _: True):
+        names = pairs[restored.frame.index]
         truth = read_picture(names[1]).pixels
         size = source.clip.size
-        got, expected = comparable(made.picture.pixels, size, truth, maker.scale, names)
+        got, expected = comparable(restored.picture.pixels, size, truth, restorer.scale, names)
         results.append(
             PictureQuality(
                 names[0].name,

@@ -26,11 +26,17 @@ from ..restoration.session_restorer import restorer_for
 from ..restoration.worklist import STREAM, Naming
 from ..task import Report
 from .clip_restorer import clip_restorer_for
-from .frame_restorer import InWindows, Made, Maker, OneByOne, settled
+from .frame_restorer import (
+    FrameRestorer,
+    RestoredFrame,
+    SingleFrameRestorer,
+    WindowedRestorer,
+    fixed_tiling,
+)
 from .options import VIDEO_SUFFIXES, VideoOptions, is_video
 from .result import VideoResult
 
-MakerFor = Callable[[Session, Source, RunOptions, VideoOptions], Maker]
+OpenFrameRestorer = Callable[[Session, Source, RunOptions, VideoOptions], FrameRestorer]
 
 
 def run_video(
@@ -41,7 +47,7 @@ def run_video(
     *,
     video: VideoOptions | None = None,
     report: Report | None = None,
-    make: MakerFor | None = None,
+    open_restorer: OpenFrameRestorer | None = None,
 ) -> list[VideoResult]:
     """Run a model on a video, frame by frame or cut in time, as the model takes it.
 
@@ -54,7 +60,7 @@ def run_video(
             the names of the frames.
         video: What is asked for besides.
         report: Called with (result, frames done, frames to do) after each frame.
-        make: What restores the frames; None is `frame_maker`, in this process.
+        open_restorer: What restores the frames; None is `frame_restorer_for`, in this process.
 
     Returns:
         What became of the video.
@@ -71,9 +77,9 @@ def run_video(
     if is_video(there) and how.skip_existing and Path(there).exists():
         return [VideoResult(str(here), "skipped", there, reason=f"{there} exists")]
     source = open_source(here, clip)
-    maker = (make or frame_maker)(session, source, how, clip)
-    sink = _sink(session, source, there, maker.scale, how, clip)
-    work = _Work(source, maker, sink, here, there)
+    restorer = (open_restorer or frame_restorer_for)(session, source, how, clip)
+    sink = _sink(session, source, there, restorer.scale, how, clip)
+    work = _Work(source, restorer, sink, here, there)
     made = work.run(report, quiet=how.quiet)
     doubts = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
     return [replace(made, warnings=doubts, seconds=time.perf_counter() - begin)]
@@ -92,12 +98,12 @@ def open_source(path: Path, options: VideoOptions) -> Source:
     return VideoFile(path)
 
 
-def frame_maker(
+def frame_restorer_for(
     session: Session,
     source: Source,
     options: RunOptions,
     video: VideoOptions,
-) -> Maker:
+) -> FrameRestorer:
     """Return what restores the frames of a source with a model of pictures or of frames.
 
     Args:
@@ -114,14 +120,14 @@ def frame_maker(
         if paths:
             raise NystraError(f"a model of frames takes no {' and no '.join(paths)}: leave it out")
         clips = clip_restorer_for(session, video.noise)
-        how = settled(clips.network, source.clip, options)
-        return InWindows(clips, how, video.time_overlap)
+        how = fixed_tiling(clips.network, source.clip, options)
+        return WindowedRestorer(clips, how, video.time_overlap)
     for flag, given in (("`time_overlap`", video.time_overlap), ("`noise`", video.noise)):
         if given is not None:
             raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    return OneByOne(restorer, settled(restorer, source.clip, options), auxiliary)
+    return SingleFrameRestorer(restorer, fixed_tiling(restorer, source.clip, options), auxiliary)
 
 
 def _sink(
@@ -158,10 +164,12 @@ def _sink(
 
 
 class _Work:
-    """One run: frames from a source through a maker into a sink."""
+    """One run: frames from a source through a restorer into a sink."""
 
-    def __init__(self, source: Source, maker: Maker, sink: Sink, here: Path, there: str) -> None:
-        self._source, self._maker, self._sink = source, maker, sink
+    def __init__(
+        self, source: Source, restorer: FrameRestorer, sink: Sink, here: Path, there: str
+    ) -> None:
+        self._source, self._restorer, self._sink = source, restorer, sink
         self._here, self._there = here, there
         self._odd: Counter[str] = Counter()
         self._seconds, self._tiles = 0.0, 0
@@ -172,7 +180,9 @@ class _Work:
         todo = sum(self._sink.wants(index) for index in range(count))
         try:
             with progress_bar(self._here.name, unit="frame", quiet=quiet) as move:
-                for done, made in enumerate(self._maker.make(self._source, self._sink.wants), 1):
+                for done, made in enumerate(
+                    self._restorer.restore(self._source, self._sink.wants), 1
+                ):
                     self._sink.write(made.frame, made.picture)
                     result = self._frame_result(made)
                     move(done, todo)
@@ -183,7 +193,7 @@ class _Work:
             plain = in_one_line(error, self._here) if isinstance(error, Exception) else error
             raise _with_words(plain, self._sink.keep()) from error
         height, width = self._source.clip.size
-        scale = self._maker.scale
+        scale = self._restorer.scale
         return VideoResult(
             str(self._here),
             output=self._there,
@@ -201,18 +211,18 @@ class _Work:
             text if times == 1 else f"{text} ({times} frames)" for text, times in self._odd.items()
         ]
 
-    def _frame_result(self, made: Made) -> VideoResult:
-        self._odd.update(made.warnings)
-        self._seconds += made.seconds
-        self._tiles += made.tiles
-        height, width = made.picture.size
+    def _frame_result(self, restored: RestoredFrame) -> VideoResult:
+        self._odd.update(restored.warnings)
+        self._seconds += restored.seconds
+        self._tiles += restored.tiles
+        height, width = restored.picture.size
         return VideoResult(
-            f"{self._here} frame {made.frame.index + 1}",
+            f"{self._here} frame {restored.frame.index + 1}",
             output=self._there,
             output_size=(width, height),
-            seconds=made.seconds,
-            model_seconds=made.seconds,
-            tiles=made.tiles,
+            seconds=restored.seconds,
+            model_seconds=restored.seconds,
+            tiles=restored.tiles,
             frames=1,
         )
 

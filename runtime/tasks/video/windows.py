@@ -10,13 +10,13 @@ network sees no farther than a quarter of the overlap.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import NystraError
-from ...tiling.tile_plan import Span, tile_positions
+from ...tiling.blending import blend_weights
+from ...tiling.tile_plan import tile_positions
 
 
 @dataclass(frozen=True)
@@ -58,30 +58,13 @@ def plan_windows(count: int, length: int, overlap: int | None = None) -> list[Wi
     spans = tile_positions(count, length, overlap)
     return [
         Window(start, tuple(range(start, end)), weights)
-        for (start, end), weights in zip(spans, _weights(spans), strict=True)
+        for (start, end), weights in zip(spans, blend_weights(spans, _ramp), strict=True)
     ]
 
 
 def _mirrored(count: int, length: int) -> list[int]:
     period = max(2 * count - 2, 1)
     return [min(index % period, period - index % period) for index in range(length)]
-
-
-def _weights(spans: list[Span]) -> list[npt.NDArray[np.float32]]:
-    weights = [np.ones(end - start, np.float64) for start, end in spans]
-    for index, ((_, first_end), (second_start, _)) in enumerate(pairwise(spans)):
-        shared = first_end - second_start
-        if shared:
-            ramp = _ramp(shared)
-            weights[index][-shared:] *= ramp[::-1]
-            weights[index + 1][:shared] *= ramp
-    total = np.zeros(spans[-1][1])
-    for (start, end), weight in zip(spans, weights, strict=True):
-        total[start:end] += weight
-    return [
-        (weight / total[start:end]).astype(np.float32)
-        for (start, end), weight in zip(spans, weights, strict=True)
-    ]
 
 
 def _ramp(shared: int) -> npt.NDArray[np.float64]:
