@@ -13,7 +13,7 @@ from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, picture_size
 from ..engines import toolkit
 from ..engines.build import BuildOptions
-from ..engines.child import Answer, ask
+from ..engines.child import BuilderAnswer, ask
 from ..engines.model import EngineModel
 from ..engines.profile import Profile
 from ..engines.refusal import Refusal, refusal_of, unsupported_reason
@@ -160,7 +160,7 @@ def _onnxruntime_shapes(
     return cases
 
 
-def _compare_shapes(verdict: Verdict, parsed: Answer) -> None:
+def _compare_shapes(verdict: Verdict, parsed: BuilderAnswer) -> None:
     for case, engine in zip(verdict.shapes, parsed.values["shapes"], strict=True):
         case.engine = engine
         if case.onnxruntime != engine:

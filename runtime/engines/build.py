@@ -10,8 +10,9 @@ from pathlib import Path
 from ...core.errors import BackendUnavailableError, ExportError
 from ...core.option import Options, option
 from ...core.option_kinds import Number
+from ..workers.child import Progress
 from . import cache, toolkit
-from .child import Progress, ask
+from .child import ask
 from .model import EngineModel
 from .profile import ENGINE_TILE, REBUILD, Profile, ShapeFlags, profile_text
 from .record import EngineRecord

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
 from ...core.files.writing import atomic_write_bytes
-from .child import Progress
+from ..workers.child import Progress
 from .network import Log, Network
 from .toolkit import RTX, Toolkit, by_number
 

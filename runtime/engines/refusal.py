@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model.onnx_nodes import domain_nodes
-from .child import Answer
+from .child import BuilderAnswer
 from .model import EngineModel
 
 
@@ -31,12 +31,12 @@ class Refusal:
         return f"{where}{kind} is refused: {self.reason}"
 
 
-def refusal_of(answer: Answer) -> Refusal | None:
+def refusal_of(answer: BuilderAnswer) -> Refusal | None:
     """Return what an answer of the worker refuses, or None; a process that died refuses too."""
-    words = answer.plugin_words
-    said = f" The plugin says: {words[0]}." if words else ""
+    plugin = answer.plugin_output
+    said = f" The plugin says: {plugin[0]}." if plugin else ""
     if answer.death is not None:
-        last = f": {answer.words[-1][:300]}" if answer.words else ""
+        last = f": {answer.output[-1][:300]}" if answer.output else ""
         return Refusal("", "", f"the builder's process {answer.death}{last}.{said}")
     refused = answer.values.get("refusal")
     if refused is None:

@@ -1,4 +1,4 @@
-"""The process that calls TensorRT: one request on stdin, one answer on stdout, both JSON.
+"""The process that calls TensorRT, which answers requests as `answer_requests` says.
 
 Every request has ``backend``, ``model`` and ``library`` (a path or null), and ``do``:
 
@@ -9,46 +9,27 @@ Every request has ``backend``, ``model`` and ``library`` (a path or null), and `
 - ``build`` with ``profile``, ``targets``, ``seconds``, ``timing_cache`` and ``output`` -> the
   engine is in the file ``output``, or ``refusal``.
 
-Every answer has ``version``. Progress comes in lines of its own before the answer. What goes wrong
-is ``{"error": text, "exit_code": number}``. Whatever libraries print goes to stderr.
+Every answer has ``version``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...core.errors import NystraError
+from ..workers.loop import Send, answer_requests
 from . import toolkit
 from .building import RefusedError, build, configure, set_targets, start_build
 from .network import Log, Network
 
 
-def main() -> int:
-    """Answer the one request; return the exit code."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def say(message: dict[str, Any]) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
-
-    try:
-        request = json.loads(sys.stdin.readline())
-        answer = _Worker(request, say).answer()
-    except NystraError as error:
-        answer = {"error": str(error), "exit_code": error.exit_code}
-    say(answer)
-    return 0
-
-
 class _Worker:
-    def __init__(self, request: dict[str, Any], say: Any) -> None:
+    def __init__(self, request: Mapping[str, Any], send: Send) -> None:
         self._request = request
-        self._say = say
+        self._send = send
         if request["backend"] == toolkit.TENSORRT and isinstance(toolkit.find_device(), str):
             for name, value in toolkit.CPU_ONLY.items():
                 os.environ.setdefault(name, value)
@@ -79,7 +60,7 @@ class _Worker:
                 config,
                 seconds=request["seconds"],
                 timing_cache=Path(request["timing_cache"]) if request["timing_cache"] else None,
-                progress=lambda *step: self._say({"progress": step}),
+                progress=lambda *step: self._send({"progress": step}),
             )
         except RefusedError as error:
             return {**result, "refusal": network.blame(str(error))}
@@ -88,9 +69,13 @@ class _Worker:
 
     def _passed(self, result: dict[str, Any]) -> NoReturn:
         """Answer and leave before the kernel timing that may end this process."""
-        self._say({**result, "checked": True, "refusal": None})
+        self._send({**result, "checked": True, "refusal": None})
         os._exit(0)
 
 
+def _answer(request: Mapping[str, Any], send: Send) -> dict[str, Any]:
+    return _Worker(request, send).answer()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answer_requests(_answer))

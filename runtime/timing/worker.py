@@ -26,7 +26,7 @@ from ...core.ports.port import Port
 from ..machine.gpu import DeviceMemory
 from ..machine.memory import PeakMemory
 from ..session_spec import SessionSpec
-from ..workers.loop import answer_requests
+from ..workers.loop import Send, answer_requests
 
 Feeds = dict[str, Array]
 
@@ -81,7 +81,7 @@ class _Server:
         self._memory: PeakMemory | None = None
         self._device: DeviceMemory | None = None
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Mapping[str, Any], _send: Send) -> dict[str, Any]:
         what = request["do"]
         if what == "load":
             self._device = DeviceMemory.start() if request.get("device") else None

@@ -1,4 +1,12 @@
-"""The parent's side of a benchmark's child process (`worker`)."""
+"""A child process that answers requests, as its parent sees it.
+
+The child's side is `loop`. What the child and the libraries in it print is kept, and a child that
+dies, or gives no answer in time, is an error that says how.
+
+Pools of others do not take the place of this folder: in a trial a module in the present folder ran
+in the workers of loky and of pebble, which also got all of the parent's environment, lived on when
+it was killed and kept nothing of what was printed; one death broke all of loky's pool.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .start import start_child
@@ -16,28 +24,54 @@ from .start import start_child
 ANSWER_SECONDS = 900.0
 """A child that gives no answer for so long is ended."""
 
+Progress = Callable[[str, int, int], None]
+"""(what is going on, steps done, steps in all)."""
+
 
 class ChildError(Exception):
     """What a child could not do.
 
     Attributes:
         exit_code: Of the error the child reported; 1 when it died without a word.
+        death: How the process ended, as half a sentence; None where it reported the error itself.
     """
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        """Keep the message and the exit code."""
+    def __init__(self, message: str, exit_code: int = 1, death: str | None = None) -> None:
+        """Keep the message, the exit code and how the child died."""
         super().__init__(message)
         self.exit_code = exit_code
+        self.death = death
 
 
 class Child:
-    """One child process; a context manager that ends it."""
+    """One child process; a context manager that ends it.
 
-    def __init__(self, module: str, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Start a module that calls `worker.serve`."""
-        self._limit = answer_seconds
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
-        self._process = start_child(module, self._words)
+    Attributes:
+        output: The lines that the child printed, once it is closed.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        answer_seconds: float = ANSWER_SECONDS,
+        *,
+        environment: Mapping[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+        grace: float = 1.0,
+    ) -> None:
+        """Start a module that calls `loop.answer_requests`.
+
+        Args:
+            module: Its full name.
+            answer_seconds: The child is ended when an answer takes longer.
+            environment: As in `start_child`.
+            before: The same.
+            grace: Seconds that the child has to end by itself when it is closed.
+        """
+        self.output: list[str] = []
+        self._limit, self._grace = answer_seconds, grace
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
+        self._process = start_child(module, self._printed, environment, before)
 
     def __enter__(self) -> Child:
         """Return the child itself."""
@@ -47,15 +81,23 @@ class Child:
         """End the child."""
         self.close()
 
-    def ask(self, what: str, request: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def ask(
+        self,
+        what: str,
+        request: Mapping[str, Any] | None = None,
+        progress: Progress = lambda _what, _done, _total: None,
+    ) -> dict[str, Any]:
         """Send one request and return the answer.
+
+        Args:
+            what: The request's ``do``.
+            request: What else it says.
+            progress: Is called while the child works, where it tells.
 
         Raises:
             ChildError: The child reported an error, died, or gave no answer in time.
         """
         line = json.dumps({"do": what, **(request or {})}) + "\n"
-        assert self._process.stdin is not None  # both are pipes
-        assert self._process.stdout is not None
         late = threading.Event()
 
         def end() -> None:
@@ -65,18 +107,17 @@ class Child:
         timer = threading.Timer(self._limit, end)
         timer.start()
         try:
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
-            text = self._process.stdout.readline()
-        except OSError:
-            text = b""
+            answer = self._converse(line.encode(), progress)
         finally:
             timer.cancel()
         if late.is_set():
-            raise ChildError(f"no answer to {what!r} in {self._limit:.0f} s")
-        if not text.endswith(b"\n"):
-            raise ChildError(self._death())
-        answer: dict[str, Any] = json.loads(text)
+            death = f"gave no answer in {self._limit:.0f} s"
+            raise ChildError(f"no answer to {what!r} in {self._limit:.0f} s", death=death)
+        if answer is None:
+            death = self._death()
+            last = self._lines()[-1:]
+            said = f" (its last words: {last[0][:300]})" if last else ""
+            raise ChildError(f"the process {death}{said}", death=death)
         if "error" in answer:
             raise ChildError(answer["error"], answer["exit_code"])
         return answer
@@ -98,25 +139,43 @@ class Child:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        self._wait(self._grace)
+        if not self._printed.closed:
+            self.output = self._lines()
+            self._printed.close()
+
+    def _converse(self, line: bytes, progress: Progress) -> dict[str, Any] | None:
+        """Return the answer to a line; None where the child ends before it gives one."""
+        if self._process.stdin is None or self._process.stdout is None:
+            return None
         try:
-            self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._words.close()
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            while (text := self._process.stdout.readline()).endswith(b"\n"):
+                message: dict[str, Any] = json.loads(text)
+                if "progress" not in message:
+                    return message
+                progress(*message["progress"])
+        except OSError:
+            pass
+        return None
 
     def _death(self) -> str:
+        """Return how the process ended, as half a sentence."""
+        code = self._wait(10.0)
+        if code >= 0:
+            return f"ended with exit code {code}"
+        name = signal.Signals(-code).name
+        return f"was ended by {name}{': out of memory?' if name == 'SIGKILL' else ''}"
+
+    def _wait(self, seconds: float) -> int:
+        """Return the exit code of the process, which is ended after so many seconds."""
         try:
-            code = self._process.wait(10.0)
+            return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            code = self._process.wait()
-        how = f"ended with exit code {code}"
-        if code < 0:
-            name = signal.Signals(-code).name
-            why = ": out of memory?" if name == "SIGKILL" else ""
-            how = f"was ended by {name}{why}"
-        self._words.seek(0)
-        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()
-        last = f" (its last words: {lines[-1][:300]})" if lines else ""
-        return f"the process {how}{last}"
+            return self._process.wait()
+
+    def _lines(self) -> list[str]:
+        self._printed.seek(0)
+        return self._printed.read().decode("utf-8", "replace").strip().splitlines()

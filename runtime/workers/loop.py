@@ -1,7 +1,8 @@
 """A child process that answers requests: JSON, one line each, on stdin and stdout.
 
-A request that fails is answered by ``{"error": text, "exit_code": number}``. The process ends
-when stdin does. Whatever libraries print goes to stderr.
+A request that fails is answered by ``{"error": text, "exit_code": number}``. Lines that say
+``{"progress": [what, done, total]}`` may come before an answer. The process ends when stdin does.
+Whatever libraries print goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import Any
 
 from ...core.errors import NystraError
 
+Send = Callable[[Mapping[str, Any]], None]
+"""Writes a line to the parent."""
 
-def answer_requests(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
+
+def answer_requests(answer: Callable[[Mapping[str, Any], Send], Mapping[str, Any]]) -> int:
     """Answer requests until stdin ends; return the exit code.
 
     Args:
@@ -25,24 +29,28 @@ def answer_requests(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) ->
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    _offer_to_the_memory_killer()
+    _offer_to_the_oom_killer()
+
+    def send(message: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
     for line in sys.stdin:
         try:
-            made = answer(json.loads(line))
+            reply = answer(json.loads(line), send)
         except NystraError as error:
-            made = {"error": str(error), "exit_code": error.exit_code}
+            reply = {"error": str(error), "exit_code": error.exit_code}
         except ModuleNotFoundError as error:
-            made = {"error": f"{error.name} is not installed", "exit_code": 3}
+            reply = {"error": f"{error.name} is not installed", "exit_code": 3}
         except MemoryError:
-            made = {"error": "the memory does not suffice", "exit_code": 1}
-        except Exception as error:  # the parent makes a row of it, whatever it was
-            made = {"error": f"{type(error).__name__}: {error}", "exit_code": 1}
-        answers.write(json.dumps(made) + "\n")
-        answers.flush()
+            reply = {"error": "the memory does not suffice", "exit_code": 1}
+        except Exception as error:  # the parent says what it was
+            reply = {"error": f"{type(error).__name__}: {error}", "exit_code": 1}
+        send(reply)
     return 0
 
 
-def _offer_to_the_memory_killer() -> None:
+def _offer_to_the_oom_killer() -> None:
     """Let Linux end this process, not its parent, when the memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

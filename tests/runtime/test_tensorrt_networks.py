@@ -12,7 +12,7 @@ import pytest
 
 from nystra.runtime.checking.dry_run import Verdict, dry_run
 from nystra.runtime.engines.build import BuildOptions
-from nystra.runtime.engines.child import Answer, ask
+from nystra.runtime.engines.child import ask
 from nystra.runtime.engines.model import EngineModel
 from runtime_models import save_upscaler
 from tensorrt_tools import (
@@ -35,7 +35,7 @@ def _dry_run(model: Path, library: Path | str, backend: str) -> Verdict:
     return dry_run(EngineModel.open(model, library), options)
 
 
-def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) -> Answer:
+def _parse(model: Path, library: Path | None, backend: str, shapes: Any = ()) -> BuilderAnswer:
     request = {"backend": backend, "model": str(model), "library": library and str(library)}
     return ask({**request, "do": "parse", "cases": list(shapes)})
 
@@ -160,7 +160,7 @@ def test_bad_nodes_are_refused(
     model = operator_model(path, ["NystraPinv"], bodies=False, shapes=shapes, **changes)
     answer = _parse(model, plugins(), backend)
     assert answer.values["refusal"]["node"] == "node_NystraPinv"
-    assert any(words in line for line in answer.plugin_words)
+    assert any(words in line for line in answer.plugin_output)
 
 
 @pytest.mark.parametrize("sdk", SDKS)

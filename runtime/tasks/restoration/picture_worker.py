@@ -1,4 +1,4 @@
-"""A child process of `processes`: loads one model and restores pictures when it is asked.
+"""A child process of `process_pool`: loads one model and restores pictures when it is asked.
 
 ``{"do": "load", "session": as `SessionSpec.as_dict`, "options": {...}}`` -> ``{}``;
 ``{"do": "restore", "pairs": [[input, output], ...]}`` -> ``{"results": [...]}``, in that order.
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ....core.errors import NystraError
 from ...session_spec import SessionSpec
-from ...workers.loop import answer_requests
+from ...workers.loop import Send, answer_requests
 from .options import RunOptions
 from .picture_job import PictureJob
 from .sequential import attempt
@@ -24,13 +25,14 @@ class _Worker:
     def __init__(self) -> None:
         self._job: PictureJob | None = None
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Mapping[str, Any], _send: Send) -> dict[str, Any]:
         if request["do"] == "load":
             options = RunOptions(**request["options"])
             session = SessionSpec.from_dict(request["session"]).open()
             self._job = PictureJob(restorer_for(session), options)
             return {}
-        assert self._job is not None  # the parent asks to load first
+        if self._job is None:
+            raise NystraError("a process that restores pictures was not asked to load first")
         written: set[Path] = set()
         return {
             "results": [
