@@ -52,6 +52,7 @@ class Backend:
         bodies: It computes operators by the bodies in the file, where it has no library.
         measures_memory: A run takes the memory of this process, so that watching the process tells
             what a run takes.
+        compiles: It compiles the network for each size of its inputs.
         concurrent: Runs of several threads are computed at the same time.
 
     What an object of it holds:
@@ -80,6 +81,7 @@ class Backend:
     library_name: ClassVar[str | None] = None
     bodies: ClassVar[bool] = False
     measures_memory: ClassVar[bool] = False
+    compiles: ClassVar[bool] = False
     concurrent: ClassVar[bool] = False
 
     inputs: tuple[TensorInfo, ...]

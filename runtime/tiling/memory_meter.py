@@ -26,15 +26,19 @@ class MemoryMeter:
     Attributes:
         known_square: Bytes over the square of the pixels that the model file says.
         linear_only: The model is known to have no such part.
+        compiles: The first run takes memory for a compiler, which stays and is no run's own.
         law: What was found, or None so far.
         kept: Bytes that the trial runs left with the process, ready for the next run.
         quiet: Is held while it measures: who takes much memory beside the model holds it too.
     """
 
-    def __init__(self, known_square: float = 0.0, *, linear_only: bool = False) -> None:
+    def __init__(
+        self, known_square: float = 0.0, *, linear_only: bool = False, compiles: bool = False
+    ) -> None:
         """Begin with nothing measured, before the model runs for the first time."""
         self.known_square = known_square
         self.linear_only = linear_only
+        self.compiles = compiles
         self.law: MemoryLaw | None = None
         self.kept = 0
         self._before = resident_memory() or 0
@@ -78,6 +82,10 @@ class MemoryMeter:
         sides = sorted({-(-max(side, minimum) // multiple) * multiple for side in _SIDES})
         points: list[tuple[int, int]] = []
         highest = (1, 0)
+        if self.compiles:
+            run(sides[0])
+            release_free_memory()
+            self._before = resident_memory() or 0
         for side in sides:
             count = side * side
             if highest[1] * (count / highest[0]) ** 2 > budget:

@@ -49,7 +49,7 @@ import numpy as np
 from nystra.runtime import Session
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.machine.memory import PeakMemory, release_free_memory
-session, side = Session(sys.argv[1], threads=1), int(sys.argv[2])
+session, side = Session(sys.argv[1], sys.argv[4], threads=1), int(sys.argv[2])
 image = np.full((1, 3, side, side), 0.5, np.float32)
 if sys.argv[3] == "peak":
     release_free_memory()
@@ -84,19 +84,24 @@ def models(tmp_path: Path) -> dict[str, Path]:
     }
 
 
-def in_child(path: Path, side: int, what: str) -> int:
-    command = [sys.executable, "-c", PEAK, str(path), str(side), what]
+def in_child(path: Path, side: int, what: str, backend: str) -> int:
+    command = [sys.executable, "-c", PEAK, str(path), str(side), what, backend]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
 @needs_marks
+@pytest.mark.parametrize("backend", ["ort-cpu", "openvino"])
 @pytest.mark.parametrize(("name", "sides"), [("attention", (80, 104)), ("convolution", (512, 768))])
 def test_the_estimate_is_near_the_peak(
-    models: dict[str, Path], name: str, sides: tuple[int, int]
+    models: dict[str, Path], name: str, sides: tuple[int, int], backend: str
 ) -> None:
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
     for side in sides:
-        peak, estimate = (in_child(models[name], side, what) for what in ("peak", "estimate"))
+        peak, estimate = (
+            in_child(models[name], side, what, backend) for what in ("peak", "estimate")
+        )
         assert peak / 1.5 < estimate < peak * 1.5, (side, peak, estimate)
 
 

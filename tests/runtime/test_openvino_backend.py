@@ -187,6 +187,8 @@ def test_it_is_judged_by_a_tolerance_of_its_own(
 
 @built
 def test_the_last_four_sizes_are_kept(model: Path) -> None:
+    assert find_backend("openvino").measures_memory
+    assert not find_backend("openvino:GPU").measures_memory
     kind = find_backend("openvino")
     session = Session(model, "openvino", threads=1)
     assert isinstance(session._backend, kind)

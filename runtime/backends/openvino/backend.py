@@ -51,6 +51,7 @@ class OpenvinoBackend(Backend):
     library_name: ClassVar[str] = CPU_LIBRARY
     bodies: ClassVar[bool] = True
     measures_memory: ClassVar[bool] = True
+    compiles: ClassVar[bool] = True
     place: ClassVar[str] = "CPU"
 
     def load(self) -> None:

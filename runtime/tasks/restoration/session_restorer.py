@@ -96,4 +96,5 @@ def memory_meter(session: Session) -> MemoryMeter | None:
     if not session.kind.measures_memory:
         return None
     square = session.facts.quadratic_bytes
-    return MemoryMeter(square, linear_only=not session.facts.foreign and square == 0)
+    linear_only = not session.facts.foreign and square == 0
+    return MemoryMeter(square, linear_only=linear_only, compiles=session.kind.compiles)
