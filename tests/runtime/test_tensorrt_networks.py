@@ -12,7 +12,7 @@ import pytest
 
 from nystra.runtime.checking.dry_run import Verdict, dry_run
 from nystra.runtime.engines.build import BuildOptions
-from nystra.runtime.engines.child import ask
+from nystra.runtime.engines.child import BuilderAnswer, ask
 from nystra.runtime.engines.model import EngineModel
 from runtime_models import save_upscaler
 from tensorrt_tools import (
