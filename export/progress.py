@@ -13,18 +13,18 @@ class Steps:
         total: Of the whole export, or 0 before the network is loaded.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """Hand every step to ``say``."""
-        self._say, self.done, self.total = say, 0, 0
+    def __init__(self, show: Callable[[str], None]) -> None:
+        """Hand every step to ``show``."""
+        self._show, self.done, self.total = show, 0, 0
 
     def __call__(self, text: str) -> None:
         """Announce that a step begins."""
         self.done += 1
-        self._say(f"{self.done}/{self.total} {text}" if self.total else text)
+        self._show(f"{self.done}/{self.total} {text}" if self.total else text)
 
     def within(self, text: str) -> None:
         """Announce progress inside a step whose parts are counted: ``3/100 measure ...``."""
-        self._say(text)
+        self._show(text)
 
     def expect(self, more: int) -> None:
         """Take the total as what was begun and so many steps to come."""

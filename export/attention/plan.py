@@ -136,18 +136,18 @@ def _parse_window(value: Any) -> tuple[int, ...] | None:
 
 
 def _parse_site(document: Any, base: Mechanism, where: str) -> Mechanism:
-    """Return the mechanism of a site; what is not given is as in ``base``, where both have it."""
+    """Return the mechanism of a site; what is missing is as in ``base``, where both have it."""
     if not isinstance(document, dict):
         raise NystraError(f"{where} is not a JSON object")
-    given = {key: value for key, value in document.items() if key != "reason"}
-    name = given.pop("mechanism", base.name)
+    values = {key: value for key, value in document.items() if key != "reason"}
+    name = values.pop("mechanism", base.name)
     try:
         if not isinstance(name, str):
             raise NystraError(f"mechanism {name!r:.40} is not a text")
         kind = mechanism_class(name)
-        for key in given:
+        for key in values:
             refuse_foreign(key, key, kind)
         shared = {key: value for key, value in base.values().items() if key in kind.declared()}
-        return kind(**shared | given)
+        return kind(**shared | values)
     except NystraError as error:
         raise NystraError(f"{where}: {error}") from None

@@ -29,8 +29,8 @@ def mechanism_class(name: str) -> type[Mechanism]:
     """
     if name not in MECHANISMS:
         raise NystraError(f"mechanism {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
-    home = import_module(f".{name}.parameters", __package__)
-    kind: type[Mechanism] = getattr(home, MECHANISMS[name])
+    module = import_module(f".{name}.parameters", __package__)
+    kind: type[Mechanism] = getattr(module, MECHANISMS[name])
     return kind
 
 

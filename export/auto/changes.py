@@ -32,7 +32,7 @@ class Difference:
 
 
 class Eta:
-    """Says how much is done, and for how long it will go on.
+    """Announces how much is done, and the time that is left.
 
     Attributes:
         done: Work that was done, in any unit.
@@ -43,8 +43,8 @@ class Eta:
         self._progress, self._total, self.done = progress, total, 0.0
         self._start = time.monotonic()
 
-    def say(self, text: str) -> None:
-        """Say what comes next, with the percent that is under way and the time that is eta."""
+    def announce(self, text: str) -> None:
+        """Announce what comes next, the percent that is under way and the time that is left."""
         share = self.done / max(self._total, 1e-9)
         left = ""
         if share > 0:
@@ -97,7 +97,7 @@ def measure_changes(
                 continue
             replay = Replay(network, trained, samples[crop])
             for path, several in sites.items():
-                eta.say(f"measure {path.removesuffix('.attn')} on {crop}")
+                eta.announce(f"measure {path.removesuffix('.attn')} on {crop}")
                 for mechanism in several:
                     change = difference(replay.replaced(path, mechanism), replay.output)
                     record.note(crop, path, str(mechanism), change)

@@ -60,11 +60,11 @@ def pareto_figure(result: AutoResult) -> Figure:
     axes.set(xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB: the worse of both")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
-    _name_beside(axes, uniform)
+    _label_points(axes, uniform)
     return figure
 
 
-def _name_beside(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+def _label_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """Write the names of points in a column right of the axes, a thin line from each."""
     if not points:
         return

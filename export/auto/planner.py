@@ -106,18 +106,18 @@ def _costs(
     record: Record,
     progress: Progress,
 ) -> CostTable:
-    """Return the table that is given, or what the record has and is measured now."""
+    """Return the table of the file, or that of the record, completed by measurements."""
     sha256 = loaded.checkpoint.sha256
     if path is not None and path.exists():
         table = read_costs(path)
         _refuse_incomplete(table, every, calls, path)
-        here = table.machine == this_machine()
+        same_machine = table.machine == this_machine()
     else:
-        known, here = record.costs, True
-        same = known is not None and known.machine == this_machine()
-        table = known if known is not None and same else CostTable()
+        known, same_machine = record.costs, True
+        usable = known is not None and known.machine == this_machine()
+        table = known if known is not None and usable else CostTable()
         measure_costs(calls, every, table, progress)
-    if here and sha256 not in table.rest:
+    if same_machine and sha256 not in table.rest:
         measure_rest(loaded.network, loaded.facts, calls, table, sha256)
     record.costs = table
     if path is not None and not path.exists():

@@ -59,7 +59,7 @@ class Replay:
             module.forward = self._around(name, module.forward)
         own: dict[str, Any] = {path: site.implementation for path, site in self._sites.items()}
         for path, mechanism in own.items():
-            self._set(path, self._noting(path, mechanism))
+            self._set(path, self._recorded(path, mechanism))
         self.output = self._run()
         for path, mechanism in own.items():
             self._set(path, mechanism)
@@ -79,14 +79,14 @@ class Replay:
     def _run(self) -> Tensor:
         self._calls.clear()
         with torch.inference_mode():
-            given = self._network(*self._inputs)
-        output: Tensor = given[0] if isinstance(given, tuple) else given
+            outputs = self._network(*self._inputs)
+        output: Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
         return output
 
     def _set(self, path: str, mechanism: Any) -> None:
         self._sites[path].implementation = mechanism
 
-    def _noting(self, path: str, mechanism: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def _recorded(self, path: str, mechanism: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def call(*arguments: Any) -> Tensor:
             self._begun.setdefault(path, self._time)
             return mechanism(*arguments)

@@ -49,8 +49,8 @@ def record_calls(network: nn.Module, facts: Facts) -> Calls:
     for site, own in zip(find_sites(copied), find_sites(network), strict=True):
         calls.of[site.path] = []
         inner: Any = site.module.implementation
-        noting: Any = _noting(inner, site.path, own.module, calls)
-        site.module.implementation = noting
+        recorded: Any = _recorded(inner, site.path, own.module, calls)
+        site.module.implementation = recorded
     with torch.inference_mode():
         copied(*_inputs(facts, calls.size))
     return calls
@@ -71,7 +71,7 @@ def _inputs(facts: Facts, size: Size) -> list[Tensor]:
     return [torch.from_numpy(array) for array in feeds_of(facts, pixels, size).values()]
 
 
-def _noting(
+def _recorded(
     inner: Callable[..., Tensor], path: str, module: AnySite, calls: Calls
 ) -> Callable[..., Tensor]:
     def call(*arguments: Any) -> Tensor:

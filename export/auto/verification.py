@@ -87,6 +87,6 @@ class Verifier:
 
 def _run(network: nn.Module, feeds: Feeds) -> Tensor:
     with torch.inference_mode():
-        given = network(*(torch.from_numpy(array) for array in feeds.values()))
-    output: Tensor = given[0] if isinstance(given, tuple) else given
+        outputs = network(*(torch.from_numpy(array) for array in feeds.values()))
+    output: Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
     return output

@@ -21,10 +21,10 @@ def attach_bodies(model: onnx.ModelProto, opset: int) -> None:
     present = {function.name for function in model.functions}
     for name in used_operators(model):
         if name not in present:
-            home = importlib.import_module(
+            module = importlib.import_module(
                 f"...plugins.operators.{OPERATORS[name]}.body", __package__
             )
-            model.functions.append(home.body(opset))
+            model.functions.append(module.body(opset))
 
 
 def inline_bodies(model: onnx.ModelProto) -> None:

@@ -84,8 +84,8 @@ def _replace(
     """
     source, tensors = template.model.graph, _tensors(call)
     weights = [_constant(graph, f"{call.path}.{name}", tensors[name]) for name in template.weights]
-    given = [value for value in node.inputs if value is not None]
-    values = dict(zip(source.inputs, [*given, *weights], strict=True))
+    arguments = [value for value in node.inputs if value is not None]
+    values = dict(zip(source.inputs, [*arguments, *weights], strict=True))
     for name, value in source.initializers.items():
         if value not in constants:
             assert value.const_value is not None

@@ -36,9 +36,9 @@ def _emitter(operator: OperatorSchema, overload: Any) -> Callable[..., Any]:
     names = [argument.name for argument in arguments]
 
     def translate(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(names, args, strict=False)) | kwargs
-        attributes = node_attributes(operator.name, **{name: given[name] for name in rest})
-        return emit(*(given[name] for name in tensors), **attributes)
+        values = dict(zip(names, args, strict=False)) | kwargs
+        attributes = node_attributes(operator.name, **{name: values[name] for name in rest})
+        return emit(*(values[name] for name in tensors), **attributes)
 
     return translate
 

@@ -90,8 +90,8 @@ def with_preprocessing(loaded: LoadedModel) -> LoadedModel:
 def prepared_feeds(feeds: Feeds, preprocessing: Preprocessing) -> Feeds:
     """Return the inputs of a network, by name, for pictures (B, C, H, W) in 0..1 as the first."""
     (name, image), *others = feeds.items()
-    made: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
-    return {name: made} | dict(others)
+    prepared: Pixels = Preparation(preprocessing).prepared(torch.from_numpy(image)).numpy()
+    return {name: prepared} | dict(others)
 
 
 def prepared_network(network: nn.Module, preprocessing: Preprocessing) -> nn.Module:

@@ -28,8 +28,8 @@ def export_form(options: ExportOptions) -> dict[str, Any]:
 
 def export_files(target: Path) -> tuple[Path, ...]:
     """Return what is written for a model file, in the order of writing: the manifest is last."""
-    beside = (target.with_suffix(".plan.json"), target.with_suffix(".npz"))
-    return (*beside, target, Manifest.path_for(target))
+    sidecars = (target.with_suffix(".plan.json"), target.with_suffix(".npz"))
+    return (*sidecars, target, Manifest.path_for(target))
 
 
 def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
@@ -41,8 +41,8 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
         form: From `export_form`.
     """
     recover(target)
-    there = [path for path in export_files(target) if path.exists()]
-    if not there:
+    existing = [path for path in export_files(target) if path.exists()]
+    if not existing:
         return
     listing = Manifest.path_for(target)
     try:
@@ -52,7 +52,7 @@ def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
             f"{listing} is in the way, which is no export's: {error}; {_ADVICE}"
         ) from error
     listed = set() if manifest is None else {*manifest.files, listing.name}
-    foreign = [path.name for path in there if path.name not in listed]
+    foreign = [path.name for path in existing if path.name not in listed]
     if manifest is None or foreign:
         raise NystraError(
             f"{', '.join(foreign)} in {target.parent} would be replaced, which no manifest "

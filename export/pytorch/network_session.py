@@ -41,8 +41,8 @@ class NetworkSession:
                 torch.from_numpy(np.ascontiguousarray(array)).to(self.device, self.dtype)
                 for array in feeds.values()
             ]
-            given = self.network(*tensors)
-            values = given if isinstance(given, tuple) else (given,)
+            outputs = self.network(*tensors)
+            values = outputs if isinstance(outputs, tuple) else (outputs,)
             # The copy to the host waits for the device's work.
             arrays = [value.cpu().numpy() for value in values]
         return dict(zip(self._outputs, arrays, strict=True))

@@ -127,8 +127,8 @@ def _add_row(page: Page, row: SheetRow, scale: int, factor: float) -> None:
     top, left = _most_changed(row.difference[:, :, 0], scale)
     place = (slice(top, top + _ZOOMED), slice(left, left + _ZOOMED))
     part = _ZOOMED // scale
-    given = row.shown[top // scale :, left // scale :][:part, :part]
-    near = [("input", given), *((text.split(",")[0], cell[place]) for text, cell in cells)]
+    source = row.shown[top // scale :, left // scale :][:part, :part]
+    near = [("input", source), *((text.split(",")[0], cell[place]) for text, cell in cells)]
     page.pictures([(text, picture_uri(cell)) for text, cell in near], _ZOOMED_WIDTH)
 
 

@@ -87,13 +87,13 @@ def _cpp(session: Session, operators: bool) -> str:
             f"    {port.name}_shape.size()));",
         ]
     inputs = ", ".join(f'"{port.name}"' for port in session.facts.inputs)
-    given = _type(session.outputs[0].dtype)[0]
+    element = _type(session.outputs[0].dtype)[0]
     lines += [
         f"const char* inputs[] = {{{inputs}}};",
         f'const char* outputs[] = {{"{session.outputs[0].name}"}};',
         "auto made = session.Run(",
         "    Ort::RunOptions{}, inputs, values.data(), values.size(), outputs, 1);",
-        f"const {given}* output = made[0].GetTensorData<{given}>();",
+        f"const {element}* output = made[0].GetTensorData<{element}>();",
     ]
     return "\n".join(lines)
 

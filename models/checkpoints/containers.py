@@ -19,11 +19,11 @@ _PLAIN = (
     *("net_g", "netG", "generator", "gen", "G", "module", "_orig_mod", "_forward_module"),
 )
 
-_BESIDE = (
+_TRAINING_ONLY = (
     *("net_d", "netD", "discriminator", "disc", "D", "loss", "loss_fn", "criterion", "metric"),
     *("metrics", "perceptual", "vgg", "lpips", "n_averaged"),
 )
-"""Names of what training keeps beside the network."""
+"""Names of what only training needs."""
 
 _DEEPEST = 4
 _LONGEST_KEY = 400
@@ -113,15 +113,15 @@ def _without_prefix(state: dict[str, Tensor], path: Path, notes: list[str]) -> d
 
     That library knows prefixes of its own, some of them parts of its networks' names.
     """
-    stripped, said = state, list[str]()
+    stripped, taken = state, list[str]()
     while not recognised(stripped):
-        inner = _strip(stripped, path, said)
+        inner = _strip(stripped, path, taken)
         if inner is None:
             if read_by_another(state):
                 return state
             break
         stripped = inner
-    notes += said
+    notes += taken
     return stripped
 
 
@@ -129,11 +129,11 @@ def _strip(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, 
     """Return the state dict without a trainer's prefix; None where it has none."""
     firsts = {key.partition(".")[0] for key in state}
     names = [name for name in firsts if name in _AVERAGED or name in _PLAIN]
-    beside = sorted(firsts - set(names))
-    if not names or any(name not in _BESIDE for name in beside):
+    others = sorted(firsts - set(names))
+    if not names or any(name not in _TRAINING_ONLY for name in others):
         return None
     prefix = f"{_choose(names, path, notes)}."
-    if beside:
-        notes.append(f"{path.name}: left out the tensors of {', '.join(beside)}")
+    if others:
+        notes.append(f"{path.name}: left out the tensors of {', '.join(others)}")
     kept = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
     return kept or None

@@ -187,12 +187,12 @@ class FineGenerator(nn.Module):
 
     def forward(self, x: Tensor, coarse: Tensor, mask: Tensor) -> Tensor:
         """Return the refined picture; arguments as in ``CoarseGenerator`` and its result."""
-        given = _with_mask(coarse * mask + x * (1.0 - mask), mask)
-        y = self.conv3(self.conv2_downsample(self.conv1(given)))
+        masked = _with_mask(coarse * mask + x * (1.0 - mask), mask)
+        y = self.conv3(self.conv2_downsample(self.conv1(masked)))
         y = self.conv6(self.conv5(self.conv4_downsample(y)))
         y = self.conv8_atrous(self.conv7_atrous(y))
         y = self.conv10_atrous(self.conv9_atrous(y))
-        z = self.pmconv3(self.pmconv2_downsample(self.pmconv1(given)))
+        z = self.pmconv3(self.pmconv2_downsample(self.pmconv1(masked)))
         z = self.pmconv6(self.pmconv5(self.pmconv4_downsample(z)))
         z = self.pmconv10(self.pmconv9(self.contextul_attention(z, z, mask)))
         return _decoded(self, "allconv", torch.cat([y, z], 1))

@@ -16,8 +16,8 @@ from torch import Tensor
 def published_index(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     """Return the published entry (N, Nk) of every pair of query and key, partly below 0."""
     down, across = (
-        torch.arange(there)[None, :] - torch.arange(here)[:, None] + here - there + 1
-        for here, there in zip(window, keys, strict=True)
+        torch.arange(keys_side)[None, :] - torch.arange(side)[:, None] + side - keys_side + 1
+        for side, keys_side in zip(window, keys, strict=True)
     )
     span = window[1] + keys[1] - 1
     pairs = down[:, None, :, None] * span + across[None, :, None, :]
@@ -30,7 +30,7 @@ def published_rows(window: tuple[int, ...], keys: tuple[int, ...]) -> Tensor:
     A site's table has the pair (dr, dc) at (k - 1 - dr) L + k - 1 - dc, as
     ``relative_position_bias`` says.
     """
-    spans = [here + there - 1 for here, there in zip(window, keys, strict=True)]
+    spans = [side + keys_side - 1 for side, keys_side in zip(window, keys, strict=True)]
     moved = (keys[0] - 2) * spans[1] + keys[1] - 2
     entries = spans[0] * spans[1]
     return (entries - 1 - torch.arange(entries) - moved) % entries

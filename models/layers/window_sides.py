@@ -29,5 +29,5 @@ def both_sides(size: int | Sides) -> Sides:
 def position_bias_table(geometry: WindowGeometry) -> nn.Parameter:
     """Return a table to train, (one row an offset, heads), as the published networks start."""
     sides = zip(geometry.window, geometry.key_window, strict=True)
-    table = torch.zeros(math.prod(here + there - 1 for here, there in sides), geometry.heads)
+    table = torch.zeros(math.prod(rows + keys - 1 for rows, keys in sides), geometry.heads)
     return nn.Parameter(nn.init.trunc_normal_(table, std=0.02))

@@ -82,8 +82,8 @@ class GuidedDeformableAttention(Repeated):
             flows: A flow (n, t, 2, H, W) for each slot.
         """
         batch, clip = q.shape[0], q.shape[1]
-        given = torch.cat((q, *warped, *flows), 2).flatten(0, 1)
-        residue = _REACH * self.conv_offset(given).tanh()
+        features = torch.cat((q, *warped, *flows), 2).flatten(0, 1)
+        residue = _REACH * self.conv_offset(features).tanh()
         residue = residue.unflatten(0, (batch, clip)).unflatten(2, (clip, -1, 2))
         guide = torch.stack([flow.flip(2) for flow in flows], 2).unsqueeze(3)
         offset = residue + guide  # (n, t, slot, group and tap, rows and columns, H, W)

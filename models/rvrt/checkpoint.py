@@ -45,12 +45,12 @@ def _with_frames(hyper: Hyper) -> Hyper:
 
 
 def rvrt_facts(network: RVRT, channels: int, frames: int, license_name: str) -> Facts:
-    """Return what a built network promises for films of so many frames."""
-    given, restored = ({"frames": frames, "channels": count} for count in (channels, 3))
+    """Return what a built network promises for videos of so many frames."""
+    taken, restored = ({"frames": frames, "channels": count} for count in (channels, 3))
     return Facts(
         architecture="rvrt",
         task="video",
-        inputs=(Port("input", "frames", FRAMES_AXES, given, multiple=network.multiple),),
+        inputs=(Port("input", "frames", FRAMES_AXES, taken, multiple=network.multiple),),
         outputs=(Port("output", "frames", FRAMES_AXES, restored, multiple=network.upscale),),
         size_minimum=_LEAST if network.upscale == 1 else 1,
         tiling="supported",

@@ -35,9 +35,9 @@ class ForeignNetwork(nn.Module):
     def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the picture (B, C', H * scale, W * scale)."""
         height, width = image.shape[2], image.shape[3]
-        # Some networks write into what they are given: they get a copy.
-        given = (image,) if mask is None else (image, mask)
-        padded = [self.sides.pad(tensor.clone()) for tensor in given]
+        # Some networks write into their inputs: they get a copy.
+        inputs = (image,) if mask is None else (image, mask)
+        padded = [self.sides.pad(tensor.clone()) for tensor in inputs]
         with traceable(self.network, self.call):
             output = self.call(self.network, *padded)
         if self.sides.multiple == 1:

@@ -19,7 +19,7 @@ from .preprocessing import preprocessing_for
 
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
-_BESIDE = ("resize_positions", "preprocessing")  # which no constructor takes
+_NOT_HYPER = ("resize_positions", "preprocessing")  # which no constructor takes
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
@@ -30,8 +30,8 @@ def load(state: State, request: Request) -> BuiltNetwork:
     if layout.name == "timm" and "fc_norm.weight" in state:
         read |= {"pool": "mean", "norm": "pooled"}
     overrides, stored = (
-        {key: value for key, value in given.items() if key not in _BESIDE}
-        for given in (request.overrides, request.stored)
+        {key: value for key, value in several.items() if key not in _NOT_HYPER}
+        for several in (request.overrides, request.stored)
     )
     hyper = merge_hyper(read, Request(request.source, overrides, stored))
     check_types(ViT, hyper, request.source)

@@ -45,8 +45,8 @@ class _Patches(nn.Module):
 def _convolutions(channels: int, width: int) -> nn.Sequential:
     """Return the study's backbone: two 3x3 convolutions, each with batch norm and ReLU."""
     layers: list[nn.Module] = []
-    for given in (channels, width):
-        layers += [nn.Conv2d(given, width, 3, padding=1), _BatchNorm(width), nn.ReLU()]
+    for inputs in (channels, width):
+        layers += [nn.Conv2d(inputs, width, 3, padding=1), _BatchNorm(width), nn.ReLU()]
     return nn.Sequential(*layers)
 
 

@@ -49,5 +49,5 @@ def resize_positions(
     """
     before = positions.shape[1] - trained[0] * trained[1]
     grid = positions[:, before:].float().transpose(1, 2).unflatten(2, trained)
-    made = F.interpolate(grid, wanted, mode="bicubic", antialias=True, align_corners=False)
-    return torch.cat([positions[:, :before].float(), made.flatten(2).transpose(1, 2)], 1)
+    resized = F.interpolate(grid, wanted, mode="bicubic", antialias=True, align_corners=False)
+    return torch.cat([positions[:, :before].float(), resized.flatten(2).transpose(1, 2)], 1)

@@ -39,8 +39,8 @@ def preprocessing_for(
         fits = stated.size == sides
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
     if channels != 3 or layout.name not in ("timm", "torchvision"):
-        said = "how pictures are normalised is not told, so that they are not"
-        return Preprocessing(Resize(sides)), (f"{said}: {_SHOWN}",)
+        assumed = "how pictures are normalised is not told, so that they are not"
+        return Preprocessing(Resize(sides)), (f"{assumed}: {_SHOWN}",)
     if layout.name == "torchvision":
         usual = Preprocessing(
             *_middle(sides, 224 / 256, "bilinear"), mean=_IMAGENET_MEAN, std=_IMAGENET_STD
@@ -48,8 +48,8 @@ def preprocessing_for(
     else:
         half = (0.5, 0.5, 0.5)
         usual = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
-    said = f"pictures are prepared as {layout.name} mostly does (mean {usual.mean[0]:g}, ...)"
-    return usual, (f"{said}: {_SHOWN}",)
+    assumed = f"pictures are prepared as {layout.name} mostly does (mean {usual.mean[0]:g}, ...)"
+    return usual, (f"{assumed}: {_SHOWN}",)
 
 
 def _middle(

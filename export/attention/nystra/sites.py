@@ -50,6 +50,6 @@ class Tokens:
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, geometry: TokenGeometry
     ) -> Tensor:
         """Return the attention of q, k, v; shapes as ``models.sites.TokenSite`` says."""
-        given = self.mechanism
-        more = {"threshold": given.threshold, "guard": given.guard}
-        return linear_tokens("nystrom_attention", q, k, v, geometry, given, **more)
+        mechanism = self.mechanism
+        more = {"threshold": mechanism.threshold, "guard": mechanism.guard}
+        return linear_tokens("nystrom_attention", q, k, v, geometry, mechanism, **more)

@@ -29,6 +29,6 @@ class Tokens:
         if own is not None:
             out: Tensor = own(q, k, v, bias, geometry)
             return out
-        given = self.mechanism
-        directions = orthogonal_features(given.features, q.shape[-1], given.feature_seed)
+        mechanism = self.mechanism
+        directions = orthogonal_features(mechanism.features, q.shape[-1], mechanism.feature_seed)
         return performer_attention(q, k, v, directions.to(q), geometry.scale)

@@ -54,12 +54,12 @@ class Constants:
 
     def __init__(self, graph: onnx.GraphProto, low: LowType) -> None:
         """Find the float32 initializers; those that are inputs too are no constants."""
-        given = {value.name for value in graph.input}
+        inputs = {value.name for value in graph.input}
         self._graph, self._low = graph, low
         self.known = {
             tensor.name: tensor
             for tensor in graph.initializer
-            if tensor.data_type == TensorProto.FLOAT and tensor.name not in given
+            if tensor.data_type == TensorProto.FLOAT and tensor.name not in inputs
         }
         self._copies: dict[str, str] = {}
         self._faults: dict[str, str | None] = {}

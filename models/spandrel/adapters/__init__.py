@@ -33,7 +33,7 @@ ADAPTERS = {
 }
 """Package and class in spandrel -> the file here that has its ``adapt(module, network)``."""
 
-_HOMES = ("spandrel.architectures.", f"{MORE}.architectures.")
+_PACKAGES = ("spandrel.architectures.", f"{MORE}.architectures.")
 
 
 def adapt(network: nn.Module) -> int:
@@ -55,7 +55,7 @@ def adapt(network: nn.Module) -> int:
 def _name(module: nn.Module) -> str:
     """Return package and class of a module, ``DRCT.SwinTransformerBlock``; "" of others."""
     kind = type(module)
-    for home in _HOMES:
-        if kind.__module__.startswith(home):
-            return f"{kind.__module__.removeprefix(home).partition('.')[0]}.{kind.__name__}"
+    for package in _PACKAGES:
+        if kind.__module__.startswith(package):
+            return f"{kind.__module__.removeprefix(package).partition('.')[0]}.{kind.__name__}"
     return ""
