@@ -17,10 +17,10 @@ from ...models.loading import LoadedModel
 from ...runtime.images.images import read_picture
 from ...runtime.metrics.measures import measure_for
 from ..attention.full.parameters import Full
+from ..attention.operations import network_flops
 from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..load.images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
-from ..report.inspection import network_flops
 from .candidates import candidates
 
 MOST_OPERATIONS = 36e12

@@ -18,7 +18,7 @@ from .metadata import describe, write_metadata
 from .preprocessing import prepend
 from .tidy import tidy
 from .trace import trace
-from .attention_memory import quadratic_bytes
+from ..attention.memory import quadratic_bytes
 from .transforms import UNCHANGED, TransformInputs, TransformResult
 from ..plan.stage import Planned
 from ..load.stage import Prepared

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
 from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
-from ..attention.site import find_sites, neutral, swap
+from ..attention.operations import network_flops
+from ..attention.site import find_sites
 from ..load.images import Feeds
 from ..validate.fidelity import measure_sites
 
@@ -109,44 +107,3 @@ def inspect_network(
         )
     shape = facts.inputs[0].shape(facts.test_size())
     return Inspection(reports, shape, total, sum(spent.values()))
-
-
-class _Meter:
-    """Hands on what a mechanism computes and adds up its operations."""
-
-    def __init__(self, exact: Callable[..., Tensor], counter: FlopCounterMode) -> None:
-        self.exact, self.counter, self.flops = exact, counter, 0
-
-    def __call__(self, *arguments: Any) -> Tensor:
-        before = self.counter.get_total_flops()
-        result = self.exact(*arguments)
-        self.flops += self.counter.get_total_flops() - before
-        return result
-
-
-def network_flops(network: nn.Module, facts: Facts) -> tuple[int, dict[str, int]]:
-    """Return the operations of one picture with attention as trained, in all and at each site.
-
-    The picture is 4 windows (or 16 size multiples) a side. Counted by PyTorch on the meta device:
-    convolutions and matrix products, 2 for each multiply-add. A third-party network that makes
-    tensors of its own, which are on the CPU, is counted there.
-    """
-    try:
-        return _counted(network, facts, "meta")
-    except (RuntimeError, NotImplementedError):
-        return _counted(network, facts, "cpu")
-
-
-def _counted(network: nn.Module, facts: Facts, device: str) -> tuple[int, dict[str, int]]:
-    copied = copy.deepcopy(swap(network, neutral(network))).to(device)
-    size = facts.test_size()
-    images = [torch.empty(port.shape(size), device=device) for port in facts.inputs]
-    counter = FlopCounterMode(display=False)
-    meters: dict[str, _Meter] = {}
-    for site in find_sites(copied):
-        mechanism: Any = site.module.implementation
-        meter: Any = _Meter(mechanism, counter)
-        site.module.implementation = meters[site.path] = meter
-    with counter, torch.no_grad():
-        copied(*images)
-    return int(counter.get_total_flops()), {path: meter.flops for path, meter in meters.items()}

@@ -16,9 +16,9 @@ from nystra.cli.main import main
 from nystra.core.ports.examples import example_array
 from nystra.core.ports.port import Port
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
+from nystra.export.attention.memory import quadratic_bytes
+from nystra.export.attention.operations import network_flops
 from nystra.export.attention.site import find_sites, resolve
-from nystra.export.build.attention_memory import quadratic_bytes
-from nystra.export.report.inspection import network_flops
 from nystra.models import load
 from nystra.models.sites import PatchSite
 from nystra.runtime import Picture, Session, read_picture, write_picture

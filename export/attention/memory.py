@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ...models.facts import Facts
 from ...models.sites import MapSite, PatchSite
-from ..attention.full.parameters import Full
-from ..attention.mechanism import Mechanism
-from ..attention.site import find_sites, neutral, swap
+from .full.parameters import Full
+from .mechanism import Mechanism
+from .site import find_sites, neutral, swap
 
 BYTES_PER_SCORE = 20
 """Peak bytes for a score of query and key in onnxruntime: measured 19 on CSNLN."""
