@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import NystraError
 from .json_text import stable_json
-from .ports.listing import list_ports, read_count, read_ports, read_range
+from .ports.listing import read_count, read_ports, read_range, write_ports
 from .ports.port import AXES, Port
 from .ports.preprocessing import Preprocessing, read_preprocessing, write_preprocessing
 from .strict_json import parse_json
@@ -105,7 +105,7 @@ class ModelMetadata:
         return {
             key_of(name): _WRITERS.get(name, str)(value)
             for name, value in stated.items()
-            if value not in _UNSAID
+            if value not in _OMITTED
         }
 
     def attention_plan(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
 """Of the fields that are not their text: text and where it stands -> value."""
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
-    "io": list_ports,
+    "io": write_ports,
     "range": json.dumps,
     "window": json.dumps,
     "preprocessing": write_preprocessing,
@@ -206,5 +206,5 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
     "quadratic_bytes": "{:.6g}".format,
 }
 
-_UNSAID: tuple[Any, ...] = (None, (), 0.0)
+_OMITTED: tuple[Any, ...] = (None, (), 0.0)
 """Values of a field whose entry is left out."""

@@ -33,7 +33,7 @@ def read_json(
 
     Args:
         path: The file.
-        what: What it was given as, for the message: ``the baseline``.
+        what: What it is, for the message: ``the baseline``.
         error: The class that is raised.
 
     Raises:

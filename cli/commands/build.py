@@ -15,7 +15,7 @@ from ..flags.sizes import parse_sizes
 from ..progress import steps
 
 if TYPE_CHECKING:
-    from ...runtime.checking.dry_run import Verdict
+    from ...runtime.checking.dry_run import DryRunReport
     from ...runtime.engines.build import BuildOptions, Built
     from ...runtime.engines.model import EngineModel
 
@@ -167,7 +167,7 @@ def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions
     return 0 if verdict.accepted else 1
 
 
-def _print_verdict(model: EngineModel, verdict: Verdict) -> None:
+def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
     from ...runtime.checking.dry_run import NOT_SHOWN
 
     rows = [("model", str(model.path)), ("builder", f"{verdict.backend} {verdict.version}")]

@@ -18,7 +18,7 @@ from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline
-    from ...runtime.checking.gate import Measured, Verdict
+    from ...runtime.checking.gate import CheckResult, Measured
     from ...runtime.session import Session
     from ..flags.quality_flags import Requested
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     import time
 
     from ...runtime.checking.baseline import read_baseline
-    from ...runtime.checking.gate import FAILED, accept, verdicts_on
+    from ...runtime.checking.gate import FAILED, accept, check_measured
 
     requested = requested_qualities(args)
     start = time.perf_counter()
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         baseline = accept(measured, args.model.name, baseline)
     verdicts = [
         replace(verdict, message=in_flags(verdict.message))
-        for verdict in verdicts_on(measured, baseline)
+        for verdict in check_measured(measured, baseline)
     ]
     passed = all(verdict.state != FAILED for verdict in verdicts)
     if args.update and passed:
@@ -150,7 +150,7 @@ def _measure(
     args: argparse.Namespace, session: Session, baseline: Baseline | None, requested: Requested
 ) -> Measured:
     from ...runtime.checking.gate import add_quality, add_speed, measure_file
-    from ...runtime.checking.intact import bodies_of
+    from ...runtime.checking.integrity import bodies_of
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:
@@ -193,7 +193,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
             check_writable_folder(path.parent)
 
 
-def _report(args: argparse.Namespace, verdicts: list[Verdict], seconds: float) -> None:
+def _report(args: argparse.Namespace, verdicts: list[CheckResult], seconds: float) -> None:
     import os
     import sys
 

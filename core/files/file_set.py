@@ -12,7 +12,7 @@ from pathlib import Path
 from ..errors import NystraError
 from .journal import Rename, close_journal, finish, journal_path, locked, roll_back, write_journal
 from .leftovers import remove_leftovers
-from .temporary import temporary_beside
+from .temporary import temporary_path
 
 
 @contextmanager
@@ -72,7 +72,7 @@ class FileSet:
         if target.parent != leader.parent or not own:
             raise ValueError(f"{target} does not belong to the set of {leader}")
         remove_leftovers(target.parent.absolute())
-        self._temporary[target] = temporary_beside(target)
+        self._temporary[target] = temporary_path(target)
         return self._temporary[target]
 
     def write(self, path: str | os.PathLike[str], data: bytes) -> None:
@@ -124,7 +124,7 @@ def _kept(target: Path) -> str | None:
     """Return another name of what is there, or None."""
     if not os.path.lexists(target):
         return None
-    kept = temporary_beside(target)
+    kept = temporary_path(target)
     try:
         os.link(target, kept, follow_symlinks=False)
     except (OSError, NotImplementedError):  # a file system without links

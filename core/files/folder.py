@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import NystraError
 from .leftovers import remove_leftovers
-from .temporary import temporary_beside
+from .temporary import temporary_path
 from .writing import make_folder
 
 
@@ -33,7 +33,7 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> I
         raise NystraError(f"{path} {what}: choose another output or add `overwrite`")
     make_folder(target.parent)
     remove_leftovers(target.parent)
-    temporary = temporary_beside(target)
+    temporary = temporary_path(target)
     try:
         temporary.mkdir()
         yield temporary
@@ -50,7 +50,7 @@ def _move(temporary: Path, target: Path) -> None:
     if not target.exists():
         os.rename(temporary, target)
         return
-    former = temporary_beside(target)
+    former = temporary_path(target)
     os.rename(target, former)
     try:
         os.rename(temporary, target)

@@ -23,7 +23,7 @@ from typing import Any
 from ..errors import NystraError
 from ..json_text import stable_json
 from ..strict_json import read_json
-from .temporary import owner_lives, temporary_beside
+from .temporary import owner_lives, temporary_path
 
 try:
     import fcntl
@@ -78,7 +78,7 @@ def write_journal(leader: Path, renames: Sequence[Rename], *, forward: bool) -> 
         "forward": forward,
         "files": [asdict(rename) for rename in renames],
     }
-    temporary = temporary_beside(leader)
+    temporary = temporary_path(leader)
     try:
         with temporary.open("wb") as stream:
             stream.write(stable_json(document))

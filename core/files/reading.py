@@ -28,7 +28,7 @@ def regular_file(
 
     Args:
         path: The file; links are followed.
-        what: What it was given as, for the message: ``the baseline``.
+        what: What it is, for the message: ``the baseline``.
         error: The class that is raised.
 
     Raises:

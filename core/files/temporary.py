@@ -14,7 +14,7 @@ _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 _NAME = re.compile(r"\..*\.nystra-([0-9a-f]{8})-(\d{1,18})-[0-9a-f]{8}(\..*)?", re.DOTALL)
 
 
-def temporary_beside(target: Path) -> Path:
+def temporary_path(target: Path) -> Path:
     """Return a new hidden name in the target's folder; it keeps the suffix and says who writes."""
     owner = f"nystra-{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
     return target.with_name(f".{_short(target.stem)}.{owner}{target.suffix}")

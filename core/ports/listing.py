@@ -18,7 +18,7 @@ _LARGEST_VALUE = 1e9
 _AXIS_OF = {axis.letter: name for name, axis in AXES.items()}
 
 
-def list_ports(ports: Sequence[Port]) -> str:
+def write_ports(ports: Sequence[Port]) -> str:
     """Return the JSON: a list with an object for every port.
 
     What the graph says of a tensor is not repeated here: its fixed lengths, and whether its size

@@ -18,21 +18,21 @@ class Axis:
 
     Attributes:
         letter: That stands for it in a layout: ``NCHW``.
-        usual: Its length where nothing else is asked for; None: it has to be asked for.
+        default: Its length where none is given; None: one has to be given.
         largest: Longest that a free axis may become.
     """
 
     letter: str
-    usual: int | None = 1
+    default: int | None = 1
     largest: int = 1 << 10
 
 
 AXES = {
     "batch": Axis("N"),
-    "frames": Axis("T", usual=5),
-    "channels": Axis("C", usual=3),
-    "height": Axis("H", usual=None, largest=1 << 14),
-    "width": Axis("W", usual=None, largest=1 << 14),
+    "frames": Axis("T", default=5),
+    "channels": Axis("C", default=3),
+    "height": Axis("H", default=None, largest=1 << 14),
+    "width": Axis("W", default=None, largest=1 << 14),
     "classes": Axis("K"),
 }
 
@@ -107,7 +107,7 @@ class Port:
 
         Args:
             size: Lengths by name. A port of its own size looks for ``<name>_height`` first, and
-                takes ``height`` where that is not given. What is not given has its usual length.
+                takes ``height`` where that is not given. What is not given has its default length.
 
         Raises:
             NystraError: A fixed axis is asked to be of another length, or nothing says how long
@@ -131,8 +131,8 @@ class Port:
 
     def _length(self, axis: str, size: Size) -> int:
         asked = size.get(self.size_name(axis), size.get(axis))
-        usual = AXES[axis].usual if axis in AXES else 1
-        length = self.lengths.get(axis, usual if asked is None else asked)
+        default = AXES[axis].default if axis in AXES else 1
+        length = self.lengths.get(axis, default if asked is None else asked)
         if length is None:
             raise NystraError(f"the {axis} of {self.name!r} is open: say how long it is to be")
         return length

@@ -103,8 +103,8 @@ class Preprocessing:
         return None
 
     @property
-    def left(self) -> Preprocessing:
-        """What is left to do before a model file takes a picture: nothing, or all of it."""
+    def remaining(self) -> Preprocessing:
+        """What is still to do before a model file takes a picture: nothing, or all of it."""
         return Preprocessing(labels=self.labels) if self.in_graph else self
 
     def within_graph(self) -> Preprocessing:
@@ -113,7 +113,7 @@ class Preprocessing:
 
 
 def write_preprocessing(preprocessing: Preprocessing) -> str:
-    """Return the JSON; what has its default is left out."""
+    """Return the JSON; what has its default is omitted."""
     resize = preprocessing.resize
     entry: dict[str, Any] = {
         "resize": None if resize is None else vars(resize),

@@ -1,4 +1,4 @@
-"""The baseline: accepted figures and tolerances, which a model file is held against.
+"""The baseline: accepted figures and tolerances, with which `nystra check` compares a model file.
 
 The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
 "tolerance": number}}, "metadata": {...}, "quality": {...}, "accuracy": {...}, "speed": {...}}``.

@@ -43,7 +43,7 @@ class ShapeCase:
 
 
 @dataclass
-class Verdict:
+class DryRunReport:
     """What a dry run found.
 
     Attributes:
@@ -93,7 +93,7 @@ def dry_run(
     options: BuildOptions,
     *,
     sizes: Sequence[Size] | None = None,
-) -> Verdict:
+) -> DryRunReport:
     """Ask a builder whether it takes a model.
 
     Args:
@@ -107,29 +107,29 @@ def dry_run(
         BackendUnavailableError: The builder is not installed.
     """
     toolkit.require(options.backend)
-    verdict = Verdict(options.backend)
-    verdict.nodes = len(domain_nodes(model.path, "nystra"))
-    verdict.shapes = _onnxruntime_shapes(model, sizes, verdict.notes)
+    report = DryRunReport(options.backend)
+    report.nodes = len(domain_nodes(model.path, "nystra"))
+    report.shapes = _onnxruntime_shapes(model, sizes, report.notes)
     parsed = ask(
         {
             **model.request(options.backend),
             "do": "parse",
-            "cases": [shape.inputs for shape in verdict.shapes],
+            "cases": [shape.inputs for shape in report.shapes],
         }
     )
-    verdict.version = str(parsed.values.get("version", ""))
-    verdict.refusal = refusal_of(parsed)
-    if verdict.refusal is None:
-        verdict.layers = int(parsed.values["layers"])
-        verdict.plugins = len(parsed.values["plugins"])
-        verdict.checked = ["parser", "types", "symbolic shapes"]
-        verdict.refusal = unsupported_reason(model, parsed.values["plugins"])
-    if verdict.refusal is None and verdict.shapes:
-        _compare_shapes(verdict, parsed)
-    if verdict.refusal is None:
+    report.version = str(parsed.values.get("version", ""))
+    report.refusal = refusal_of(parsed)
+    if report.refusal is None:
+        report.layers = int(parsed.values["layers"])
+        report.plugins = len(parsed.values["plugins"])
+        report.checked = ["parser", "types", "symbolic shapes"]
+        report.refusal = unsupported_reason(model, parsed.values["plugins"])
+    if report.refusal is None and report.shapes:
+        _compare_shapes(report, parsed)
+    if report.refusal is None:
         profile = model.profile(parsed.values["inputs"], options.shapes, options.tile)
-        _begin_build(model, verdict, profile, options.targets)
-    return verdict
+        _begin_build(model, report, profile, options.targets)
+    return report
 
 
 def _onnxruntime_shapes(
@@ -160,42 +160,42 @@ def _onnxruntime_shapes(
     return cases
 
 
-def _compare_shapes(verdict: Verdict, parsed: BuilderAnswer) -> None:
-    for case, engine in zip(verdict.shapes, parsed.values["shapes"], strict=True):
+def _compare_shapes(report: DryRunReport, parsed: BuilderAnswer) -> None:
+    for case, engine in zip(report.shapes, parsed.values["shapes"], strict=True):
         case.engine = engine
         if case.onnxruntime != engine:
-            verdict.refusal = Refusal(
+            report.refusal = Refusal(
                 "",
                 "",
                 f"the output shapes for the inputs {case.inputs} are {engine}, in onnxruntime "
                 f"they are {case.onnxruntime}",
             )
             return
-    verdict.checked.append("output shapes against onnxruntime")
+    report.checked.append("output shapes against onnxruntime")
 
 
 def _begin_build(
-    model: EngineModel, verdict: Verdict, profile: Profile, targets: Sequence[str]
+    model: EngineModel, report: DryRunReport, profile: Profile, targets: Sequence[str]
 ) -> None:
     """Let the builder begin, or, as TensorRT-RTX can without a GPU, carry the build through."""
-    request: dict[str, Any] = {**model.request(verdict.backend), "profile": profile}
-    if verdict.backend == toolkit.RTX:
+    request: dict[str, Any] = {**model.request(report.backend), "profile": profile}
+    if report.backend == toolkit.RTX:
         chosen = list(targets or toolkit.TARGETS)
         with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
             request.update(do="build", targets=chosen, seconds=None, timing_cache=None)
             answer = ask({**request, "output": str(Path(folder, "engine"))}, seconds=_CHECK_SECONDS)
-        verdict.refusal = refusal_of(answer)
-        if verdict.refusal is None:
-            verdict.checked.append(f"a whole engine for {', '.join(chosen)}")
+        report.refusal = refusal_of(answer)
+        if report.refusal is None:
+            report.checked.append(f"a whole engine for {', '.join(chosen)}")
         return
     answer = ask({**request, "do": "check"}, seconds=_CHECK_SECONDS)
     refusal = refusal_of(answer)
     if refusal is not None and _CPU_ONLY_REFUSED in refusal.reason:
-        verdict.notes.append(
-            f"profile and plugin formats are not checked: TensorRT {verdict.version} begins no "
+        report.notes.append(
+            f"profile and plugin formats are not checked: TensorRT {report.version} begins no "
             "build without a GPU"
         )
     elif refusal is not None:
-        verdict.refusal = refusal
+        report.refusal = refusal
     else:
-        verdict.checked.append("profile and plugin formats")
+        report.checked.append("profile and plugin formats")

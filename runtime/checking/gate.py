@@ -1,4 +1,4 @@
-"""What ``nystra check`` does: measure a model file and hold it against its baseline."""
+"""What ``nystra check`` does: measure a model file and compare it with its baseline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..model.references import References
 from ..session import Session
 from ..tasks.quality import Quality, QualityReport
 from .baseline import Accepted, Baseline, guarded_items
-from .intact import find_changes, metadata_changes
+from .integrity import find_changes, metadata_changes
 from .validation import SizeReport, ValidationReport, allowed_differences, compare, sides_text
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -54,7 +54,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """One item of the gate.
 
     Attributes:
@@ -74,7 +74,7 @@ class Verdict:
     message: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdict as JSON takes it."""
+        """Return the result as JSON takes it."""
         numbers = {
             key: None if (value := getattr(self, key)) is None else json_number(value)
             for key in ("measured", "accepted", "limit")
@@ -87,7 +87,7 @@ def measure_file(
 ) -> Measured:
     """Measure what needs no further input: fidelity, nodes, bytes, and whether the file is whole.
 
-    External weights are counted with the bytes of the model file: every ``<name>.data`` beside.
+    External weights, ``<name>.data`` in its folder, are counted with the bytes of the model file.
 
     Args:
         session: The model.
@@ -169,10 +169,10 @@ def add_speed(
     measured.settings["speed"] = {"against": Path(other).name, "size": list(taken.values())}
 
 
-def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
-    """Hold a file and its figures against a baseline: in the order of `guarded_items`, then `FILE`.
+def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
+    """Compare a file and its figures with a baseline: in the order of `guarded_items`, then `FILE`.
 
-    The difference from the references is judged size by size, as ``nystra validate`` does: each
+    The difference from the references is checked size by size, as ``nystra validate`` does: each
     size has the tolerance it was recorded with, and where a seeded search takes part the mean may
     stand in for it, which then also excuses the other figures of that size. A tolerance of the
     baseline below the recorded ones holds for all sizes, one above all of them takes their place.
@@ -198,11 +198,11 @@ def verdicts_on(measured: Measured, baseline: Baseline) -> list[Verdict]:
                 + ". Measure alike, or accept with `update`"
             )
     figures = [
-        _verdict(name, measured, baseline.items[name])
+        _item_result(name, measured, baseline.items[name])
         for name in guarded_items()
         if name in baseline.items
     ]
-    return [*figures, _file_verdict(measured, baseline)]
+    return [*figures, _file_result(measured, baseline)]
 
 
 def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
@@ -229,7 +229,7 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
     )
 
 
-def _file_verdict(measured: Measured, baseline: Baseline) -> Verdict:
+def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
     changes = list(measured.changes)
     if baseline.metadata is not None:
         changes += metadata_changes(baseline.metadata, measured.metadata)
@@ -237,15 +237,15 @@ def _file_verdict(measured: Measured, baseline: Baseline) -> Verdict:
     if baseline.metadata is None:
         good = "what was exported; the baseline records no metadata: accept them with `update`"
     text = "; ".join(changes) or good
-    return Verdict(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
+    return CheckResult(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
 
 
-def _verdict(name: str, measured: Measured, accepted: Accepted) -> Verdict:
+def _item_result(name: str, measured: Measured, accepted: Accepted) -> CheckResult:
     item = guarded_items()[name]
     limit = item.limit(accepted.accepted, accepted.tolerance)
     if name not in measured.items:
         text = f"{item.title}: not measured" + (f", give {item.needs}" if item.needs else "")
-        return Verdict(name, SKIPPED, None, accepted.accepted, limit, text)
+        return CheckResult(name, SKIPPED, None, accepted.accepted, limit, text)
     value = measured.items[name]
     sizes = _size_by_size(name, measured, limit)
     good = item.passes(value, limit) if sizes is None else not sizes.wrong
@@ -259,7 +259,7 @@ def _verdict(name: str, measured: Measured, accepted: Accepted) -> Verdict:
         text += "".join(f"; {words}" for words in sizes.wrong or sizes.excused)
     if name in measured.findings:
         text += f"; {measured.findings[name]}"
-    return Verdict(name, PASSED if good else FAILED, value, accepted.accepted, limit, text)
+    return CheckResult(name, PASSED if good else FAILED, value, accepted.accepted, limit, text)
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class _Sizes:
 
 
 def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
-    """Judge the recorded sizes; None for an item that has none."""
+    """Check the recorded sizes; None for an item that has none."""
     if name not in ("max_abs", *FIGURES) or not measured.sizes:
         return None
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""The verdicts of the gate as CI systems read them: JUnit, Markdown, GitHub annotations."""
+"""The results of the gate as CI systems read them: JUnit, Markdown, GitHub annotations."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from .baseline import guarded_items
-from .gate import FAILED, SKIPPED, Verdict
+from .gate import FAILED, SKIPPED, CheckResult
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(model: str, verdicts: Sequence[Verdict], seconds: float = 0.0) -> bytes:
-    """Return the verdicts as JUnit XML in UTF-8: a test suite with a case an item.
+def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> bytes:
+    """Return the results as JUnit XML in UTF-8: a test suite with a case an item.
 
     Characters that XML 1.0 cannot hold become U+FFFD.
 
     Args:
         model: Name of the model file.
-        verdicts: Of the gate.
+        results: Of the gate.
         seconds: That the check took.
     """
     counts = {
-        "tests": str(len(verdicts)),
-        "failures": str(sum(verdict.state == FAILED for verdict in verdicts)),
+        "tests": str(len(results)),
+        "failures": str(sum(result.state == FAILED for result in results)),
         "errors": "0",
-        "skipped": str(sum(verdict.state == SKIPPED for verdict in verdicts)),
+        "skipped": str(sum(result.state == SKIPPED for result in results)),
         "time": f"{seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "nystra check", **counts})
-    for verdict in verdicts:
-        names = {"classname": _xml(model), "name": verdict.item, "time": "0.000"}
+    for result in results:
+        names = {"classname": _xml(model), "name": result.item, "time": "0.000"}
         case = ElementTree.SubElement(suite, "testcase", names)
-        if verdict.state == FAILED:
-            failure = {"message": _xml(verdict.message), "type": "regression"}
-            ElementTree.SubElement(case, "failure", failure).text = _xml(verdict.message)
-        elif verdict.state == SKIPPED:
-            ElementTree.SubElement(case, "skipped", {"message": _xml(verdict.message)})
+        if result.state == FAILED:
+            failure = {"message": _xml(result.message), "type": "regression"}
+            ElementTree.SubElement(case, "failure", failure).text = _xml(result.message)
+        elif result.state == SKIPPED:
+            ElementTree.SubElement(case, "skipped", {"message": _xml(result.message)})
     ElementTree.indent(root)
     body: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return body + b"\n"
 
 
-def markdown(model: str, verdicts: Sequence[Verdict]) -> str:
-    """Return the verdicts as a Markdown section with a table."""
+def markdown(model: str, results: Sequence[CheckResult]) -> str:
+    """Return the results as a Markdown section with a table."""
     known = guarded_items()
-    failed = sum(verdict.state == FAILED for verdict in verdicts)
-    head = "passed" if not failed else f"{failed} of {len(verdicts)} items failed"
+    failed = sum(result.state == FAILED for result in results)
+    head = "passed" if not failed else f"{failed} of {len(results)} items failed"
     lines = [
         f"### nystra check {_cell(model)}: {head}",
         "",
         "| item | measured | accepted | limit | verdict |",
         "| --- | ---: | ---: | ---: | --- |",
     ]
-    for verdict in verdicts:
-        measured = "" if verdict.measured is None else f"{verdict.measured:.6g}"
-        accepted = "" if verdict.accepted is None else f"{verdict.accepted:.6g}"
-        limit = "" if verdict.limit is None else f"{_bound(verdict.item)} {verdict.limit:.6g}"
-        state = f"**{verdict.state}**" if verdict.state == FAILED else verdict.state
-        title = known[verdict.item].title if verdict.item in known else "model file"
+    for result in results:
+        measured = "" if result.measured is None else f"{result.measured:.6g}"
+        accepted = "" if result.accepted is None else f"{result.accepted:.6g}"
+        limit = "" if result.limit is None else f"{_bound(result.item)} {result.limit:.6g}"
+        state = f"**{result.state}**" if result.state == FAILED else result.state
+        title = known[result.item].title if result.item in known else "model file"
         lines.append(f"| {_cell(title)} | {measured} | {accepted} | {limit} | {state} |")
     lines += [
         "",
-        *(f"- {_cell(verdict.message)}" for verdict in verdicts if verdict.state == FAILED),
+        *(f"- {_cell(result.message)}" for result in results if result.state == FAILED),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -77,7 +77,7 @@ def _bound(item: str) -> str:
 
 
 def github_annotations(
-    model: Path, verdicts: Sequence[Verdict], environment: Mapping[str, str]
+    model: Path, results: Sequence[CheckResult], environment: Mapping[str, str]
 ) -> list[str]:
     """Return a GitHub workflow command ``::error ...`` for every item that failed.
 
@@ -91,10 +91,10 @@ def github_annotations(
     if workspace and model.resolve().is_relative_to(Path(workspace).resolve()):
         file = model.resolve().relative_to(Path(workspace).resolve()).as_posix()
     return [
-        f"::error file={_property(file)},title={_property(f'nystra check: {verdict.item}')}::"
-        f"{_data(verdict.message)}"
-        for verdict in verdicts
-        if verdict.state == FAILED
+        f"::error file={_property(file)},title={_property(f'nystra check: {result.item}')}::"
+        f"{_data(result.message)}"
+        for result in results
+        if result.state == FAILED
     ]
 
 

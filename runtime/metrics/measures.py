@@ -56,11 +56,11 @@ class Measure:
 
     Attributes:
         figures: (got, expected) -> the figures by name; arrays of one shape with the batch first.
-        headline: The figure that a plan is judged by.
+        headline: The figure that decides on a plan.
         unit: Of the headline, for people.
         higher: A higher headline is better.
         warning: The headline against full attention beyond which an export warns.
-        peak: Expected output -> the value that differences are held against.
+        peak: Expected output -> the value that differences are relative to.
         tolerances: Name of a transform -> its tolerance.
         few: An output is a few numbers, so that what one of them happens to be off by says little
             of what rounding does: the largest of all sizes is allowed at each.
@@ -178,7 +178,7 @@ FIGURES = {
     "top1": Figure("top-1", "{:.1%}"),
     "top5": Figure("top-5", "{:.1%}"),
 }
-"""The figures that a file is held against its references by."""
+"""The figures that compare a file with its references."""
 
 
 def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, float]:

@@ -52,7 +52,7 @@ class Manifest:
         return Path(model).with_suffix(".json")
 
     @classmethod
-    def beside(cls, model: str | os.PathLike[str]) -> Manifest | None:
+    def for_model(cls, model: str | os.PathLike[str]) -> Manifest | None:
         """Return the manifest beside a model file, or None where there is none.
 
         Another JSON file of that name, one that is no list of hashes, is none.

@@ -163,7 +163,7 @@ def _read_arrays(file: Path) -> dict[str, Array]:
 
 
 def _array(data: bytes) -> Array:
-    """Return the array of a .npy file, whose header is held to the bytes that follow it."""
+    """Return the array of a .npy file, whose header must fit the bytes that follow it."""
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array is not of version 1.0 of its format")

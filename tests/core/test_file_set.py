@@ -17,7 +17,7 @@ from nystra.core.errors import NystraError
 from nystra.core.files.file_set import FileSet, file_set
 from nystra.core.files.journal import journal_path, recover
 from nystra.core.files.leftovers import remove_leftovers
-from nystra.core.files.temporary import temporary_beside
+from nystra.core.files.temporary import temporary_path
 from nystra.core.files.writing import atomic_path
 
 NAMES = ("m.plan.json", "m.npz", "m.onnx", "m.json")
@@ -264,7 +264,7 @@ def test_a_folder_whose_files_cannot_be_renamed_is_read_as_it_is(
 
 def pending(folder: Path, **changes: Any) -> dict[str, str]:
     """Leave the journal of a set, with changes of its one entry; return what is in the folder."""
-    temporary = temporary_beside(folder / "m.npz")
+    temporary = temporary_path(folder / "m.npz")
     temporary.write_text("new")
     entry = {"name": "m.npz", "temporary": temporary.name, "former": None} | changes
     journal = {"schema_version": 1, "leader": "m.onnx", "forward": True, "files": [entry]}

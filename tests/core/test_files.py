@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nystra.core.files.leftovers import remove_leftovers
-from nystra.core.files.temporary import temporary_beside
+from nystra.core.files.temporary import temporary_path
 from nystra.core.files.writing import atomic_write_bytes
 
 WRITER = """
@@ -34,7 +34,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> Non
         assert left.exists()  # its writer lives
         os.kill(process.pid, signal.SIGKILL)
     remove_leftovers.cache_clear()
-    foreign = temporary_beside(tmp_path / "p.png").name.replace("nystra-", "nystra-0")
+    foreign = temporary_path(tmp_path / "p.png").name.replace("nystra-", "nystra-0")
     (tmp_path / foreign).write_bytes(b"of another machine")
     (tmp_path / ".p.png").write_bytes(b"of the user")
     atomic_write_bytes(tmp_path / "q.png", b"whole")

@@ -11,7 +11,7 @@ from onnx import helper
 
 from nystra.core.errors import NystraError
 from nystra.core.ports.examples import example_array, example_arrays, own_sizes, trace_size
-from nystra.core.ports.listing import list_ports
+from nystra.core.ports.listing import write_ports
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port, picture_size
 from nystra.runtime.engines.profile import ShapeFlags, make_profile
 from nystra.runtime.model.model_facts import ModelFacts, parse_facts
@@ -100,11 +100,11 @@ def test_the_listing_comes_back(ports: tuple[Port, ...]) -> None:
         )
         for port in ports
     ]
-    assert parse_facts({"nystra.io": list_ports(ports)}, tensors, []).inputs == ports
+    assert parse_facts({"nystra.io": write_ports(ports)}, tensors, []).inputs == ports
 
 
 def test_the_listing_of_an_image_is_what_files_always_said() -> None:
-    assert list_ports([Port("output", "picture", lengths={"channels": 3}, multiple=2)]) == (
+    assert write_ports([Port("output", "picture", lengths={"channels": 3}, multiple=2)]) == (
         '[{"dtype": "float32", "layout": "NCHW", "multiple": 2, "name": "output", '
         '"range": [0.0, 1.0], "role": "picture"}]'
     )
@@ -186,7 +186,7 @@ def test_a_window_may_have_three_sides() -> None:
 
 
 def test_a_size_of_its_own_is_seen_in_the_graph() -> None:
-    listed = {"nystra.io": list_ports([IMAGE, REFERENCE, MASK])}
+    listed = {"nystra.io": write_ports([IMAGE, REFERENCE, MASK])}
     tensors = [
         TensorInfo("input", ("b", 3, "h", "w"), "float32"),
         TensorInfo("reference", ("b", 3, "rh", "rw"), "float32"),

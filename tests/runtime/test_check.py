@@ -15,7 +15,7 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime.checking.baseline import Accepted, Baseline, guarded_items, read_baseline
-from nystra.runtime.checking.gate import Measured, Verdict, verdicts_on
+from nystra.runtime.checking.gate import CheckResult, Measured, check_measured
 from nystra.runtime.checking.report import github_annotations, junit, markdown
 from nystra.runtime.model.onnx_nodes import count_nodes
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
@@ -315,8 +315,8 @@ def test_github_annotations_and_summary(
 
 
 def test_reports_escape_what_they_hold() -> None:
-    nasty = Verdict("nodes", "failed", 3.0, 2.0, 2.0, "50 % <b> & | \x00\nsecond, line: 1")
-    text = junit('a"b<c>.onnx', [nasty, Verdict("psnr", "skipped", None, 1.0, 1.0, "no")])
+    nasty = CheckResult("nodes", "failed", 3.0, 2.0, 2.0, "50 % <b> & | \x00\nsecond, line: 1")
+    text = junit('a"b<c>.onnx', [nasty, CheckResult("psnr", "skipped", None, 1.0, 1.0, "no")])
     root = ElementTree.fromstring(text)
     assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("2", "1", "1")
     case = root.find("testsuite/testcase")
@@ -344,7 +344,7 @@ def test_reports_escape_what_they_hold() -> None:
 def test_limits(name: str, accepted: float, tolerance: float, just: float, beyond: float) -> None:
     baseline = Baseline("m", {name: Accepted(accepted, tolerance)})
     for value, state in ((just, "passed"), (beyond, "failed"), (float("nan"), "failed")):
-        assert verdicts_on(Measured({name: value}), baseline)[0].state == state
+        assert check_measured(Measured({name: value}), baseline)[0].state == state
 
 
 def test_every_item_has_a_rule() -> None:

@@ -43,8 +43,8 @@ def test_what_is_written_is_read() -> None:
     ):
         assert read_preprocessing(write_preprocessing(preprocessing), WHERE) == preprocessing
     assert write_preprocessing(Preprocessing()) == "{}"
-    assert TOY.within_graph().left == Preprocessing(labels=COLOURS)
-    assert TOY.left is TOY
+    assert TOY.within_graph().remaining == Preprocessing(labels=COLOURS)
+    assert TOY.remaining is TOY
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nystra.runtime.checking.dry_run import Verdict, dry_run
+from nystra.runtime.checking.dry_run import DryRunReport, dry_run
 from nystra.runtime.engines.build import BuildOptions
 from nystra.runtime.engines.child import BuilderAnswer, ask
 from nystra.runtime.engines.model import EngineModel
@@ -30,7 +30,7 @@ from tensorrt_tools import (
 ALL = list(OPEN)
 
 
-def _dry_run(model: Path, library: Path | str, backend: str) -> Verdict:
+def _dry_run(model: Path, library: Path | str, backend: str) -> DryRunReport:
     options = BuildOptions(backend, targets=("sm86",) if backend == "tensorrt-rtx" else ())
     return dry_run(EngineModel.open(model, library), options)
 

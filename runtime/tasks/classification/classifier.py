@@ -105,14 +105,14 @@ def check_preprocessing(
         sides: Height and width that it takes alone; None takes any.
         where: What says so, for the message.
     """
-    left = preprocessing.left
-    if left.mean and len(left.mean) != channels:
+    remaining = preprocessing.remaining
+    if remaining.mean and len(remaining.mean) != channels:
         raise NystraError(
-            f"{where} has a mean of {len(left.mean)} numbers for {channels} channels: export it "
-            "again"
+            f"{where} has a mean of {len(remaining.mean)} numbers for {channels} channels: export "
+            "it again"
         )
-    if None not in (left.size, sides) and left.size != sides:
+    if None not in (remaining.size, sides) and remaining.size != sides:
         raise NystraError(
-            f"{where} prepares pictures of {left.size}, height and width, and takes {sides}: "
+            f"{where} prepares pictures of {remaining.size}, height and width, and takes {sides}: "
             "export it again"
         )

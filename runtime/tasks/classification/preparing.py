@@ -32,13 +32,13 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
     Raises:
         NystraError: The picture would become too large.
     """
-    left = preprocessing.left
+    remaining = preprocessing.remaining
     image: Array = _in_channels(pixels, channels)
-    if left.resize is not None:
-        height, width = left.resize.size(*image.shape[:2])
+    if remaining.resize is not None:
+        height, width = remaining.resize.size(*image.shape[:2])
         rows, columns = (
             middle(side, kept)
-            for side, kept in zip((height, width), left.crop or (height, width), strict=True)
+            for side, kept in zip((height, width), remaining.crop or (height, width), strict=True)
         )
         made = (rows.stop - rows.start) * (columns.stop - columns.start)
         if made > _MOST_PIXELS:
@@ -46,9 +46,9 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
                 f"a picture of {image.shape[1]}x{image.shape[0]} pixels would become "
                 f"{width}x{height}: expected one of a common shape"
             )
-        image = resample(image, left.resize, rows, columns)
-    if left.mean:
-        image = (image - np.array(left.mean, np.float32)) / np.array(left.std, np.float32)
+        image = resample(image, remaining.resize, rows, columns)
+    if remaining.mean:
+        image = (image - np.array(remaining.mean, np.float32)) / np.array(remaining.std, np.float32)
     return np.ascontiguousarray(np.moveaxis(image, 2, 0)[None], dtype=np.float32)
 
 

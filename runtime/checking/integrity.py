@@ -1,4 +1,4 @@
-"""Whether a file is the one that was exported, which its outputs alone do not tell.
+"""Whether a file is the one that was exported, which its outputs alone do not show.
 
 A changed range or scale in the metadata leaves every output as it was and spoils every picture; a
 changed constant in an operator's body does not show where a kernel runs in its place.
@@ -26,7 +26,7 @@ def find_changes(session: Session, references: References) -> list[str]:
     Raises:
         NystraError: The manifest beside the file cannot be read.
     """
-    manifest = Manifest.beside(session.path)
+    manifest = Manifest.for_model(session.path)
     changes = [] if manifest is None else manifest.problems(session.path.parent)
     recorded = references.meta.get(RECORDED_METADATA)
     if isinstance(recorded, dict):
@@ -50,7 +50,7 @@ def bodies_of(session: Session) -> Session | None:
     """Return the model on its operators' bodies, where a session runs kernels in their place.
 
     None where it runs them already, where the file has none, and where the backend runs none or
-    refuses these; nor in a precision that was asked for, in which they round at every step.
+    refuses these; nor in a requested precision, in which they round at every step.
     """
     if session.library is None or not session.kind.bodies:
         return None
