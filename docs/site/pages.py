@@ -31,6 +31,7 @@ COPIED = {
             "performance",
             "openvino",
             "precision",
+            "security",
             "serving",
             "gpu",
             "networks",

@@ -78,6 +78,16 @@ def test_contributing_names_files_that_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
+def test_pages_name_files_that_exist() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages += (ROOT / "studies" / "measurements").glob("*.md")
+    folders = "cli|core|deploy|docs|export|models|plugins|runtime|studies|tests"
+    named = re.compile(rf"(?<![\w/])(?:{folders})/[\w/]+\.(?:cc|cu|h|json|md|png|py)\b")
+    for page in pages:
+        for path in named.findall(page.read_text(encoding="utf-8")):
+            assert (ROOT / path).exists(), (page.name, path)
+
+
 def test_installed_files_are_the_tracked_ones() -> None:
     try:
         installed = {str(path) for path in files("nystra") or []}

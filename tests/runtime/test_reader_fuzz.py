@@ -216,7 +216,7 @@ def test_many_damaged_files(
 ) -> None:
     tally = fuzzed(READERS[name], tmp_path, 20_000, SECONDS)
     record_property(name, tally)
-    print(f"{name}: {tally}")  # noqa: T201  the counts of docs/security.md
+    print(f"{name}: {tally}")  # noqa: T201  the counts of studies/measurements/security.md
     assert min(tally.values()) > 0
 
 
