@@ -54,6 +54,7 @@ class ModelMetadata:
         window: Attention window in tokens, of any number of axes.
         preprocessing: What becomes of a picture before the file takes it.
         precision: ``fp32``, ``fp16``, ``bf16``, ``int8`` or ``bf16-tensorrt`` (for TensorRT alone).
+        precision_parameters: Those of the transform that are not its defaults: ``block=32``.
         attention: The JSON of the plan, which is parsed by `attention_plan`.
         exact_layers: Modules that the transform of the file left in float32.
         quadratic_bytes: Bytes that attention takes over the square of the picture's pixels, where
@@ -77,6 +78,7 @@ class ModelMetadata:
     window: tuple[int, ...] | None = None
     preprocessing: Preprocessing | None = None
     precision: str | None = None
+    precision_parameters: str | None = None
     attention: str | None = None
     exact_layers: tuple[str, ...] = ()
     quadratic_bytes: float = 0.0

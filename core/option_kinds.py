@@ -187,6 +187,15 @@ class Switch(Option):
         """The meaning."""
         return self.doc
 
+    def read(self, name: str, text: str | bool) -> bool:
+        """Return the switch that a text says, or that a flag without a text is."""
+        values = {"true": True, "false": False}
+        return self._accepted(name, values.get(text, text) if isinstance(text, str) else text)
+
+    def show(self, value: bool) -> str:
+        """Return ``true`` or ``false``."""
+        return str(value).lower()
+
     def _accepted(self, name: str, value: Any) -> bool:
         if not isinstance(value, bool):
             raise self.refused(name, value)

@@ -19,7 +19,7 @@ from .preprocessing import prepend
 from .tidy import tidy
 from .trace import trace
 from ..attention.memory import quadratic_bytes
-from .transforms import UNCHANGED, TransformInputs, TransformResult
+from .transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from ..plan.stage import Planned
 from ..load.stage import Prepared
 
@@ -52,15 +52,15 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         UnsupportedModelError: The transform finds nothing to change.
     """
     model, transformed = _graph(prepared, planned.resolved, progress)
-    label = prepared.transform.label
+    transform = prepared.transform
     exact = () if transformed is None else transformed.exact
-    metadata = _describe(model, prepared, planned, planned.resolved, label, exact)
+    metadata = _describe(model, prepared, planned, planned.resolved, transform, exact)
     if transformed is not None:
-        _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED.label)
+        _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
         full = _graph(prepared, planned.neutral, progress)[0]
-        _describe(full, prepared, planned, planned.neutral, label)
+        _describe(full, prepared, planned, planned.neutral, transform)
     return BuiltModel(model, metadata, transformed, full)
 
 
@@ -95,6 +95,7 @@ def _graph(
             prepared.traced_pictures,
             facts.outputs[0],
             options.min_psnr,
+            transform.parameters,
         )
         transformed = transform.apply(model, inputs)
     for graph in [model] if transformed is None else [model, transformed.rounded_copy]:
@@ -113,7 +114,7 @@ def _describe(
     prepared: Prepared,
     planned: Planned,
     sites: Mapping[str, Mechanism],
-    precision: str,
+    transform: Transform,
     exact: Sequence[str] = (),
 ) -> ModelMetadata:
     """Write the metadata of a graph whose sites compute so, in place; return them."""
@@ -123,7 +124,8 @@ def _describe(
         version=__version__,
         attention=stable_json(replace(planned.plan, sites=dict(sites)).as_dict()).decode(),
         source_sha256=loaded.checkpoint.sha256,
-        precision=precision,
+        precision=transform.label,
+        precision_parameters=transform.parameters_text or None,
         exact_layers=tuple(exact),
         quadratic_bytes=quadratic_bytes(loaded.network, loaded.facts, sites),
     )

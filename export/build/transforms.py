@@ -8,7 +8,7 @@ depart stands in `runtime.metrics.measures`, under its name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from torch import nn
 from ...models.architecture import PrecisionPolicy
 from ...models.registry import row_named
 from ...core.errors import NystraError, UnsupportedModelError
+from ...core.option import Options
 from ...core.ports.port import Port
 from ...runtime.metrics.measures import measure_for
 from .int8.transform import quantise_model
@@ -37,6 +38,7 @@ class TransformInputs:
         pictures: Its inputs for each calibration picture.
         output: Its first output.
         minimum: The least headline figure that the user accepts (``min_psnr``), or None.
+        parameters: Of the transform; None where it has none.
     """
 
     architecture: str
@@ -44,6 +46,7 @@ class TransformInputs:
     pictures: Sequence[Feeds]
     output: Port
     minimum: float | None = None
+    parameters: Options | None = None
 
 
 class TransformResult(Protocol):
@@ -78,25 +81,59 @@ class Transform:
         name: What ``--precision`` takes; the row of its tolerance.
         apply: (model, inputs) -> result; the model, traced and tidied and without bodies,
             is changed in place. None leaves the graph as it is.
-        fake_quantised: (the plain network, architecture, modules left in float32) -> a copy that
-            rounds as the transform does, by other code.
+        fake_quantised: (the plain network, architecture, modules left in float32, parameters) -> a
+            copy that rounds as the transform does, by other code.
         allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
             is known not to be safe, before anything long is begun.
         target: The only program that takes the file, or None.
         calibrated: It measures the user's own pictures, which have to be inputs.
+        parameters: Of the row, those by default; None where the transform has none.
     """
 
     name: str
     apply: Callable[[onnx.ModelProto, TransformInputs], TransformResult] | None = None
-    fake_quantised: Callable[[nn.Module, str, Collection[str]], nn.Module] | None = None
+    fake_quantised: Callable[[nn.Module, str, Collection[str], Any], nn.Module] | None = None
     allow: Callable[[str], object] = lambda _: None
     target: str | None = None
     calibrated: bool = False
+    parameters: Options | None = None
 
     @property
     def label(self) -> str:
         """What ``nystra.precision`` and the file's name say."""
         return self.name if self.target is None else f"{self.name}-{self.target}"
+
+    @property
+    def parameters_text(self) -> str:
+        """The parameters that are not the default, as `with_parameters` takes them."""
+        if self.parameters is None:
+            return ""
+        kinds = self.parameters.declared()
+        changed = self.parameters.changed().items()
+        return ",".join(f"{name}={kinds[name].show(value)}" for name, value in changed)
+
+    def with_parameters(self, text: str) -> Transform:
+        """Return the transform with the parameters of a text such as ``block=32``.
+
+        Args:
+            text: Parts ``NAME=VALUE`` with commas between; "" changes nothing.
+
+        Raises:
+            NystraError: There is no such parameter, or a value is out of range.
+        """
+        if not text:
+            return self
+        kinds = {} if self.parameters is None else self.parameters.declared()
+        values: dict[str, Any] = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            if name not in kinds:
+                raise NystraError(
+                    f"`precision` {self.name} has no parameter {name!r:.40}; it has "
+                    f"{', '.join(kinds) or 'none'}"
+                )
+            values[name] = kinds[name].read(name, value)
+        return replace(self, parameters=replace(self.parameters, **values))  # type: ignore[type-var]
 
 
 def _lower(precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs) -> TransformResult:
@@ -105,7 +142,7 @@ def _lower(precision: str, target: str | None, model: onnx.ModelProto, inputs: T
 
 
 def _rounded(
-    precision: str, label: str, network: nn.Module, name: str, _: Collection[str]
+    precision: str, label: str, network: nn.Module, name: str, *_: object
 ) -> nn.Module:
     return rounded_network(network, label, policy_for(name, precision))
 
@@ -143,7 +180,7 @@ def _quantise(model: onnx.ModelProto, inputs: TransformInputs) -> TransformResul
     return quantise_model(model, policy, inputs.pictures, measure, least)
 
 
-def _quantised(network: nn.Module, name: str, exact: Collection[str]) -> nn.Module:
+def _quantised(network: nn.Module, name: str, exact: Collection[str], _: object) -> nn.Module:
     return quantised_network(network, _int8_policy(name), exact)
 
 
@@ -158,9 +195,14 @@ TRANSFORMS = {row.label: row for row in _ROWS}
 def find_transform(precision: str, target: str | None = None) -> Transform:
     """Return the transform of a precision and a target.
 
+    Args:
+        precision: Its name, and parameters behind a colon where it has some: ``int4:block=32``.
+        target: The only program that is to take the file, or None.
+
     Raises:
-        NystraError: The precision is unknown, or the target does not apply to it.
+        NystraError: The precision is unknown, the target does not apply to it, or a parameter.
     """
+    precision, _, parameters = precision.partition(":")
     names = list(dict.fromkeys(row.name for row in _ROWS))
     if precision not in names:
         raise NystraError(f"precision {precision!r} is none of {', '.join(names)}")
@@ -169,7 +211,7 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
         raise NystraError(f"target {target!r} is unknown: expected {', '.join(targets)}")
     for row in _ROWS:
         if (row.name, row.target) == (precision, target):
-            return row
+            return row.with_parameters(parameters)
     raise NystraError(
         f"`target` {target} does not apply to `precision` {precision}: such a file is for every "
         f"program anyway; it is for `precision` {targets[str(target)]}"

@@ -45,7 +45,7 @@ def reference_run(
     references = record_references(
         source,
         validation_feeds(replace(facts, inputs=taken)),
-        TRANSFORMS[label],
+        TRANSFORMS[label].with_parameters(stated.precision_parameters or ""),
         progress,
         stated.exact_layers,
     )

@@ -158,7 +158,8 @@ class _Runs:
         searching = others != dict(resolved)
         rounded = None
         if transform.fake_quantised is not None:
-            rounded = NetworkSession(transform.fake_quantised(plain, architecture, exact))
+            copied = transform.fake_quantised(plain, architecture, exact, transform.parameters)
+            rounded = NetworkSession(copied)
         lowered = {}
         if transform.name in _COMPUTED_LOW and not searching:
             lowered = {
@@ -229,11 +230,11 @@ class _Lowered:
         if transform.fake_quantised is None:
             return
         try:
-            rounded = transform.fake_quantised(plain, architecture, ())
+            rounded = transform.fake_quantised(plain, architecture, (), transform.parameters)
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
         if own.fake_quantised is not None:  # the steps of rounded weights and inputs
-            rounded = own.fake_quantised(rounded, architecture, exact)
+            rounded = own.fake_quantised(rounded, architecture, exact, own.parameters)
         self.network = NetworkSession(rounded)
 
     def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:

@@ -32,6 +32,7 @@ FULL = ModelMetadata(
     window=(8, 8),
     preprocessing=Preprocessing(Resize((8, 8)), mean=(0.5,), std=(0.25,), labels=("cat",)),
     precision="int8",
+    precision_parameters="block=32",
     attention='{"sites": {}}',
     exact_layers=("head", "tail.0"),
     quadratic_bytes=1234567.0,
@@ -49,6 +50,7 @@ ENTRIES = {
     '"range": [0.0, 1.0], "role": "image"}, {"dtype": "float32", "layout": "NCHW", "multiple": 1, '
     '"name": "output", "range": [0.0, 2.0], "role": "picture"}]',
     "nystra.precision": "int8",
+    "nystra.precision_parameters": "block=32",
     "nystra.preprocessing": '{"labels": ["cat"], "mean": [0.5], "resize": {"antialias": true, '
     '"filter": "bilinear", "sides": [8, 8]}, "std": [0.25]}',
     "nystra.psnr_vs_torch": "98.4",

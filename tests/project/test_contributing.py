@@ -53,7 +53,8 @@ from nystra.runtime import Session
 def nystra(*arguments):
     code = main([*map(str, arguments)])
     assert code == 0, (arguments, code)
-nystra("export", "toy.safetensors", "--attn", "toy", "--share", "0.25", "--precision", "toy",
+nystra("export", "toy.safetensors", "--attn", "toy", "--share", "0.25", "--precision",
+       "toy:steps=128",
        "-o", "toy.onnx", "--no-speed", "--json")
 nystra("validate", "toy.onnx", "-q")
 session = Session("toy.onnx")
@@ -87,9 +88,12 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     assert set(report["against_torch"]["allowed_for"]) == {"twice what toy does"}
     model = onnx.load(str(tmp_path / "toy.onnx"))
     weights = [onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer]
-    steps = [weight * 64 for weight in weights if weight.dtype == np.float32 and weight.ndim > 1]
+    steps = [weight * 128 for weight in weights if weight.dtype == np.float32 and weight.ndim > 1]
     assert steps
     assert all((weight == np.round(weight)).all() for weight in steps)
+    assert not all((weight / 2 == np.round(weight / 2)).all() for weight in steps)
+    stated = {entry.key: entry.value for entry in model.metadata_props}
+    assert stated["nystra.precision_parameters"] == "steps=128"
     for name in ("toy.onnx.txt", "same.toy.txt"):
         assert float((tmp_path / name).read_text())
     usage = run_in(tree, NYSTRA, "export", "--help").stdout

@@ -9,9 +9,11 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 import toy_network
 import toy_transform
+from small_swinir import state_of
 from toy_tree import NYSTRA, planted, run_in
 
 
@@ -30,3 +32,33 @@ def test_a_wrong_transform_fails(tmp_path: Path) -> None:
     failed = json.loads((tmp_path / "wrong.failed.json").read_text())["validation"]["against_torch"]
     assert not failed["passed"]
     assert set(failed["allowed_for"]) == {"twice what toy does"}
+
+
+def test_its_parameter_is_read_by_name_and_range(tmp_path: Path) -> None:
+    tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
+    for text, message in (
+        ("toy:steps=1", "`steps` is 1, expected a whole number from 2 to 1024"),
+        ("toy:block=2", "--precision toy has no parameter 'block'; it has steps"),
+        ("fp16:steps=2", "--precision fp16 has no parameter 'steps'; it has none"),
+    ):
+        done = run_in(tree, NYSTRA, "export", "toy.safetensors", "--precision", text)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+@pytest.mark.full
+def test_a_file_is_validated_with_its_own_parameter(tmp_path: Path) -> None:
+    tree = planted(tmp_path, toy_transform.TOY)
+    save_file(state_of(), tmp_path / "tiny.safetensors")
+    precision = ("--precision", "toy:steps=24")
+    export = ("export", "tiny.safetensors", *precision, "--no-speed", "-o", "a.onnx")
+    done = run_in(tree, NYSTRA, *export)
+    assert done.returncode == 0, done.stderr
+    done = run_in(tree, NYSTRA, "validate", "a.onnx", "--checkpoint", "tiny.safetensors", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    other = tree / "export" / "validate" / "reference_run.py"
+    text = other.read_text()
+    assert ".with_parameters(" in text
+    other.write_text(text.replace(".with_parameters(", ".with_parameters('' and "))
+    done = run_in(tree, NYSTRA, "validate", "a.onnx", "--checkpoint", "tiny.safetensors", "-q")
+    assert done.returncode == 1, "the file's own parameter takes part"

@@ -1,8 +1,23 @@
-"""A transform as CONTRIBUTING says to add one: weights in steps of 1/64, in float32 arithmetic."""
+"""A transform as CONTRIBUTING says to add one: weights in steps of 1/64 or finer, in float32."""
 
 from toy_tree import Toy
 
-APPLY = '''"""Weights in steps of 1/64: what becomes of a graph."""
+PARAMETERS = '''"""The parameters of the toy transform."""
+
+from dataclasses import dataclass
+
+from ....core.option import Options, option
+from ....core.option_kinds import Number
+
+
+@dataclass(frozen=True)
+class Steps(Options):
+    """How fine weights are."""
+
+    steps: int = option(Number(64, "weights in steps of one part of so many", 2, 1024))
+'''
+
+APPLY = '''"""Weights in steps: what becomes of a graph."""
 
 from __future__ import annotations
 
@@ -32,7 +47,7 @@ class Stepped:
 
     def sentences(self) -> list[str]:
         """Return one sentence."""
-        return [f"{self.weights} weights in steps of 1/64"]
+        return [f"{self.weights} weights in steps"]
 
 
 def stepped(
@@ -42,24 +57,26 @@ def stepped(
     rounds: Callable[[Any], Any] = np.round,
 ) -> Stepped:
     """Round every weight of a model, in place."""
-    count = 0
+    count, steps = 0, inputs.parameters.steps
     for tensor in model.graph.initializer:
         weight = numpy_helper.to_array(tensor)
         if weight.dtype == np.float32 and weight.ndim > 1:
             count += weight.size
-            weight = (rounds(weight * 64.0) / 64.0).astype(np.float32)
+            weight = (rounds(weight * steps) / steps).astype(np.float32)
             tensor.CopyFrom(numpy_helper.from_array(weight, tensor.name))
     return Stepped(onnx.ModelProto.FromString(model.SerializeToString()), count)
 '''
 
 FAKE_QUANTISED = '''
 
-def stepped_network(network: nn.Module, architecture: str, exact: Collection[str]) -> nn.Module:
-    """Return a copy of a network with its weights in steps of 1/64."""
+def stepped_network(
+    network: nn.Module, architecture: str, exact: Collection[str], parameters: Any
+) -> nn.Module:
+    """Return a copy of a network with its weights in steps."""
     copied = copy.deepcopy(network)
     for weight in copied.parameters():
         if weight.dim() > 1:
-            weight.data = torch.floor(weight.data * 64.0 + 0.5) / 64.0
+            weight.data = torch.floor(weight.data * parameters.steps + 0.5) / parameters.steps
     return copied
 '''
 
@@ -68,6 +85,7 @@ LAST = "            table.data = round_digits(table.data, digits)\n    return co
 _IMPORT = "from ..validate.fake_quantised import quantised_network, rounded_network\n"
 _STEPPED = """\
 from ..validate.fake_quantised import quantised_network, rounded_network, stepped_network
+from .toy.parameters import Steps
 from .toy.stepping import stepped
 """
 _FP16 = "Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits\n"
@@ -76,12 +94,15 @@ _FP16_LOGITS = "Tolerance(coarsest=0.02),\n"
 TOY = Toy(
     "transform",
     "toy",
-    {"export/build/<name>/stepping.py": APPLY},
+    {"export/build/<name>/stepping.py": APPLY, "export/build/<name>/parameters.py": PARAMETERS},
     {
         "export/validate/fake_quantised.py": ((LAST, LAST + FAKE_QUANTISED),),
         "export/build/transforms.py": (
             (_IMPORT, _STEPPED),
-            ("_ROWS = (", '_ROWS = (Transform("toy", stepped, stepped_network), '),
+            (
+                "_ROWS = (",
+                '_ROWS = (Transform("toy", stepped, stepped_network, parameters=Steps()), ',
+            ),
         ),
         "runtime/metrics/measures.py": tuple(
             (row, f'{row}        "toy": Tolerance(coarsest={coarsest}),\n')
