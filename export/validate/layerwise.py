@@ -39,11 +39,11 @@ import onnx
 from ...core.errors import BackendUnavailableError, NystraError
 from ...runtime.backends import backend_class
 from ...runtime.checking.validation import allowed_differences
+from ...runtime.machine.memory import available_memory
 from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
-from ...runtime.tiling.tile_memory import available_memory
 from .layer_report import Layer, LayerCase, LayerReport
 
 Array = npt.NDArray[Any]

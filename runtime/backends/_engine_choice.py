@@ -9,6 +9,7 @@ from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import EngineModel
 from ..engines.record import EngineRecord
+from ..machine import gpu
 
 Shapes = Mapping[str, tuple[int, ...]]
 CachedEngine = tuple[Path, EngineRecord]
@@ -20,7 +21,7 @@ def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngi
     Raises:
         BackendUnavailableError: There is none; the message says what is there instead.
     """
-    device = toolkit.find_device()
+    device = gpu.find_device()
     engines = list(_engines_of(model, builder))
     fitting = [engine for engine in engines if _fits(engine[1], device)]
     if fitting:
@@ -66,7 +67,7 @@ def _engines_of(model: EngineModel, builder: toolkit.Toolkit) -> Iterator[Cached
             yield path, record
 
 
-def _fits(record: EngineRecord, device: toolkit.Device | str) -> bool:
+def _fits(record: EngineRecord, device: gpu.Device | str) -> bool:
     """Whether an engine is for this GPU: TensorRT's for its model, TensorRT-RTX's for its kind."""
     if isinstance(device, str):
         return False

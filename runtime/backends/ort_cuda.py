@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ...core.errors import BackendUnavailableError
 from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
-from ..engines.toolkit import find_device
+from ..machine.gpu import find_device
 from ._installed import installed
 from ._library import LibraryChoice
 from ._onnxruntime import OnnxRuntimeBackend

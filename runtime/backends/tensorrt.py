@@ -15,6 +15,7 @@ import numpy as np
 from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import LIBRARY, EngineModel
+from ..machine import gpu
 from ..machine.cuda import Driver
 from ..model.model_ports import TensorInfo
 from ._engine_choice import CachedEngine, engine_taking, engines_for
@@ -162,7 +163,7 @@ class TensorrtBackend(Backend):
             toolkit.require(cls.engine)
         except BackendUnavailableError as error:
             return False, str(error)
-        device = toolkit.find_device()
+        device = gpu.find_device()
         if isinstance(device, str):
             return False, f"{cls.engine} runs on an NVIDIA GPU: {device}"
         return True, f"{cls.engine} on {device.name}"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..images.picture import Picture
-from ..machine.memory import resident_memory
+from ..machine.memory import available_memory, resident_memory
 from ..session_spec import SessionSpec
 from ..tasks.errors import in_one_line
 from ..tasks.restoration.answer import RestoredPicture, restore
@@ -25,7 +25,6 @@ from ..tasks.restoration.result import PictureResult
 from ..tasks.restoration.sequential import Turns
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tiling.run_tiled import run_batch
-from ..tiling.tile_memory import available_memory
 
 Array = npt.NDArray[Any]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...core.errors import BackendUnavailableError, ExportError
 from ...core.option import Options, option
 from ...core.option_kinds import Number
+from ..machine import gpu
 from ..workers.child import Progress
 from . import cache, toolkit
 from .child import ask
@@ -74,7 +75,7 @@ def build_engine(
         ExportError: The builder refused the model, died, or took too long.
     """
     toolkit.require(options.backend)
-    device = toolkit.find_device()
+    device = gpu.find_device()
     if options.backend == toolkit.TENSORRT and isinstance(device, str):
         raise BackendUnavailableError(
             f"TensorRT builds engines only on a machine with an NVIDIA GPU ({device}). Without "
@@ -137,12 +138,12 @@ def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Pat
     return " ".join(words)
 
 
-def _ahead(options: BuildOptions, device: toolkit.Device | str) -> bool:
+def _ahead(options: BuildOptions, device: gpu.Device | str) -> bool:
     """Whether the engine is not for the GPU of this machine alone."""
     return options.backend == toolkit.RTX and bool(_targets(options, device))
 
 
-def _targets(options: BuildOptions, device: toolkit.Device | str) -> list[str]:
+def _targets(options: BuildOptions, device: gpu.Device | str) -> list[str]:
     if options.backend != toolkit.RTX:
         return []
     if options.targets:

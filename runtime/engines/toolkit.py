@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from dataclasses import dataclass
 from importlib import import_module
@@ -113,39 +112,6 @@ def loader_links(name: str, folder: Path) -> dict[str, str]:
     (folder / "libtensorrt_rtx.so").symlink_to(versions[-1].resolve())
     before = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": os.pathsep.join([str(folder), *([before] if before else [])])}
-
-
-@dataclass(frozen=True)
-class Device:
-    """A CUDA device.
-
-    Attributes:
-        name: As the driver calls it.
-        capability: Its compute capability, ``sm90``.
-        cuda: Major version of the driver's CUDA.
-    """
-
-    name: str
-    capability: str
-    cuda: int
-
-
-def find_device() -> Device | str:
-    """Return the first CUDA device of this machine, or the reason why there is none."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return "no NVIDIA driver is installed (libcuda.so.1)"
-    number, major, minor, version = (ctypes.c_int() for _ in range(4))
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(number)) or number.value == 0:
-        return "the NVIDIA driver finds no GPU"
-    name = ctypes.create_string_buffer(256)
-    driver.cuDeviceGetName(name, 256, 0)
-    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)  # ..._COMPUTE_CAPABILITY_MAJOR
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, 0)  # ..._COMPUTE_CAPABILITY_MINOR
-    driver.cuDriverGetVersion(ctypes.byref(version))
-    capability = f"sm{major.value}{minor.value}"
-    return Device(name.value.decode(errors="replace"), capability, version.value // 1000)
 
 
 def _find(module: str) -> Any:

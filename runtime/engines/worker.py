@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..machine import gpu
 from ..workers.loop import Send, answer_requests
 from . import toolkit
 from .building import RefusedError, build, configure, set_targets, start_build
@@ -30,7 +31,7 @@ class _Worker:
     def __init__(self, request: Mapping[str, Any], send: Send) -> None:
         self._request = request
         self._send = send
-        if request["backend"] == toolkit.TENSORRT and isinstance(toolkit.find_device(), str):
+        if request["backend"] == toolkit.TENSORRT and isinstance(gpu.find_device(), str):
             for name, value in toolkit.CPU_ONLY.items():
                 os.environ.setdefault(name, value)
         self._toolkit = toolkit.load(request["backend"])

@@ -1,9 +1,45 @@
-"""How much of a GPU's memory a model takes, as the driver sees it."""
+"""The first GPU: what it is, and how much of its memory a model takes, as the driver says."""
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import dataclass
+
 from ...core.errors import NystraError
 from .cuda import Driver
+
+
+@dataclass(frozen=True)
+class Device:
+    """A CUDA device.
+
+    Attributes:
+        name: As the driver calls it.
+        capability: Its compute capability, ``sm90``.
+        cuda: Major version of the driver's CUDA.
+    """
+
+    name: str
+    capability: str
+    cuda: int
+
+
+def find_device() -> Device | str:
+    """Return the first CUDA device of this machine, or the reason why there is none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is installed (libcuda.so.1)"
+    number, major, minor, version = (ctypes.c_int() for _ in range(4))
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(number)) or number.value == 0:
+        return "the NVIDIA driver finds no GPU"
+    name = ctypes.create_string_buffer(256)
+    driver.cuDeviceGetName(name, 256, 0)
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)  # ..._COMPUTE_CAPABILITY_MAJOR
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, 0)  # ..._COMPUTE_CAPABILITY_MINOR
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    capability = f"sm{major.value}{minor.value}"
+    return Device(name.value.decode(errors="replace"), capability, version.value // 1000)
 
 
 class DeviceMemory:

@@ -1,4 +1,4 @@
-"""How much memory this process takes now, and at most since a moment.
+"""How much memory this process takes, now and at most since a moment, and how much is there.
 
 Linux keeps the resident set and its high-water mark in ``/proc/self/status`` and forgets the
 mark when 5 is written to ``/proc/self/clear_refs`` (proc(5)); elsewhere only the mark since the
@@ -8,11 +8,14 @@ process began is known, from ``getrusage``.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+_FALLBACK = 4 << 30
+"""What is taken for available where the system does not tell."""
 
 
 class PeakMemory:
@@ -52,6 +55,21 @@ def resident_memory() -> int | None:
     return _status("VmRSS")
 
 
+def available_memory() -> int:
+    """Return the bytes of memory a new process can take without swapping.
+
+    The smaller of ``MemAvailable`` in /proc/meminfo and what the control group (v2) has left;
+    the free pages, or 4 GiB, where neither is known.
+    """
+    amounts = [amount for amount in (_meminfo(), _control_group()) if amount is not None]
+    if amounts:
+        return min(amounts)
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _FALLBACK
+
+
 def release_free_memory() -> None:
     """Give what this process has freed back to the system, where the C library can (glibc).
 
@@ -79,3 +97,23 @@ def _highest() -> int | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _meminfo() -> int | None:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _control_group() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text().strip()
+        used = (folder / "memory.current").read_text().strip()
+        return None if limit == "max" else max(int(limit) - int(used), 0)
+    except (OSError, ValueError):
+        return None

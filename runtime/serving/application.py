@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..machine.memory import available_memory
 from ..session_spec import SessionSpec
-from ..tiling.tile_memory import available_memory
 from .limits import Limits
 from .opening import Models, open_models
 from .request_queue import RequestQueue

@@ -8,11 +8,9 @@ want memory too.
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 from ...core.errors import NystraError
-from ..machine.memory import resident_memory
+from ..machine.memory import available_memory, resident_memory
 from .memory_law import MemoryLaw
 
 ASSUMED = MemoryLaw(40_960.0)
@@ -23,25 +21,9 @@ maps around them."""
 ASSUMED_SQUARE = 12.0
 """Bytes over the square of the pixels that no network here exceeds without saying so."""
 
-_FALLBACK = 4 << 30
 _SMALLEST, _SMALLEST_SQUARE = 64, 24
 _MOST_SQUARE = 2 << 30
 """Bytes for a tile whose memory grows with the square: its time does too."""
-
-
-def available_memory() -> int:
-    """Return the bytes of memory a new process can take without swapping.
-
-    The smaller of ``MemAvailable`` in /proc/meminfo and what the control group (v2) has left;
-    the free pages, or 4 GiB, where neither is known.
-    """
-    amounts = [amount for amount in (_meminfo(), _control_group()) if amount is not None]
-    if amounts:
-        return min(amounts)
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return _FALLBACK
 
 
 def free_memory(kept: int = 0, most: int | None = None) -> int:
@@ -149,23 +131,3 @@ def refuse_too_large(
             f"this model needs about {needed >> 20} MiB for {what} of {size[1]}x{size[0]}, and "
             f"{free >> 20} MiB are available: {advice}"
         )
-
-
-def _meminfo() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-def _control_group() -> int | None:
-    folder = Path("/sys/fs/cgroup")
-    try:
-        limit = (folder / "memory.max").read_text().strip()
-        used = (folder / "memory.current").read_text().strip()
-        return None if limit == "max" else max(int(limit) - int(used), 0)
-    except (OSError, ValueError):
-        return None

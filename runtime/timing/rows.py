@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import __version__
 from ...core.ports.port import Size, size_text
-from ..engines.toolkit import find_device
+from ..machine.gpu import find_device
 
 UNAVAILABLE = 3
 """The exit code of a backend that is missing."""

@@ -70,7 +70,7 @@ def test_pictures_are_shared_by_processes_and_threads(model: Path, tmp_path: Pat
     for place in range(4):
         Image.new("RGB", (3 + place, 4)).save(folder / f"{place}.png")
     results = run_pictures(session, folder, tmp_path / "out", RunOptions(quiet=True))
-    assert [result["output_size"] for result in results] == [(6, 8), (8, 8), (10, 8), (12, 8)]
+    assert [result.output_size for result in results] == [(6, 8), (8, 8), (10, 8), (12, 8)]
 
 
 def test_it_is_timed_beside_the_others(

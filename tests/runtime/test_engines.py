@@ -21,7 +21,8 @@ from nystra.runtime.engines.profile import (
     parse_shapes,
     profile_text,
 )
-from nystra.runtime.engines.toolkit import RTX, TENSORRT, find_device, installed, loader_links
+from nystra.runtime.engines.toolkit import RTX, TENSORRT, installed, loader_links
+from nystra.runtime.machine.gpu import find_device
 from nystra.runtime.model.model_facts import ModelFacts
 from nystra.runtime.model.model_ports import TensorInfo, input_ports
 from nystra.runtime.model.onnx_nodes import domain_nodes

@@ -10,12 +10,12 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime import Session
-from nystra.runtime.machine.memory import PeakMemory
+from nystra.runtime.machine.memory import PeakMemory, available_memory
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from nystra.runtime.tiling.memory_law import MemoryLaw, fit_law
 from nystra.runtime.tiling.memory_meter import MemoryMeter
-from nystra.runtime.tiling.tile_memory import automatic_tile, available_memory, tile_budget
+from nystra.runtime.tiling.tile_memory import automatic_tile, tile_budget
 from runtime_models import nystra_metadata, save_upscaler
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -21,7 +21,7 @@ from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import CUDA_LIBRARY
 from nystra.runtime import Session
 from nystra.runtime.backends import backend_class, ort_cuda
-from nystra.runtime.engines.toolkit import Device
+from nystra.runtime.machine.gpu import Device
 from runtime_models import save_operator, save_upscaler
 
 GPU = Device("Test GPU", "sm90", 13)
@@ -203,7 +203,7 @@ def test_onnxruntime_gpu_without_a_driver(name: str, tmp_path: Path) -> None:
         f"import sys; sys.path.insert(0, {os.environ['NYSTRA_ORT_GPU_ROOT']!r})\n"
         "from nystra.runtime import Session\n"
         "from nystra.runtime.backends import ort_cuda\n"
-        "from nystra.runtime.engines.toolkit import Device\n"
+        "from nystra.runtime.machine.gpu import Device\n"
         "ort_cuda.find_device = lambda: Device('none', 'sm90', 13)\n"
         "from nystra.core.errors import BackendUnavailableError\n"
         "try: Session(sys.argv[1], backend=sys.argv[2])\n"

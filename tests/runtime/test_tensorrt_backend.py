@@ -21,9 +21,10 @@ from nystra.runtime.engines import cache, toolkit
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.machine import cuda as _cuda
+from nystra.runtime.machine import gpu
 from runtime_models import save_upscaler
 
-DEVICE = toolkit.Device("Test GPU", "sm89", 13)
+DEVICE = gpu.Device("Test GPU", "sm89", 13)
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
     )
     monkeypatch.setenv("NYSTRA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(toolkit, "installed", lambda _name: True)
-    monkeypatch.setattr(toolkit, "find_device", lambda: DEVICE)
+    monkeypatch.setattr(gpu, "find_device", lambda: DEVICE)
     monkeypatch.setattr(toolkit, "load", lambda name: toolkit.Toolkit(name, module, "11.2"))
     monkeypatch.setattr(backend, "Driver", lambda: _cuda.Driver(lambda _name: library))
     return library

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import NystraError
+from ...machine.memory import available_memory
 from ...session import Session
-from ...tiling.tile_memory import available_memory
 from ...workers.child import ChildError
 from ...workers.pool import ChildPool
 from .options import RunOptions

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import NystraError
-from ...tiling.tile_memory import available_memory
+from ...machine.memory import available_memory
 from .picture_job import Move, PictureInput, PictureJob, PictureOutput, failed
 from .process_pool import Done, Pair
 from .result import PictureResult

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
+from ...machine.memory import available_memory
 from ...session import Session
-from ...tiling.tile_memory import available_memory
 from .picture_job import PictureJob
 from .process_pool import Done, Pair
 from .sequential import attempt_small, one_by_one, shares_files
