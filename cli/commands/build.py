@@ -16,7 +16,7 @@ from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.checking.dry_run import DryRunReport
-    from ...runtime.engines.build import BuildOptions, Built
+    from ...runtime.engines.build import BuildOptions, BuiltEngine
     from ...runtime.engines.model import EngineModel
 
 _OF_TENSORRT = ("output", "target", "dry-run", "sizes", "seconds", "engine", "trust")
@@ -188,7 +188,7 @@ def _print_verdict(model: EngineModel, verdict: DryRunReport) -> None:
         echo(f"{name:10}{text}")
 
 
-def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
+def _finish(args: argparse.Namespace, model: EngineModel, built: BuiltEngine) -> None:
     from ...core.files.writing import make_folder
     from ...runtime.engines.build import engine_name, trtexec_line
     from ...runtime.engines.transfer import copy_engine
@@ -207,7 +207,7 @@ def _finish(args: argparse.Namespace, model: EngineModel, built: Built) -> None:
 
 
 def _print_built(
-    args: argparse.Namespace, built: Built, place: Path, reason: str, line: str | None = None
+    args: argparse.Namespace, built: BuiltEngine, place: Path, reason: str, line: str | None = None
 ) -> None:
     record = built.record
     if args.json:

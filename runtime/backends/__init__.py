@@ -1,7 +1,7 @@
 """The table of backends: what runs a model file.
 
 To add one, write a module with a subclass of `Backend`, its facts on the class, and give it a row
-here. A backend that must not be imported from here (PyTorch) is handed over by `register_backend`.
+here. A backend that must not be imported from here (PyTorch) is registered by `register_backend`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BACKENDS = {
 }
 """Name -> (module, class), in the order ``auto`` tries them."""
 
-_HANDED: dict[str, type[Backend]] = {}
+_REGISTERED: dict[str, type[Backend]] = {}
 
 
 def backend_names() -> tuple[str, ...]:
@@ -46,14 +46,14 @@ def backend_names() -> tuple[str, ...]:
 
 
 def register_backend(name: str, kind: type[Backend]) -> None:
-    """Hand over a backend for this process; ``auto`` does not try it.
+    """Add a backend for this process; ``auto`` tries it only for files that no other opens.
 
     Raises:
         NystraError: The name is one of the table.
     """
     if name in _BACKENDS or name in ("auto", FASTEST):
         raise NystraError(f"there is a backend {name!r} already: choose another name")
-    _HANDED[name] = kind
+    _REGISTERED[name] = kind
 
 
 def find_backend(name: str) -> type[Backend]:
@@ -66,11 +66,11 @@ def find_backend(name: str) -> type[Backend]:
     Raises:
         NystraError: The name is not one of nystra's.
     """
-    if name in _HANDED:
-        return _HANDED[name]
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     table, colon, device = name.partition(":")
     if table not in _BACKENDS:
-        known = ", ".join(("auto", FASTEST, *_BACKENDS, *_HANDED))
+        known = ", ".join(("auto", FASTEST, *_BACKENDS, *_REGISTERED))
         raise NystraError(f"unknown backend {name!r}: expected one of {known}")
     module, attribute = _BACKENDS[table]
     kind: type[Backend] = getattr(import_module(f".{module}", __name__), attribute)
@@ -86,7 +86,7 @@ def artefact_of(path: Path) -> str:
     suffix = path.suffix.removeprefix(".")
     if suffix == "onnx":  # else the modules of all backends are imported
         return suffix
-    others = (find_backend(name).artefact for name in (*_BACKENDS, *_HANDED))
+    others = (find_backend(name).artefact for name in (*_BACKENDS, *_REGISTERED))
     return suffix if suffix in others else "onnx"
 
 
@@ -135,9 +135,9 @@ def open_backend(spec: SessionSpec) -> Backend:
 
 
 def _openers(artefact: str) -> Sequence[str]:
-    """Return the backends of the table that open a kind of file, else of those handed over."""
+    """Return the backends of the table that open a kind of file, else of those registered."""
     table = [name for name in _BACKENDS if find_backend(name).artefact == artefact]
-    return table or [name for name, kind in _HANDED.items() if kind.artefact == artefact]
+    return table or [name for name, kind in _REGISTERED.items() if kind.artefact == artefact]
 
 
 def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:

@@ -22,7 +22,7 @@ from ..tasks.restoration.options import RunOptions
 from ..tasks.restoration.picture_job import PictureJob
 from ..tasks.restoration.restorer import Restorer
 from ..tasks.restoration.result import PictureResult
-from ..tasks.restoration.sequential import Turns
+from ..tasks.restoration.sequential import LockedModel
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tiling.run_tiled import run_batch
 
@@ -63,7 +63,7 @@ class Worker:
         """Take note of what to do; nothing is loaded yet."""
         self._setup = setup
         self._restorer: Restorer
-        self._turns: Turns
+        self._model: LockedModel
 
     def open(self) -> str | Failed:
         """Load the model; return where this is, in words."""
@@ -76,14 +76,14 @@ class Worker:
 
     def file(self, here: Path, there: Path) -> PictureResult:
         """Restore a picture file into another one; one that an earlier try wrote is replaced."""
-        return self._turns.restore((here, there))
+        return self._model.restore((here, there))
 
     def picture(
         self, before: Picture, name: str, how: Mapping[str, Any]
     ) -> RestoredPicture | Failed:
         """Restore a picture; see `restore`."""
         try:
-            with self._turns.model:
+            with self._model.lock:
                 return restore(self._restorer, before, name, **how)
         except Exception as error:
             return Failed(str(in_one_line(error, Path(name))))
@@ -91,7 +91,7 @@ class Worker:
     def tiles(self, tiles: list[Array]) -> list[Array] | Failed:
         """Run the network on tiles (1, C, h, w) of one shape; see `run_batch`."""
         try:
-            with self._turns.model:
+            with self._model.lock:
                 return run_batch(self._restorer.function, tiles)
         except Exception as error:
             return Failed(str(in_one_line(error, Path("a tile"))))
@@ -111,9 +111,9 @@ class Worker:
         options = setup.options
         if options.max_memory is None:
             options = replace(options, max_memory=_share(setup.session.threads or 1))
-        # What may be replaced was fixed_tiling before the run began.
+        # What may be replaced was decided before the run began.
         options = replace(options, overwrite=True, skip_existing=False, quiet=True)
-        self._turns = Turns(PictureJob(self._restorer, options))
+        self._model = LockedModel(PictureJob(self._restorer, options))
 
 
 def _share(threads: int) -> int:

@@ -41,7 +41,7 @@ class BuildOptions(Options):
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltEngine:
     """A finished engine.
 
     Attributes:
@@ -60,7 +60,7 @@ def build_engine(
     options: BuildOptions,
     progress: Progress = lambda _what, _done, _total: None,
     say: Callable[[str], None] = lambda _: None,
-) -> Built:
+) -> BuiltEngine:
     """Build an engine, or find it in the cache.
 
     Args:
@@ -101,7 +101,7 @@ def build_engine(
         raise ExportError(str(refusal))
     cached = None if options.rebuild else cache.find(record.key)
     if cached is not None:
-        return Built(*cached, fresh=False)
+        return BuiltEngine(*cached, fresh=False)
     say("build")
     with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
         engine = Path(folder, "engine")
@@ -122,7 +122,7 @@ def build_engine(
             raise ExportError(f"{options.backend} {record.version} built no engine: {refusal}")
         if model.hashes() != record.hashes:
             raise ExportError(f"{model.path} or what goes with it changed meanwhile: build again")
-        return Built(cache.store(record, engine), record, fresh=True)
+        return BuiltEngine(cache.store(record, engine), record, fresh=True)
 
 
 def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Path) -> str:

@@ -11,12 +11,12 @@ from ...core.files.file_set import file_set
 from ...core.files.journal import recover
 from ...core.files.writing import check_writable_folder
 from . import cache
-from .build import Built
+from .build import BuiltEngine
 from .model import EngineModel
 from .record import EngineRecord
 
 
-def copy_engine(built: Built, output: Path) -> EngineRecord:
+def copy_engine(built: BuiltEngine, output: Path) -> EngineRecord:
     """Copy an engine and its record out of the cache, both or neither.
 
     Returns:
@@ -33,7 +33,7 @@ def copy_engine(built: Built, output: Path) -> EngineRecord:
     return record
 
 
-def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Built:
+def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine:
     """Put an engine that was built elsewhere into this machine's cache.
 
     Args:
@@ -58,4 +58,4 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> Built:
             f"the engine {engine} was built from {record.hashes}; here they are {hashes}: take the "
             "model and the plugin library it was built with"
         )
-    return Built(cache.store(replace(record, seal=""), engine), record, fresh=False)
+    return BuiltEngine(cache.store(replace(record, seal=""), engine), record, fresh=False)

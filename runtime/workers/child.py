@@ -116,8 +116,8 @@ class Child:
         if answer is None:
             death = self._death()
             last = self._lines()[-1:]
-            said = f" (its last words: {last[0][:300]})" if last else ""
-            raise ChildError(f"the process {death}{said}", death=death)
+            last_output = f" (last output: {last[0][:300]})" if last else ""
+            raise ChildError(f"the process {death}{last_output}", death=death)
         if "error" in answer:
             raise ChildError(answer["error"], answer["exit_code"])
         return answer

@@ -150,8 +150,8 @@ def test_every_backend_says_what_it_is() -> None:
         assert kind.concurrent == (name == "ort-cpu")
 
 
-def test_a_backend_is_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(backends, "_HANDED", {})
+def test_a_backend_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(backends, "_REGISTERED", {})
     monkeypatch.delitem(sys.modules, HOME, raising=False)
     path = save_program(tmp_path / "two.toy", nystra_metadata())
     with pytest.raises(NystraError, match="unknown backend 'toy'"):
@@ -170,7 +170,7 @@ def test_a_backend_is_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_pytorch_is_a_backend_like_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(backends, "_HANDED", {})
+    monkeypatch.setattr(backends, "_REGISTERED", {})
     checkpoint = tmp_path / "tiny.safetensors"
     save_file(state_of(window_size=8, depths=[1]), checkpoint)
     model = str(tmp_path / "m.onnx")

@@ -14,7 +14,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.runtime.engines import cache
-from nystra.runtime.engines.build import Built
+from nystra.runtime.engines.build import BuiltEngine
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.engines.toolkit import FLAGS, RTX, TENSORRT
@@ -137,7 +137,7 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
     engine.write_bytes(b"engine")
     kept = record(hashes=model.hashes(), library="")
     path = cache.store(kept, engine)
-    copy_engine(Built(path, kept, fresh=True), tmp_path / "out.engine")
+    copy_engine(BuiltEngine(path, kept, fresh=True), tmp_path / "out.engine")
     return model, tmp_path / "out.engine"
 
 

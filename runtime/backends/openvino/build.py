@@ -11,7 +11,7 @@ from typing import Any
 from ....core.errors import ExportError, NystraError
 from ....core.option import Options, option
 from ...engines import cache
-from ...engines.build import Built
+from ...engines.build import BuiltEngine
 from ...engines.profile import ENGINE_TILE, REBUILD, ShapeFlags, make_profile
 from ...model.model_facts import parse_facts
 from ...options import PRECISION
@@ -40,7 +40,7 @@ def compile_network(
     options: CompileOptions,
     library: str | Path = "auto",
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[Built, str]:
+) -> tuple[BuiltEngine, str]:
     """Compile a network, or find it in the cache.
 
     Args:
@@ -64,7 +64,7 @@ def compile_network(
     record = network.record(shapes)
     kept = None if options.rebuild else cache.find(record.key)
     if kept is not None:
-        return Built(*kept, fresh=False), network.library_reason
+        return BuiltEngine(*kept, fresh=False), network.library_reason
     say("compile")
     try:
         content = network.compile(shapes).export_model()
@@ -75,7 +75,7 @@ def compile_network(
         file.write_bytes(content if isinstance(content, bytes) else content.getvalue())
         if network.record(shapes).key != record.key:
             raise ExportError(f"{path} or what goes with it changed meanwhile: build again")
-        return Built(cache.store(record, file), record, fresh=True), network.library_reason
+        return BuiltEngine(cache.store(record, file), record, fresh=True), network.library_reason
 
 
 def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]:

@@ -20,7 +20,7 @@ from .restorer import Restorer
 from .result import PictureResult
 from .sequential import one_by_one
 from .session_restorer import restorer_for
-from .thread_pool import most_pixels, side_by_side
+from .thread_pool import in_threads, most_pixels
 from .worklist import STREAM, Naming, check_pair, list_work
 
 
@@ -89,7 +89,7 @@ def _folder(
     if processes > 1:
         source = in_processes(session, pairs, job.options, processes)
     elif (most := most_pixels(job, session, pairs)) > 0:
-        source = side_by_side(job, session, pairs, most)
+        source = in_threads(job, session, pairs, most)
     else:
         source, moves = one_by_one(job, pairs, move), True
     made: dict[int, PictureResult] = {}

@@ -56,20 +56,20 @@ def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[
                 behind = None
 
 
-class Turns:
-    """Restores the pictures of several threads: files of one beside the model of another.
+class LockedModel:
+    """Restores the pictures of several threads; the files of one are read while another is run.
 
     One picture at a time is read, and one is run. While a large one is restored none is read. The
     pictures share no files.
 
     Attributes:
-        model: Is held while the model runs; whoever runs it otherwise holds it too.
+        lock: Is held while the model runs; whoever runs it otherwise holds it too.
     """
 
     def __init__(self, job: PictureJob) -> None:
         """Take note of what is the same for all pictures."""
         self._job, self._quiet = job, _quiet(job)
-        self._files, self.model = threading.Lock(), threading.Lock()
+        self._files, self.lock = threading.Lock(), threading.Lock()
 
     def restore(self, pair: Pair) -> PictureResult:
         """Restore a picture; what is wrong with it is said in its result."""
@@ -79,7 +79,7 @@ class Turns:
                 read = _read(self._job, pair, set())
             if _is_small(self._job, read):
                 reading.close()
-            with self.model:
+            with self.lock:
                 output = _run(self._job, read, lambda done, total: None)
             with self._quiet:
                 return _write(self._job, output, set())

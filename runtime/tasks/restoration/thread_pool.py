@@ -50,7 +50,7 @@ def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int
     return min(job.restorer.worst.most_pixels(part // _SHARE), _MOST_PIXELS)
 
 
-def side_by_side(
+def in_threads(
     job: PictureJob, session: Session, pairs: Sequence[Pair], most: int
 ) -> Generator[Done, None, None]:
     """Restore pictures, and yield place and result of each as it is done.
@@ -62,12 +62,12 @@ def side_by_side(
         most: As `most_pixels` returns it.
     """
     single = replace(session.spec, threads=1).open()
-    alone = replace(job, restorer=restorer_for(single))
+    single_job = replace(job, restorer=restorer_for(single))
     large = []
-    lanes = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
+    pool = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
     try:
         places = {
-            lanes.submit(attempt_small, alone, pair, most): place
+            pool.submit(attempt_small, single_job, pair, most): place
             for place, pair in enumerate(pairs)
         }
         for future in as_completed(places):
@@ -77,7 +77,7 @@ def side_by_side(
             else:
                 yield places[future], result
     finally:
-        lanes.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
     rest = [pairs[place] for place in large]
     for index, result in one_by_one(job, rest, lambda done, total: None):
         yield large[index], result
