@@ -1,7 +1,7 @@
 """Where the built native libraries are, and what they support. Imports nothing heavy.
 
 The environment variable ``NYSTRA_LIBRARY_DIR`` names a folder to look in first: builds by hand,
-with sanitizers, or carried to a machine beside the package.
+with sanitizers, or copied to a machine next to the package.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The CPU kernels on numpy arrays, by their C interface (``csrc/nystra_cpu.h``). Needs numpy alone.
 
-Where the library is not built, `available` says no and `run` raises. The environment variable
+Where the library is not built, `available` returns False and `run` raises. The environment variable
 ``NYSTRA_CPU_ISA`` chooses the instruction set.
 """
 
@@ -101,10 +101,10 @@ def run(
     Args:
         operator: The node type, such as ``NystraPinv``.
         inputs: In the order of the schema: float32, float16 or bfloat16, alike, and int32 where
-            it says so. They are copied where they are not contiguous.
+            it has that type. They are copied where they are not contiguous.
         attributes: By name; what is left out takes its default.
-        threads: At most so many; None: one a CPU of this process.
-        new: Makes an output of a shape and type; its memory is written, never read. numpy knows
+        threads: The largest number of threads; None: one a CPU of this process.
+        new: Allocates an output of a shape and type; its memory is written, never read. numpy knows
             bfloat16 where ml_dtypes is imported; any two bytes will do.
         kinds: The type of each input, where its array is only memory of that size; None: as the
             arrays say.
@@ -117,15 +117,15 @@ def run(
         BackendUnavailableError: The library has no kernels for this machine.
     """
     arrays = [np.ascontiguousarray(array) for array in inputs]
-    given = [array.dtype.name for array in arrays] if kinds is None else kinds
-    asked = _asked(operator, list(map(_tensor, arrays, given)), attributes)
-    described = _described(operator, asked)
-    made = [new(shape, kind) for shape, kind in described]
-    results = (_Tensor * len(made))(*map(_tensor, made, (kind for _, kind in described)))
+    types = [array.dtype.name for array in arrays] if kinds is None else kinds
+    request = _request(operator, list(map(_tensor, arrays, types)), attributes)
+    described = _described(operator, request)
+    filled = [new(shape, kind) for shape, kind in described]
+    results = (_Tensor * len(filled))(*map(_tensor, filled, (kind for _, kind in described)))
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     library = _library()
-    _check(library, library.nystra_cpu_run(*asked, results, len(results), threads))
-    return made
+    _check(library, library.nystra_cpu_run(*request, results, len(results), threads))
+    return filled
 
 
 def outputs(
@@ -145,24 +145,24 @@ def outputs(
         BackendUnavailableError: The library has no kernels for this machine.
     """
     tensors = [_described_tensor(None, shape, kind) for shape, kind in inputs]
-    return _described(operator, _asked(operator, tensors, attributes))
+    return _described(operator, _request(operator, tensors, attributes))
 
 
-def _asked(
+def _request(
     operator: str, tensors: Sequence[_Tensor], attributes: Mapping[str, int | float]
 ) -> tuple[Any, ...]:
     """Return the arguments that the library's functions begin with."""
     kinds = {attribute.name: attribute.kind for attribute in find_schema(operator).attributes}
-    given = (_Attribute * len(attributes))(
+    named = (_Attribute * len(attributes))(
         *(_attribute(name, value, kinds.get(name)) for name, value in attributes.items())
     )
     listed = (_Tensor * len(tensors))(*tensors)
-    return operator.encode(), given, len(given), listed, len(listed)
+    return operator.encode(), named, len(named), listed, len(listed)
 
 
-def _described(operator: str, asked: tuple[Any, ...]) -> list[Described]:
+def _described(operator: str, request: tuple[Any, ...]) -> list[Described]:
     library, described = _library(), (_Tensor * len(find_schema(operator).outputs))()
-    _check(library, library.nystra_cpu_outputs(*asked, described, len(described)))
+    _check(library, library.nystra_cpu_outputs(*request, described, len(described)))
     types = list(_TYPES)
     return [(tuple(array.shape[: array.rank]), types[array.type]) for array in described]
 

@@ -16,7 +16,7 @@ if(NOT TARGET nystra_cuda)
   if(NYSTRA_TENSORRT STREQUAL ON)
     message(FATAL_ERROR "NYSTRA_TENSORRT=ON, but the CUDA kernels are not built: nvcc is needed, see NYSTRA_CUDA")
   endif()
-  return()  # what was said of CUDA says enough
+  return()  # the message about CUDA is enough
 endif()
 find_path(NYSTRA_TENSORRT_INCLUDE NvInferRuntime.h HINTS ${TENSORRT_ROOT} ENV TENSORRT_ROOT PATH_SUFFIXES include)
 if(NOT NYSTRA_TENSORRT_INCLUDE)

@@ -63,7 +63,7 @@ int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute* attribu
                            size_t attribute_count, const nystra_cpu_tensor* inputs,
                            size_t input_count, nystra_cpu_tensor* outputs, size_t output_count);
 
-/* Runs an operator on up to `threads` threads, the caller's among them; they end with the call.
+/* Runs an operator on up to `threads` threads, the caller's among them.
  * The outputs are of the types and shapes that nystra_cpu_outputs says, and overlap nothing. */
 int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* attributes,
                        size_t attribute_count, const nystra_cpu_tensor* inputs, size_t input_count,

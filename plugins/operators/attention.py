@@ -120,7 +120,7 @@ def nystrom_terms(
 ) -> tuple[Tensor, Tensor]:
     """Return the attention (..., N, e) of :func:`nystrom_attention`, and t (..., N).
 
-    t is how much of the Nystrom form each token kept: 1 where the guard did not touch it (always,
+    t is the share of the Nystrom form that a token kept: 1 where the guard did not touch it (always
     with ``guard`` 0), 0 where the convex two-step form took its place.
     """
 

@@ -132,7 +132,7 @@ class BodyBuilder:
         return self.op("Concat", *parts, axis=0)
 
     def reshape(self, tensor: str, *sizes: str | int) -> str:
-        """Return the tensor in another shape, given by scalars and numbers."""
+        """Return the tensor in another shape, of scalars and numbers."""
         if all(isinstance(size, int) for size in sizes):
             return self.op("Reshape", tensor, self.ints([int(size) for size in sizes]))
         return self.op("Reshape", tensor, self.shape(*sizes))
@@ -158,7 +158,7 @@ class BodyBuilder:
             rounds: How many, an int64 scalar.
             states: Tensors before the first round, each with its element type (TensorProto).
             step: (round from 0, states) -> states after the round, each of the shape it had; it
-                may read every tensor made before.
+                may read every tensor of the function so far.
         """
         outer, known = self._nodes, dict(self._known)
         self._nodes = []
@@ -183,7 +183,7 @@ class BodyBuilder:
         )
         self._nodes, self._known = outer, known
         names = [name for name, _ in states]
-        # TensorRT's parser does not know the condition in the body where the node is given none.
+        # TensorRT's parser does not know the condition in the body where the node has none.
         go = self.constant(np.array(True))
         return self.ops("Loop", len(states), rounds, go, *names, body=graph)
 

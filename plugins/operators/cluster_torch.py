@@ -66,7 +66,7 @@ def key_clusters(k: Tensor, seeds: Tensor, rounds: int) -> tuple[Tensor, Tensor]
     Args:
         k: Keys (..., N, d), their mean taken away: near ties are decided by rounding.
         seeds: Which keys the centres start at, (m,).
-        rounds: Rounds beside the first. In each every key goes to the nearest centre, and every
+        rounds: Rounds after the first. In each every key goes to the nearest centre, and every
             centre to the mean of its members; without members it stays.
     """
     centres = k[..., seeds, :]

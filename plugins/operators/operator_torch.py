@@ -1,7 +1,7 @@
-"""An operator as one torch op, made of its schema, its plain function and the CPU kernel.
+"""An operator as one torch op, from its schema, its plain function and the CPU kernel.
 
 On float32 tensors of the CPU an op runs the native kernel where the library is built, so that
-calibrating and judging a plan in eager PyTorch is as fast as the model file; everywhere else it
+calibrating and validating a plan in eager PyTorch is as fast as the model file; everywhere else it
 runs the plain function, in float32 for float16 and bfloat16. ``NYSTRA_TORCH_KERNELS=0`` keeps to
 the plain function. No op has a gradient: the plain functions have.
 """
@@ -40,7 +40,7 @@ def register(
     Args:
         schema: Of the operator.
         compute: The plain function: the inputs by place, the attributes by name.
-        empty: Makes the outputs, not yet computed: the inputs by place, then the checked
+        empty: Allocates the outputs, not yet computed: the inputs by place, then the checked
             attributes as one mapping. Refuses what does not fit; sizes may be symbolic.
     """
     folder = OPERATORS[schema.name]
@@ -51,19 +51,19 @@ def register(
     parameters += [f"{kinds[attribute.kind]} {attribute.name}" for attribute in attributes]
     returns = ", ".join("Tensor" for _ in schema.outputs)
 
-    def outputs(*given: Tensor | float) -> Tensors:
-        inputs = _inputs(schema, given[:count])
-        return empty(*inputs, schema.validate(dict(zip(names, given[count:], strict=True))))
+    def outputs(*arguments: Tensor | float) -> Tensors:
+        inputs = _inputs(schema, arguments[:count])
+        return empty(*inputs, schema.validate(dict(zip(names, arguments[count:], strict=True))))
 
-    def run(*given: Tensor | float) -> Tensors:
-        made = outputs(*given)
-        results = (made,) if isinstance(made, Tensor) else made
+    def run(*arguments: Tensor | float) -> Tensors:
+        allocated = outputs(*arguments)
+        results = (allocated,) if isinstance(allocated, Tensor) else allocated
         if not results[0].numel():
-            return made
-        inputs = _inputs(schema, given[:count])
-        checked = schema.validate(dict(zip(names, given[count:], strict=True)))
+            return allocated
+        inputs = _inputs(schema, arguments[:count])
+        checked = schema.validate(dict(zip(names, arguments[count:], strict=True)))
         if _has_kernel(inputs) and _run_kernel(schema, inputs, checked, results):
-            return made
+            return allocated
         del checked["revision"]
         wide = [tensor.float() if tensor.dtype in _LOW else tensor for tensor in inputs]
         computed = compute(*wide, **checked)
@@ -71,7 +71,7 @@ def register(
             results, (computed,) if isinstance(computed, Tensor) else computed, strict=True
         ):
             result.copy_(got)
-        return made
+        return allocated
 
     signature = f"({', '.join(parameters)}) -> " + (
         returns if len(schema.outputs) == 1 else f"({returns})"
@@ -80,13 +80,13 @@ def register(
     operator.register_fake(outputs)
 
 
-def _inputs(schema: OperatorSchema, given: Sequence[Tensor | float]) -> list[Tensor]:
+def _inputs(schema: OperatorSchema, arguments: Sequence[Tensor | float]) -> list[Tensor]:
     """Return the tensors of a call, their types checked as the node has them.
 
     Raises:
         NystraError: A type is wrong.
     """
-    tensors = [value for value in given if isinstance(value, Tensor)]
+    tensors = [value for value in arguments if isinstance(value, Tensor)]
     expected = [torch.int32 if name in schema.int32 else tensors[0].dtype for name in schema.inputs]
     if [tensor.dtype for tensor in tensors] != expected or not tensors[0].is_floating_point():
         got = ", ".join(
@@ -114,8 +114,8 @@ def _run_kernel(
     """Let the native kernel fill the results, on as many threads as torch would use.
 
     Returns:
-        False where the kernel refuses: what is wrong was refused before, so that only sizes beyond
-        what it was made for are left, which the plain function takes.
+        False where the kernel refuses: what is wrong was refused before, so that only sizes
+        beyond its limits are left, which the plain function takes.
     """
     places = iter(results)
     try:

@@ -1,4 +1,4 @@
-"""What the attributes of an operator must fulfil together: said once, for Python and for C++.
+"""What the attributes of an operator must fulfil together: written once, for Python and for C++.
 
 The functions of a relation take a record of attributes. Where a node is checked these are integers;
 ``csrc/write_tables.py`` passes expressions in their place and writes what comes back as C++. So the

@@ -34,7 +34,7 @@ class Attribute:
     Attributes:
         name: Its name in the node.
         kind: ``int`` (INT) or ``float`` (FLOAT).
-        default: The value where none is given; None: it must be given.
+        default: The value of an attribute that is left out; None: it is required.
         minimum: The smallest value allowed.
         maximum: The largest value allowed.
         doc: What it means.
@@ -105,25 +105,25 @@ class OperatorSchema:
     limits: tuple[Limit, ...] = ()
 
     def validate(self, attributes: Mapping[str, object]) -> Attributes:
-        """Return all attributes of a node, defaults filled in and types made exact.
+        """Return all attributes of a node, defaults filled in and types converted.
 
         Args:
-            attributes: What was given; ``plugin_version`` and ``plugin_namespace`` are passed over.
+            attributes: Of the node; ``plugin_version`` and ``plugin_namespace`` are ignored.
 
         Raises:
             NystraError: An attribute is unknown, missing or out of range, the attributes do not
                 fit together, or the node is of another revision.
         """
         known = {attribute.name for attribute in self.attributes}
-        given = {name: v for name, v in attributes.items() if name not in PLUGIN_ATTRIBUTES}
-        if unknown := sorted(given.keys() - known):
+        named = {name: v for name, v in attributes.items() if name not in PLUGIN_ATTRIBUTES}
+        if unknown := sorted(named.keys() - known):
             raise NystraError(
                 f"{self.name}: unknown attribute {', '.join(unknown)}; "
                 f"expected {', '.join(a.name for a in self.attributes)}"
             )
         checked: Attributes = {}
         for attribute in reversed(self.attributes):  # revision first: it says why others differ
-            value = given.get(attribute.name, attribute.default)
+            value = named.get(attribute.name, attribute.default)
             if value is None:
                 raise NystraError(f"{self.name}: attribute {attribute.name} is missing")
             checked[attribute.name] = attribute.check(self.name, value)

@@ -1,4 +1,4 @@
-"""Windows as ONNX nodes: one Gather that shifts, partitions and takes heads apart, and one back."""
+"""Windows as ONNX nodes: one Gather that shifts, partitions and splits heads, and one back."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class WindowBody:
 
     def heads_apart(self) -> tuple[str, str, str]:
         """Return q, k (B, nW, h, N, d) and v (B, nW, h, N, e) of the rolled map."""
-        return self.apart(0), self.apart(1), self.apart(2)
+        return self.split(0), self.split(1), self.split(2)
 
-    def apart(self, which: int) -> str:
+    def split(self, which: int) -> str:
         """Return one of them: 0 is q, 1 is k, 2 is v."""
         body = self.body
         index = self._partition_index()

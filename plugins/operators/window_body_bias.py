@@ -19,11 +19,11 @@ def position_bias(windows: WindowBody, table: str, key_h: str, key_w: str) -> st
     keys = body.op("Mul", key_h, key_w)
 
     def offsets(size: str, which: str) -> str:
-        """Return row or column of query minus that of key, made non-negative, (N, Nk)."""
+        """Return row or column of query minus that of key, shifted to be non-negative, (N, Nk)."""
         query = body.op(which, body.count(windows.tokens), windows.window_w)
         key = body.op(which, body.count(keys), key_w)
-        apart = body.op("Sub", body.reshape(query, -1, 1), body.reshape(key, 1, -1))
-        return body.op("Add", apart, body.op("Sub", size, body.ints(1)))
+        distance = body.op("Sub", body.reshape(query, -1, 1), body.reshape(key, 1, -1))
+        return body.op("Add", distance, body.op("Sub", size, body.ints(1)))
 
     def span(size: str, key_size: str) -> str:
         return body.op("Sub", body.op("Add", size, key_size), body.ints(1))

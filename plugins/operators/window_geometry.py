@@ -26,8 +26,8 @@ class WindowGeometry:
         shift: Cyclic shift before the partition, along each side.
         masked: Tokens that are neighbours only through the cyclic shift do not see each other.
         scale: Factor of the scores.
-        margin: Tokens by which the keys of a window stand over it, on each side of each axis; ()
-            for none. Keys beyond the map are zeros, with their position bias and the value 0.
+        margin: Tokens by which the key window extends beyond the window, on each side of each axis;
+            () for none. Keys beyond the map are zeros, with their position bias and the value 0.
     """
 
     heads: int
@@ -40,10 +40,10 @@ class WindowGeometry:
     margin: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise NystraError for windows that are shifted though their keys stand over them."""
+        """Raise NystraError for shifted windows whose key windows extend beyond them."""
         if self.overlapping and self.shifted:
             raise NystraError(
-                f"windows whose keys stand over them, by {self.margin}, cannot be shifted, by "
+                f"windows whose keys extend beyond them, by {self.margin}, cannot be shifted, by "
                 f"{self.shift}"
             )
 
@@ -73,7 +73,7 @@ class WindowGeometry:
 
     @property
     def overlapping(self) -> bool:
-        """The keys of a window stand over it."""
+        """The key window extends beyond the window."""
         return any(self.margin)
 
     @property
@@ -96,7 +96,7 @@ class WindowGeometry:
     def attributes(self) -> dict[str, Any]:
         """Return the geometry under the attribute names of the window operators.
 
-        Where keys stand over the window, those of ``NystraWindowOverlap``.
+        Where the key window extends beyond the window, those of ``NystraWindowOverlap``.
 
         Raises:
             NystraError: The window does not have two sides, which the operators need.

@@ -63,7 +63,7 @@ def empty_map(owner: str) -> Callable[..., Tensor]:
 def partition(qkv: Tensor, geometry: WindowGeometry) -> tuple[Tensor, Tensor, Tensor]:
     """Return q (B, windows, h, N, d), k (B, windows, h, Nk, d) and v (B, windows, h, Nk, e).
 
-    They are of the rolled map; Nk is N, or more where the keys stand over their window.
+    They are of the rolled map; Nk is N, or more where the key windows extend beyond the windows.
 
     Args:
         qkv: (B, *sides, h(2d+e)), packed q, k, v and each (head, channel).

@@ -18,7 +18,7 @@ from emulator_build import EmulatorError
 from nystra.plugins.operators import find_schema
 
 TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
-STATUS = ("ok", "no workspace", "sizes beyond what the kernel was made for", "launch", "refused")
+STATUS = ("ok", "no workspace", "sizes that the kernel does not support", "launch", "refused")
 
 
 @functools.cache

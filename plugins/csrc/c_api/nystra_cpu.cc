@@ -28,22 +28,22 @@ struct Request {
 };
 
 Value read(const Attribute& wanted, const Request& request) {
-  const nystra_cpu_attribute* given = nullptr;
+  const nystra_cpu_attribute* found = nullptr;
   for (size_t i = 0; i < request.attribute_count; ++i) {
     const nystra_cpu_attribute& attribute = request.attributes[i];
     if (attribute.name == nullptr || std::strcmp(attribute.name, wanted.name) != 0) continue;
-    if (given != nullptr)
+    if (found != nullptr)
       throw Refusal(std::string("attribute ") + wanted.name + " is given twice");
-    given = &attribute;
+    found = &attribute;
   }
-  if (given == nullptr && std::isnan(wanted.fallback))
+  if (found == nullptr && std::isnan(wanted.fallback))
     throw Refusal(std::string("attribute ") + wanted.name + " is missing");
-  if (given == nullptr) return {int64_t(wanted.fallback), float(wanted.fallback)};
-  if (wanted.integer == (given->is_number != 0))
+  if (found == nullptr) return {int64_t(wanted.fallback), float(wanted.fallback)};
+  if (wanted.integer == (found->is_number != 0))
     throw Refusal(
         std::string("attribute ") + wanted.name + " is " +
         (wanted.integer ? "a number; expected an integer" : "an integer; expected a number"));
-  return {given->integer, float(given->number)};
+  return {found->integer, float(found->number)};
 }
 
 Attributes attributes_of(const Schema& schema, const Request& request) {
@@ -104,7 +104,7 @@ Shape shape_of(const std::string& what, const nystra_cpu_tensor& tensor) {
   return shape;
 }
 
-// An operator that was asked for: attributes and inputs are checked.
+// One call of an operator: attributes and inputs are checked.
 template <class Operator>
 class Job {
  public:

@@ -10,7 +10,7 @@ struct Idle {
   std::mutex mutex;
   std::vector<std::unique_ptr<Team>> teams;
   size_t helpers = 0;  // of them all
-  size_t made = 0;     // these and those that calls have; there is room for all
+  size_t created = 0;  // these and those that calls have; there is room for all
 };
 
 // It is never destroyed, since others may call while a process ends.
@@ -76,9 +76,9 @@ Call::Call(int64_t threads) : threads_(threads) {
   Idle& kept = idle();
   const std::lock_guard<std::mutex> lock(kept.mutex);
   if (kept.teams.empty()) {
-    kept.teams.reserve(kept.made + 1);
+    kept.teams.reserve(kept.created + 1);
     team_ = std::make_unique<Team>();
-    ++kept.made;
+    ++kept.created;
     return;
   }
   team_ = std::move(kept.teams.back());
@@ -87,11 +87,11 @@ Call::Call(int64_t threads) : threads_(threads) {
 }
 
 Call::~Call() {
-  static const size_t most = std::thread::hardware_concurrency();
+  static const size_t max_helpers = std::thread::hardware_concurrency();
   Idle& kept = idle();
   const std::lock_guard<std::mutex> lock(kept.mutex);
-  if (kept.helpers + team_->helpers() > most) {  // these end here
-    --kept.made;
+  if (kept.helpers + team_->helpers() > max_helpers) {  // these end here
+    --kept.created;
     return;
   }
   kept.helpers += team_->helpers();

@@ -1,5 +1,5 @@
-// The threads of calls. A new thread may begin a millisecond after it was asked for, so that those
-// of a call are kept for the next.
+// The threads of calls. A new thread may begin a millisecond after it was started, so those of a
+// call are kept for the next.
 #pragma once
 
 #include <cfenv>

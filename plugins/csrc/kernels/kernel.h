@@ -17,7 +17,7 @@ constexpr int64_t element_bytes(Type type) { return type == Type::kFloat ? 4 : 2
 enum class Status {
   kOk,
   kNoScratch,    // the call needs scratch memory (CUDA: a workspace) and got none
-  kUnsupported,  // sizes beyond what the kernel was made for
+  kUnsupported,  // sizes that the kernel does not support
   kLaunch,       // CUDA refused a launch; no kernel image for the device, or no device
 };
 

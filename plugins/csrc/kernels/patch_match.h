@@ -39,7 +39,7 @@ struct PatchMatchMaps {
 
 namespace cuda {
 
-// Maps have fewer than kMaxPixels pixels; 0 bytes where the kernel is not made for the sizes.
+// Maps have fewer than kMaxPixels pixels; 0 bytes where the kernel does not support the sizes.
 size_t patch_match_workspace(const PatchMatchParams& params, int64_t batch,
                              const LaunchLimits& limits = {});
 Status patch_match(const PatchMatchParams& params, Type type, const PatchMatchMaps& maps,

@@ -10,7 +10,7 @@ namespace nystra {
 // Meaning and limits: ../../operators/window_cluster. bias_block is a multiple of block.
 struct ClusterParams {
   WindowShape shape;
-  int64_t rows, cols, rounds;  // of clusters; rounds beside the first
+  int64_t rows, cols, rounds;  // of clusters; rounds after the first
   int64_t block, bias_block;   // sides; the last block of a window may be smaller
 
   int64_t clusters() const { return rows * cols; }

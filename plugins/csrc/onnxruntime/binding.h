@@ -1,4 +1,4 @@
-// The seam between ONNX Runtime and the operators: attributes, tensors, threads, and OrtCustomOp.
+// The binding of the operators to ONNX Runtime: attributes, tensors, threads, and OrtCustomOp.
 //
 // A device is a class with the provider under which onnxruntime knows it (kProvider; null: the
 // CPU), the types it takes, a constructor from a node's KernelInfo, and compute(operator, tensors,
@@ -121,9 +121,9 @@ class Registered : public CustomOp {
       const void* inputs[kMaxTensors];
       void* outputs[kMaxTensors];
       for (size_t i = 0; kSchema.inputs[i] != '\0'; ++i) {
-        const Input given = input(api, context, i);
-        inputs[i] = given.data;
-        shapes[i] = given.shape;
+        const Input tensor = input(api, context, i);
+        inputs[i] = tensor.data;
+        shapes[i] = tensor.shape;
       }
       k.work.check(shapes);
       for (size_t i = 0; kSchema.outputs[i] != '\0'; ++i)

@@ -1,7 +1,7 @@
 // The few entries of ONNX Runtime's C ABI that the operators use, declared here: no registry ships
-// the C headers, and the ABI is append-only, so one library serves every onnxruntime from 1.17 on,
-// the one with CUDA kernels every one from 1.18 on.
-// ort_abi_check.cc compares this with the official header where one is given.
+// the C headers, and the ABI is append-only, so one library serves every onnxruntime from 1.20 on,
+// the oldest that is tested. ort_abi_check.cc compares this with the official header where a build
+// has it.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ struct CustomOp;
     (const KernelContext*, void (*task)(void* user, size_t index), size_t total, size_t batches, \
      void* user))
 
-// What operators on a GPU use beside them.
+// What operators on a GPU use besides.
 #define NYSTRA_ORT_DEVICE_ENTRIES(X)                                                     \
   X(76, AllocatorFree, Status*, (Allocator*, void*))                                     \
   X(77, AllocatorGetInfo, Status*, (const Allocator*, const MemoryInfo** out))           \

@@ -28,17 +28,17 @@ const Registration& registration(Table table, uint32_t version, void (*add)(Regi
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   if (registrations == nullptr) registrations = new std::vector<std::unique_ptr<Registration>>;
-  for (const auto& made : *registrations)
-    if (made->table == table) return *made;
-  auto made = std::make_unique<Registration>(table, version);
-  add(*made);
-  return *registrations->emplace_back(std::move(made));
+  for (const auto& registered : *registrations)
+    if (registered->table == table) return *registered;
+  auto created = std::make_unique<Registration>(table, version);
+  add(*created);
+  return *registrations->emplace_back(std::move(created));
 }
 
 }  // namespace
 
-Registration::Registration(Table given, uint32_t version)
-    : table(given), api(load(given, version)) {
+Registration::Registration(Table functions, uint32_t version)
+    : table(functions), api(load(functions, version)) {
   check(api, api.CreateCustomOpDomain("nystra", &domain), "create the operator domain");
 }
 

@@ -7,7 +7,7 @@
 //
 // `compute` runs it on the CPU, on the threads and with the kernels of an instruction set; it
 // throws Refusal or std::bad_alloc. On a CUDA device `workspace` is the bytes it needs for shapes
-// up to these (a Refusal where the kernel is not made for them), and `launch` puts it on the
+// up to these (a Refusal where the kernel does not support them), and `launch` puts it on the
 // stream: it allocates nothing and does not wait. Both are inline, so that a library without CUDA
 // kernels needs none. No output is empty.
 #pragma once

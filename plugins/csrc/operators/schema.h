@@ -6,7 +6,7 @@
 
 namespace nystra {
 
-// Of an attribute that must be given.
+// Of a required attribute.
 constexpr double kNoDefault = NAN;
 
 struct Attribute {

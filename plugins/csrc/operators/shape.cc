@@ -31,12 +31,12 @@ bool agree(const Shape& a, const Shape& b) {
   return fits;
 }
 
-void check_broadcast(const char* name, const Shape& given, const Shape& full) {
-  Shape widened = given;
-  for (int axis = 0; axis < given.rank && axis < full.rank; ++axis)
-    if (given[axis] == 1) widened[axis] = full[axis];
+void check_broadcast(const char* name, const Shape& shape, const Shape& full) {
+  Shape widened = shape;
+  for (int axis = 0; axis < shape.rank && axis < full.rank; ++axis)
+    if (shape[axis] == 1) widened[axis] = full[axis];
   if (!agree(widened, full))
-    throw Refusal(std::string("input ") + name + " is " + text(given) + "; expected " + text(full) +
+    throw Refusal(std::string("input ") + name + " is " + text(shape) + "; expected " + text(full) +
                   ", or 1 for any of its sizes");
 }
 

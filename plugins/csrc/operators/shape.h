@@ -12,8 +12,8 @@ constexpr int kMaxRank = 8;
 // A size of -1 is not known yet.
 struct Shape {
   Shape() = default;
-  Shape(std::initializer_list<int64_t> given) {
-    for (const int64_t size : given) sizes[rank++] = size;
+  Shape(std::initializer_list<int64_t> list) {
+    for (const int64_t size : list) sizes[rank++] = size;
   }
 
   int64_t& operator[](int axis) { return sizes[axis]; }
@@ -33,7 +33,7 @@ bool agree(int64_t a, int64_t b);
 bool agree(const Shape& a, const Shape& b);
 
 // Throws Refusal where input `name` does not broadcast to `full`.
-void check_broadcast(const char* name, const Shape& given, const Shape& full);
+void check_broadcast(const char* name, const Shape& shape, const Shape& full);
 
 // The step in elements from one place to the next along an axis; 0 where the tensor is broadcast.
 int64_t step(const Shape& shape, int axis);

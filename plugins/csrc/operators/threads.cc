@@ -46,7 +46,7 @@ void Threads::parallel_tasks(int64_t tasks, int64_t floats, Run task, const void
   run(workers, drain, &queue);
   if (queue.failure == Status::kNoScratch) throw std::bad_alloc();
   if (queue.failure == Status::kUnsupported)
-    throw Refusal("sizes beyond what the kernel was made for");
+    throw Refusal("sizes that the kernel does not support");
 }
 
 }  // namespace nystra

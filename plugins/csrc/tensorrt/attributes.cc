@@ -17,21 +17,21 @@ PluginFieldType field_type(const Attribute& attribute) {
 // The value of an attribute; throws where it is missing, given twice or no single value.
 Value read(const Attribute& attribute, const PluginFieldCollection& fields) {
   const std::string owner = std::string("attribute ") + attribute.name;
-  const PluginField* given = nullptr;
+  const PluginField* found = nullptr;
   for (int32_t i = 0; i < fields.nbFields; ++i) {
     const PluginField& field = fields.fields[i];
     if (field.name == nullptr || std::strcmp(field.name, attribute.name) != 0) continue;
-    if (given != nullptr) throw Refusal(owner + " is given twice");
-    given = &field;
+    if (found != nullptr) throw Refusal(owner + " is given twice");
+    found = &field;
   }
-  if (given == nullptr)
+  if (found == nullptr)
     throw Refusal(owner + " is missing; every node of nystra carries all its attributes");
-  if (given->type != field_type(attribute) || given->length != 1 || given->data == nullptr)
+  if (found->type != field_type(attribute) || found->length != 1 || found->data == nullptr)
     throw Refusal(owner + " is no single " +
                   (attribute.integer ? "INT (kINT32)" : "FLOAT (kFLOAT32)"));
   int32_t integer = 0;
   float number = 0.0f;
-  std::memcpy(attribute.integer ? static_cast<void*>(&integer) : &number, given->data, 4);
+  std::memcpy(attribute.integer ? static_cast<void*>(&integer) : &number, found->data, 4);
   return {integer, number};
 }
 
@@ -49,7 +49,7 @@ nystra::Attributes read_all(const Schema& schema, const PluginFieldCollection* f
 
 }  // namespace
 
-void say(const char* plugin, const char* layer, const char* text) noexcept {
+void print_error(const char* plugin, const char* layer, const char* text) noexcept {
   const bool named = layer != nullptr && *layer != '\0';
   std::fprintf(stderr, "nystra: %s%s%s%s: %s\n", plugin, named ? " (" : "", named ? layer : "",
                named ? ")" : "", text);

@@ -8,7 +8,7 @@
 namespace nystra::trt {
 
 // Prints to stderr: TensorRT gives a plugin no logger whose layout all its versions share.
-void say(const char* plugin, const char* layer, const char* text) noexcept;
+void print_error(const char* plugin, const char* layer, const char* text) noexcept;
 
 // The values of all attributes of a schema: INT is kINT32, FLOAT kFLOAT32, one element each.
 class Attributes {

@@ -58,26 +58,27 @@ class Served final : public Operator {
 
 template <class Work>
 const Description& description() {
-  static const Description made{Work::kSchema,
-                                [](const Attributes& a) -> std::unique_ptr<const Operator> {
-                                  return std::make_unique<Served<Work>>(a);
-                                }};
-  return made;
+  static const Description result{Work::kSchema,
+                                  [](const Attributes& a) -> std::unique_ptr<const Operator> {
+                                    return std::make_unique<Served<Work>>(a);
+                                  }};
+  return result;
 }
 
-// A creator of class `Made` for each of them, made once; as getCreators returns them.
-template <class Made>
+// One creator of class `Creator` for each of them, for the whole process; as getCreators returns
+// them.
+template <class Creator>
 nvinfer1::IPluginCreatorInterface* const* creators_of(int32_t& count) {
-  static const std::vector<std::unique_ptr<Made>> made = [] {
-    std::vector<std::unique_ptr<Made>> result;
-#define NYSTRA_MAKE(Work) result.push_back(std::make_unique<Made>(description<Work>()));
-    NYSTRA_OPERATORS(NYSTRA_MAKE)
-#undef NYSTRA_MAKE
+  static const std::vector<std::unique_ptr<Creator>> owned = [] {
+    std::vector<std::unique_ptr<Creator>> result;
+#define NYSTRA_CREATE(Work) result.push_back(std::make_unique<Creator>(description<Work>()));
+    NYSTRA_OPERATORS(NYSTRA_CREATE)
+#undef NYSTRA_CREATE
     return result;
   }();
   static const std::vector<nvinfer1::IPluginCreatorInterface*> list = [] {
     std::vector<nvinfer1::IPluginCreatorInterface*> result;
-    for (const auto& creator : made) result.push_back(creator.get());
+    for (const auto& creator : owned) result.push_back(creator.get());
     return result;
   }();
   count = static_cast<int32_t>(list.size());

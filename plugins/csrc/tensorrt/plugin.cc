@@ -18,9 +18,9 @@ Result guarded(const char* plugin, const char* layer, Result failed, const Work&
   try {
     return work();
   } catch (const std::exception& error) {
-    say(plugin, layer, error.what());
+    print_error(plugin, layer, error.what());
   } catch (...) {
-    say(plugin, layer, "an unknown error");
+    print_error(plugin, layer, "an unknown error");
   }
   return failed;
 }
@@ -69,7 +69,7 @@ void require_ok(Status status) {
   switch (status) {
     case Status::kOk: return;
     case Status::kNoScratch: throw Refusal("the call needs a workspace and got none");
-    case Status::kUnsupported: throw Refusal("sizes beyond what the kernel was made for");
+    case Status::kUnsupported: throw Refusal("sizes that the kernel does not support");
     case Status::kLaunch: throw Refusal("CUDA refused to launch the kernel: " + launch_refusal());
   }
 }
@@ -144,9 +144,9 @@ int32_t Plugin::getOutputShapes(const DimsExprs* in, int32_t inputs, const DimsE
                                 nvinfer1::IExprBuilder& builder) noexcept {
   return guarded<int32_t>(description_.name, "", -1, [&] {
     check_counts(inputs, outputs);
-    std::vector<Dims> given;
-    for (int32_t i = 0; i < inputs; ++i) given.push_back(known(in[i]));
-    operator_->check(given.data());
+    std::vector<Dims> dims;
+    for (int32_t i = 0; i < inputs; ++i) dims.push_back(known(in[i]));
+    operator_->check(dims.data());
     operator_->output_shapes(in, Sizes(builder), out);
     return 0;
   });
@@ -195,9 +195,9 @@ int32_t Plugin::enqueue(const PluginTensorDesc* in, const PluginTensorDesc*,
                         const void* const* inputs, void* const* outputs, void* workspace,
                         cudaStream_t stream) noexcept {
   return guarded<int32_t>(description_.name, "", -1, [&] {
-    const std::vector<Dims> given = shapes(in, count(description_.inputs));
-    operator_->check(given.data());
-    operator_->run(Call{element(in[0].type), given.data(), inputs, outputs, workspace, stream});
+    const std::vector<Dims> dims = shapes(in, count(description_.inputs));
+    operator_->check(dims.data());
+    operator_->run(Call{element(in[0].type), dims.data(), inputs, outputs, workspace, stream});
     return 0;
   });
 }

@@ -1,6 +1,6 @@
-// The seam between TensorRT and the kernels: what an operator says of itself, and the plugin made
-// of it. Only interfaces whose layout TensorRT 10.13 to 11 and TensorRT-RTX share are called, so
-// that one library serves them all: never ILogger, ILoggerFinder or IPluginRegistry.
+// The binding of the operators to TensorRT: what an operator declares, and its plugin. Only
+// interfaces whose layout TensorRT 10.13 to 11 and TensorRT-RTX share are called, so that one
+// library serves them all: never ILogger, ILoggerFinder or IPluginRegistry.
 #pragma once
 
 #include <NvInferRuntime.h>

@@ -162,14 +162,14 @@ class BodyMaps:
     def scored(self, candidates: str) -> tuple[str, str]:
         """Return the candidates (B, n, any), m where they may not be matched, and their scores.
 
-        A score is at least the lowest float32, so that it stands before the -inf of an empty
-        entry; that stands for NaN and -inf, see :meth:`whole`.
+        A score is at least the lowest float32, so that it is sorted before the -inf of an empty
+        entry; that is the score of NaN and -inf, see :meth:`whole`.
         """
         body = self.body
-        given = body.op("Less", candidates, self.keys)
-        key = body.op("Where", given, candidates, body.ints(0))
+        present = body.op("Less", candidates, self.keys)
+        key = body.op("Where", present, candidates, body.ints(0))
         flat = body.op("Add", key, self.key_offset)
-        taken = body.op("And", given, body.op("Gather", self._allowed, flat))
+        taken = body.op("And", present, body.op("Gather", self._allowed, flat))
         taken = body.op("And", taken, self._searching)
         by_candidate = body.swap(key, 3)  # (B, any, n): all of a candidate's queries in one piece
         corners = self._key.corners(by_candidate)
@@ -180,7 +180,7 @@ class BodyMaps:
                 for maps, at in ((self._query, self._query_corners), (self._key, corners))
             ]
 
-        def apart(place: str, sums: list[str]) -> list[str]:
+        def differences(place: str, sums: list[str]) -> list[str]:
             term = body.op("Sub", *pair(place))
             square = body.op("ReduceSumSquare", term, body.ints([3]), keepdims=0)
             return [body.op("Add", sums[0], square)]
@@ -190,7 +190,7 @@ class BodyMaps:
             return [body.op("Add", sums[0], body.op("ReduceSum", term, body.ints([3]), keepdims=0))]
 
         sums = body.op("Expand", body.number(0.0), body.op("Shape", by_candidate))
-        for metric, step in ((self._is_l2, apart), (body.op("Not", self._is_l2), product)):
+        for metric, step in ((self._is_l2, differences), (body.op("Not", self._is_l2), product)):
             # A Loop of no rounds where the metric is another: bodies have no If.
             (sums,) = body.loop(self._places_where(metric), [(sums, TensorProto.FLOAT)], step)
         sums = body.swap(sums, 3)

@@ -91,8 +91,8 @@ class _Search:
         self.y, self.x = np.divmod(np.arange(self.height * self.width), self.width)
         self.index = np.full((self.height * self.width, self.k), maps.none)
         self.score = np.full(self.index.shape, -np.inf)
-        given = np.where((start >= 0) & (start < maps.none), start, maps.none)
-        self.merge([*given.T, *self._first_draws()])
+        starts = np.where((start >= 0) & (start < maps.none), start, maps.none)
+        self.merge([*starts.T, *self._first_draws()])
 
     def _first_draws(self) -> list[Integers]:
         """One key from each of k equal parts of the list of allowed keys, where it has any."""

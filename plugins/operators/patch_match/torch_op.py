@@ -186,9 +186,9 @@ def patch_match(
     allowed = (key_mask > 0).expand(batch, 1, *key_size).flatten(1)
     starts = start.long().expand(index.shape).flatten(2).transpose(1, 2)
     keys = key_size[0] * key_size[1]
-    together = max(1, _PIXELS_AT_ONCE // max(height * width, keys))
-    for begin in range(0, batch, together):
-        part = slice(begin, min(begin + together, batch))
+    images = max(1, _PIXELS_AT_ONCE // max(height * width, keys))
+    for begin in range(0, batch, images):
+        part = slice(begin, min(begin + images, batch))
         images = part.stop - begin
         search = _Search(
             PairScores(query[part], key[part], patch_size, checked["metric"]),
@@ -238,14 +238,14 @@ def _empty(
         )
     batch, _, height, width = query.shape
     _, _, key_height, key_width = key.shape
-    for name, given, full in (
+    for name, tensor, full in (
         ("query_mask", query_mask, (batch, 1, height, width)),
         ("key_mask", key_mask, (batch, 1, key_height, key_width)),
         ("start", start, (batch, k, height, width)),
     ):
-        if given.dim() != 4 or _differ(given.shape, full, broadcast=True):
+        if tensor.dim() != 4 or _differ(tensor.shape, full, broadcast=True):
             raise NystraError(
-                f"{SCHEMA.name}: {name} is {tuple(given.shape)}; expected {tuple(full)}, or 1 in "
+                f"{SCHEMA.name}: {name} is {tuple(tensor.shape)}; expected {tuple(full)}, or 1 in "
                 "any place of it"
             )
     for name, pixels in (("query", height * width), ("key", key_height * key_width)):

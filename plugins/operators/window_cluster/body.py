@@ -24,7 +24,7 @@ class _Clusters:
     """
 
     def __init__(self, windows: WindowBody, keys: str) -> None:
-        """Start at the seeds; a round that the attribute does not ask for sees one key alone."""
+        """Start at the seeds; a round beyond the attribute's number sees one key alone."""
         body = self._body = windows.body
         rows, cols = body.attribute("cluster_rows"), body.attribute("cluster_cols")
         self._cluster = body.count(body.op("Mul", rows, cols))
@@ -78,9 +78,9 @@ def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
     """
     body = windows.body
     number = body.reshape(body.count(bias.blocks), -1, 1)
-    together = body.float32(body.op("Equal", number, body.reshape(blocks.coarse, 1, -1)))
-    of_coarse = body.op("MatMul", together, sums)
-    others = body.op("MatMul", bias.apart(windows), of_coarse)
+    members = body.float32(body.op("Equal", number, body.reshape(blocks.coarse, 1, -1)))
+    of_coarse = body.op("MatMul", members, sums)
+    others = body.op("MatMul", bias.between_blocks(windows), of_coarse)
     own = body.op("Gather", of_coarse, blocks.coarse, axis=3)
     inside = body.op("Gather", bias.inside(), blocks.coarse, axis=1)
     inside = body.op("Mul", inside, body.op("Sub", own, sums))

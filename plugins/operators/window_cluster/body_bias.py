@@ -25,10 +25,10 @@ class Bias:
 
         rows, cols = self._span(windows.window_h), self._span(windows.window_w)
         entries = body.op("Mul", rows, cols)
-        given, heads = if_bias(entries), if_bias(windows.heads)
-        count = body.shape(body.op("Mul", given, heads))
+        listed, heads = if_bias(entries), if_bias(windows.heads)
+        count = body.shape(body.op("Mul", listed, heads))
         read = body.op("Slice", body.reshape(body.float32(table), -1), body.ints([0]), count)
-        by_head = body.op("Transpose", body.reshape(read, given, heads), perm=[1, 0])
+        by_head = body.op("Transpose", body.reshape(read, listed, heads), perm=[1, 0])
         below = body.op("Sub", by_head, body.reduce("ReduceMax", by_head, -1))  # so exp is <= 1
         used = body.op("Where", body.is_on("bias"), below, body.number(0.0))
         self._table = body.op("Expand", used, body.shape(heads, entries))
@@ -76,7 +76,7 @@ class Bias:
         total = body.op("Mul", body.reshape(length, -1, 1, 1), body.reshape(length, 1, -1, 1))
         return body.reshape(body.op("Div", pairs, total), -1, offsets)
 
-    def apart(self, windows: WindowBody) -> str:
+    def between_blocks(self, windows: WindowBody) -> str:
         """Return the mean for each two blocks of one region, 0 for others and for one with itself.
 
         Returns:
@@ -100,8 +100,8 @@ class Bias:
 
         def offsets(which: str, size: str) -> str:
             at = body.op(which, place, blocks.cols)
-            apart = body.op("Sub", body.reshape(at, -1, 1), body.reshape(at, 1, -1))
-            return body.op("Add", apart, body.op("Sub", size, body.ints(1)))
+            distance = body.op("Sub", body.reshape(at, -1, 1), body.reshape(at, 1, -1))
+            return body.op("Add", distance, body.op("Sub", size, body.ints(1)))
 
         row = body.op("Mul", offsets("Div", windows.window_h), self._span(windows.window_w))
         index = body.op("Add", row, offsets("Mod", windows.window_w))

@@ -80,17 +80,17 @@ def window_cluster(qkv: Tensor, bias_table: Tensor | None = None, **attributes: 
     starts = [torch.arange(0, size, coarse_side, device=qkv.device) for size in window]
     first = blocks.tokens[:, 0]
     home = first // window[1] // coarse_side * len(starts[1]) + first % window[1] // coarse_side
-    together = torch.zeros_like(bias[0, :, :1]).expand(-1, len(home)).clone()
-    together[home, torch.arange(len(home), device=qkv.device)] = 1
-    apart = bias * (1 - torch.eye(len(together), dtype=bias.dtype, device=bias.device))
+    members = torch.zeros_like(bias[0, :, :1]).expand(-1, len(home)).clone()
+    members[home, torch.arange(len(home), device=qkv.device)] = 1
+    others = bias * (1 - torch.eye(len(members), dtype=bias.dtype, device=bias.device))
     if geometry.masked and geometry.shifted:
         regions = regions_at(sides, geometry, starts)
         same = regions.unsqueeze(-1) == regions.unsqueeze(-2)  # (windows, coarse, coarse)
-        apart = apart * same.unsqueeze(1)
+        others = others * same.unsqueeze(1)
     flat = sums.flatten(-2)
-    of_coarse = together @ flat
+    of_coarse = members @ flat
     inside = bias.diagonal(dim1=-2, dim2=-1)[:, home].unsqueeze(-1)
-    seen = (apart @ of_coarse)[..., home, :] + inside * (of_coarse[..., home, :] - flat)
+    seen = (others @ of_coarse)[..., home, :] + inside * (of_coarse[..., home, :] - flat)
     seen = seen.unflatten(-1, sums.shape[-2:])
 
     near = own_q @ own_k.mT + _own_bias(table, window, blocks.sides)
@@ -108,20 +108,20 @@ def _seeds(checked: Attributes, like: Tensor) -> Tensor:
 
 
 def _table(
-    given: Tensor | None, geometry: WindowGeometry, checked: Attributes, like: Tensor
+    bias_table: Tensor | None, geometry: WindowGeometry, checked: Attributes, like: Tensor
 ) -> Tensor:
     """Return the bias (2wh-1, 2ww-1, h), at most 0: so exp is at most 1; zeros without one."""
     rows, cols = (2 * side - 1 for side in geometry.window)
     if not checked["bias"]:
         return like.new_zeros(rows, cols, geometry.heads)
-    if given is None:
-        raise NystraError(f"{SCHEMA.name}: bias is 1, but no bias_table is given")
-    if tuple(given.shape) != (rows * cols, geometry.heads):
+    if bias_table is None:
+        raise NystraError(f"{SCHEMA.name}: bias is 1, but there is no bias_table")
+    if tuple(bias_table.shape) != (rows * cols, geometry.heads):
         raise NystraError(
-            f"{SCHEMA.name}: a bias table of shape {tuple(given.shape)}; expected "
+            f"{SCHEMA.name}: a bias table of shape {tuple(bias_table.shape)}; expected "
             f"({rows * cols}, {geometry.heads}) = ((2 wh - 1)(2 ww - 1), heads)"
         )
-    table: Tensor = given.to(like.dtype).unflatten(0, (rows, cols))
+    table: Tensor = bias_table.to(like.dtype).unflatten(0, (rows, cols))
     below: Tensor = table - table.amax((0, 1))
     return below
 

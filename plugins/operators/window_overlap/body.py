@@ -28,7 +28,7 @@ class _Around:
         )
         self.keys = body.op("Mul", self.rows, self.cols)
 
-    def apart(self, which: int, size: str) -> str:
+    def split(self, which: int, size: str) -> str:
         """Return k (1) or v (2), (B, nW, h, Nk, size)."""
         windows, body = self.windows, self.windows.body
         nothing = body.ints(0)
@@ -68,8 +68,8 @@ def body(opset: int) -> onnx.FunctionProto:
     nodes = BodyBuilder(SCHEMA, opset)
     windows = WindowBody(nodes)
     around = _Around(windows)
-    q = windows.apart(0)
-    k, v = around.apart(1, windows.head_dim), around.apart(2, windows.value_dim)
+    q = windows.split(0)
+    k, v = around.split(1, windows.head_dim), around.split(2, windows.value_dim)
     logits = nodes.op("MatMul", nodes.op("Mul", q, nodes.attribute("scale")), nodes.swap(k, 5))
     bias = position_bias(windows, nodes.inputs[1], around.rows, around.cols)
     weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)

@@ -80,8 +80,8 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
         added = added.unsqueeze(0)  # of four dimensions: PyTorch fuses no attention with three
     if geometry.masked and geometry.shifted:
         regions = token_regions(sides, geometry, qkv.device)
-        apart = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
-        masked = -100.0 * apart.to(qkv.dtype).unsqueeze(1)
+        other_region = regions.unsqueeze(-1) != regions.unsqueeze(-2)  # (windows, N, N)
+        masked = -100.0 * other_region.to(qkv.dtype).unsqueeze(1)
         added = masked if added is None else masked + added
         added = added.expand(batch, *added.shape).flatten(0, 1)
     out = softmax_attention(
@@ -121,7 +121,7 @@ def softmax_windows_of(
     """
     checked = schema.validate(attributes)
     if checked["bias"] and bias_table is None:
-        raise NystraError(f"{schema.name}: bias is 1, but no bias_table is given")
+        raise NystraError(f"{schema.name}: bias is 1, but there is no bias_table")
     geometry = WindowGeometry.of(checked)
     return softmax_windows(qkv, bias_table if checked["bias"] else None, geometry)
 

@@ -1,7 +1,7 @@
-// Asks memory for what a worker reads and writes next, a little at a time.
+// Prefetches what a worker reads and writes next, a little at a time.
 //
 // The tokens of a head lie far apart in memory: the hardware does not see them coming. A burst of
-// requests would wait for memory as much as the reads do, so a few are made between two tiles of
+// requests would wait for memory as much as the reads do, so a few are issued between two tiles of
 // a product, and memory works while the arithmetic goes on.
 #pragma once
 
@@ -21,17 +21,17 @@ struct Head {
         v(qkv + 2 * s.heads * s.head_dim + head * s.value_dim) {}
 };
 
-// Asks for the cache lines of n elements.
+// Prefetches the cache lines of n elements.
 template <bool kWrite, class T>
 inline void prefetch(const T* p, int64_t n) {
   const uintptr_t last = reinterpret_cast<uintptr_t>(p + n);
   for (uintptr_t line = reinterpret_cast<uintptr_t>(p) / 64 * 64; line < last; line += 64) {
     __builtin_prefetch(reinterpret_cast<const char*>(line), kWrite, 2);
-    asm volatile("");  // GCC drops calls of a function that only asks ahead
+    asm volatile("");  // GCC drops calls of a function that only prefetches
   }
 }
 
-// Called between tiles while a task is worked on: asks for a few tokens of its output and of the
+// Called between tiles while a task is worked on: prefetches a few tokens of its output and of the
 // next task's input.
 template <class T>
 class Ahead {

@@ -69,7 +69,7 @@ struct Blocks {
 template <class F>
 inline void for_chunks(const Blocks& b, const F& f) {
   Block chunk[kVectors];
-  const int64_t most = kChunk / b.slots;
+  const int64_t max_blocks = kChunk / b.slots;
   int64_t n = 0, number = 0;
   for (int64_t i = 0; i < b.coarse; ++i) {
     const int64_t top = i / b.coarse_across * b.coarse_side;
@@ -80,7 +80,7 @@ inline void for_chunks(const Blocks& b, const F& f) {
     for (int64_t y = top; y < bottom; y += b.side) {
       for (int64_t x = left; x < right; x += b.side) {
         chunk[n++] = {y, x, least(b.side, bottom - y), least(b.side, right - x), i, alone};
-        if (n < most) continue;
+        if (n < max_blocks) continue;
         f(number, chunk, n);
         number += n;
         n = 0;
@@ -119,7 +119,7 @@ struct Side {
   }
 };
 
-// Beside the bias of all heads: of one head the table, as logarithm and exp, and a row of it; and
+// Besides the bias of all heads: of one head the table, as logarithm and exp, and a row of it; and
 // the shares of both sides.
 struct BiasScratch {
   Side rows, cols;

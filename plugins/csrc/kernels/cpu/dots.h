@@ -8,7 +8,7 @@ namespace {
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 
-constexpr int kDotRows = 8;  // of a block: with two vectors beside each other 16 accumulators
+constexpr int kDotRows = 8;  // of a block: with two vectors side by side 16 accumulators
 
 // kDotRows rows of C, kVecs vectors wide.
 template <bool kAdd, int kVecs>

@@ -89,7 +89,7 @@ const Kernels* choose() {
   if (wanted(avx512::kTable) && has_avx512()) return &avx512::kTable;
 #endif
 #if defined(NYSTRA_HAVE_AVX2)
-  // Every CPU with AVX2 has F16C, which older compilers cannot ask for.
+  // Every CPU with AVX2 has F16C, for which older compilers have no name.
   if (wanted(avx2::kTable) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     return &avx2::kTable;
 #endif

@@ -12,7 +12,7 @@ namespace nystra::NYSTRA_ISA {
 namespace {
 
 template <class Buffers, class Params, class T>
-void attend(const Params& params, const T* qkv, const BatchMaxima& given, T* out, int64_t task,
+void attend(const Params& params, const T* qkv, const BatchMaxima& batch, T* out, int64_t task,
             float* scratch) {
   const int64_t head = task % params.shape.heads;
   const Place p = place(params.shape, task / params.shape.heads);
@@ -21,7 +21,7 @@ void attend(const Params& params, const T* qkv, const BatchMaxima& given, T* out
   Buffers b(params, memory);
   find_landmarks(params, p, in, b);
   fill_core(params, p, b);
-  start_value(b.pinv, given, p.cut ? b.regions : nullptr);
+  start_value(b.pinv, batch, p.cut ? b.regions : nullptr);
   iterate(b.pinv, params.iterations);
   Ahead<T> ahead(params.shape, qkv, out, task);
   pass_keys(params, p, in, b, ahead);
@@ -61,14 +61,14 @@ Status landmark_maxima(const Params& params, Type type, const void* qkv, int64_t
 
 template <class Buffers, class Params>
 Status landmark_attention(const Params& params, Type type, const void* qkv,
-                          const BatchMaxima& given, void* out, int64_t first, int64_t last,
+                          const BatchMaxima& batch, void* out, int64_t first, int64_t last,
                           float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.landmarks() > kMaxLandmarks) return Status::kUnsupported;
   with_elements(type, [&](auto t) {
     [[maybe_unused]] const TilesOf<typename decltype(t)::Element> tiles;
     for (int64_t task = first; task < last; ++task)
-      attend<Buffers>(params, t.of(qkv), given, t.of(out), task, scratch);
+      attend<Buffers>(params, t.of(qkv), batch, t.of(out), task, scratch);
   });
   return Status::kOk;
 }

@@ -91,15 +91,15 @@ class Search {
     }
   }
 
-  // Lists the given starts and one key out of each of k equal parts of the allowed ones.
+  // Lists the starts and one key out of each of k equal parts of the allowed ones.
   void offer_starts(const PatchMatchMaps& maps, int64_t y, int64_t x, Candidates& c) const {
     const Row row = row_of(y, x, 0);
     const int64_t keys = p_.key_height * p_.key_width, allowed = *m_.allowed_count;
     if (allowed == 0) return;
     for (int64_t j = 0; j < p_.neighbors; ++j) {
-      const int32_t given =
+      const int32_t start =
           maps.start[j * maps.start_steps[1] + y * maps.start_steps[2] + x * maps.start_steps[3]];
-      if (given >= 0 && given < keys) offer(given, row, c);
+      if (start >= 0 && start < keys) offer(start, row, c);
     }
     for (int64_t j = 0; j < p_.neighbors; ++j) {
       const int64_t low = j * allowed / p_.neighbors, high = (j + 1) * allowed / p_.neighbors;

@@ -23,14 +23,14 @@ void write(const PinvBuffers& p, T* z) {
 }
 
 template <class T>
-void invert(const PinvParams& params, const T* a, const BatchMaxima& given, T* z, int64_t first,
+void invert(const PinvParams& params, const T* a, const BatchMaxima& batch, T* z, int64_t first,
             int64_t last, float* scratch) {
   const int64_t elements = params.size * params.size;
   for (int64_t i = first; i < last; ++i) {
     Scratch memory(scratch);
     PinvBuffers buffers(params.size, memory);
     read(buffers, a + i * elements);
-    start_value(buffers, given, nullptr);
+    start_value(buffers, batch, nullptr);
     iterate(buffers, params.iterations);
     write(buffers, z + i * elements);
   }
@@ -63,12 +63,12 @@ Status pinv_maxima(const PinvParams& params, Type type, const void* a, int64_t f
   return Status::kOk;
 }
 
-Status pinv(const PinvParams& params, Type type, const void* a, const BatchMaxima& given, void* z,
+Status pinv(const PinvParams& params, Type type, const void* a, const BatchMaxima& batch, void* z,
             int64_t first, int64_t last, float* scratch) {
   if (scratch == nullptr) return Status::kNoScratch;
   if (params.size < 1 || params.size > kMaxPinvSize) return Status::kUnsupported;
   with_elements(type,
-                [&](auto t) { invert(params, t.of(a), given, t.of(z), first, last, scratch); });
+                [&](auto t) { invert(params, t.of(a), batch, t.of(z), first, last, scratch); });
   return Status::kOk;
 }
 

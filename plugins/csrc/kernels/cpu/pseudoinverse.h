@@ -44,13 +44,13 @@ inline BatchMaxima maxima(const PinvBuffers& p) {
   return result;
 }
 
-// Z0[i, j] = A[j, i] / (R C + 1e-15). R and C are those given or, where they are negative, the
-// largest sums among the rows in the region of row i (all rows where regions is null).
-inline void start_value(const PinvBuffers& p, const BatchMaxima& given, const int* regions) {
-  if (given.row < 0) absolute_sums(p);
+// Z0[i, j] = A[j, i] / (R C + 1e-15). R and C are those of the batch or, where they are negative,
+// the largest sums among the rows in the region of row i (all rows where regions is null).
+inline void start_value(const PinvBuffers& p, const BatchMaxima& batch, const int* regions) {
+  if (batch.row < 0) absolute_sums(p);
   for (int64_t i = 0; i < p.size; ++i) {
-    BatchMaxima r = given;
-    if (given.row < 0) {
+    BatchMaxima r = batch;
+    if (batch.row < 0) {
       for (int64_t j = 0; j < p.size; ++j) {
         if (regions != nullptr && regions[j] != regions[i]) continue;
         merge({p.row_sums[j], p.col_sums[j]}, &r);

@@ -2,7 +2,7 @@
 // products of AVX512-BF16: the steps of softmax_window.h.
 //
 // Scores are sums of exact products. Weights are rounded to bfloat16, and the values divided by the
-// sum of the rounded ones, a column of ones beside the values: they stay a convex combination.
+// sum of the rounded ones, a column of ones next to the values: they stay a convex combination.
 #pragma once
 
 #include <cmath>
@@ -20,32 +20,32 @@ namespace {
 constexpr int64_t kFew = 64;  // keys: of so few, twice as many queries are attended to at once
 
 struct PairBuffers {
-  int64_t depth;      // pairs of a query's channels
-  int64_t e_step;     // channels of a value, and the one
-  Pair* queries;      // (kQueries, depth)
-  int64_t most_rows;  // queries that are attended to at once
-  int64_t k_step;     // keys of a block, and some beside them: rows lie in different cache sets
-  int64_t w_step;     // the same in pairs
-  Pair* keys;         // (depth, k_step)
-  Pair* values;       // (kKeys / 2, e_step)
-  Pair* weights;      // (most_rows, w_step)
-  float* scores;      // (most_rows, k_step)
-  float* starts;      // (kKeys) the bias of a query, and slack for whole vectors
-  float* regions;     // (kKeys) of the keys of a window that is cut
-  float* out;         // (kQueries, e_step) sums of values, and in channel e of the weights
-  float* maxima;      // (kQueries)
+  int64_t depth;     // pairs of a query's channels
+  int64_t e_step;    // channels of a value, and the one
+  Pair* queries;     // (kQueries, depth)
+  int64_t max_rows;  // queries that are attended to at once
+  int64_t k_step;    // keys of a block, and some more: rows lie in different cache sets
+  int64_t w_step;    // the same in pairs
+  Pair* keys;        // (depth, k_step)
+  Pair* values;      // (kKeys / 2, e_step)
+  Pair* weights;     // (max_rows, w_step)
+  float* scores;     // (max_rows, k_step)
+  float* starts;     // (kKeys) the bias of a query, and slack for whole vectors
+  float* regions;    // (kKeys) of the keys of a window that is cut
+  float* out;        // (kQueries, e_step) sums of values, and in channel e of the weights
+  float* maxima;     // (kQueries)
 
   PairBuffers(const WindowShape& s, Scratch& memory)
       : depth(pairs_of(s.head_dim)), e_step(round_up(s.value_dim + 1, kSide)) {
-    const int64_t most = round_up(s.keys() < kKeys ? s.keys() : kKeys, 2 * kSide);
-    most_rows = most <= kFew ? 4 * kSide : 2 * kSide;
-    k_step = most + kSide;
-    w_step = most / 2 + kSide;
+    const int64_t max_keys = round_up(s.keys() < kKeys ? s.keys() : kKeys, 2 * kSide);
+    max_rows = max_keys <= kFew ? 4 * kSide : 2 * kSide;
+    k_step = max_keys + kSide;
+    w_step = max_keys / 2 + kSide;
     queries = memory.take_pairs(kQueries * depth);
     keys = memory.take_pairs(depth * k_step);
-    values = memory.take_pairs(most / 2 * e_step);
-    weights = memory.take_pairs(most_rows * w_step);
-    scores = memory.take(most_rows * k_step);
+    values = memory.take_pairs(max_keys / 2 * e_step);
+    weights = memory.take_pairs(max_rows * w_step);
+    scores = memory.take(max_rows * k_step);
     starts = memory.take(kKeys + kLanes);
     regions = memory.take(kKeys);
     out = memory.take(kQueries * e_step);
@@ -54,7 +54,7 @@ struct PairBuffers {
 
   // How many queries are attended to at once from `row` on.
   int64_t rows(int64_t row, int64_t queries) const {
-    return queries - row < most_rows ? queries - row : most_rows;
+    return queries - row < max_rows ? queries - row : max_rows;
   }
 };
 

@@ -22,7 +22,7 @@ int64_t bias_step(const WindowShape& s) {
 }
 
 // Writes what is added to the scores of one query (token `query`) with the keys of a block: its
-// bias, and what sets regions apart where a place is given.
+// bias, and where a place is passed what separates regions.
 void start_row(const WindowShape& s, const Place* p, const float* bias, int64_t query,
                int64_t first, int64_t count, float* row) {
   const int64_t qy = query / s.window_w, qx = query % s.window_w;

@@ -1,5 +1,5 @@
 // Exact attention in windows: NystraWindowSoftmax, and with kAround NystraWindowOverlap, whose keys
-// stand over their window by margins. Keys beyond the map are zeros.
+// extend beyond their window by margins. Keys beyond the map are zeros.
 //
 // A task is a chunk of the queries of one head in one window. Its queries stay packed while the
 // keys and values pass by in blocks; scores exist for a few queries and one block only. The steps

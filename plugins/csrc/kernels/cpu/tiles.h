@@ -41,7 +41,7 @@ class Tiles {
 template <>
 struct TilesOf<BFloat16> : Tiles {};
 
-// GCC's intrinsics do not say that a load reads memory.
+// GCC does not know of its intrinsics that a load reads memory.
 template <int kTile>
 inline void load_tile(const void* p, int64_t step) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
@@ -77,9 +77,9 @@ inline void start_tile(const float* c, int64_t step) {
 template <bool kAdd, int kRows, int kCols>
 inline void multiply_block(int64_t depth, int parts, const Factor& a, const Factor& b, float* c,
                            int64_t c_step) {
-  float *const beside = c + kSide, *const below = c + kSide * c_step;
+  float *const right = c + kSide, *const below = c + kSide * c_step;
   start_tile<kAdd, 0>(c, c_step);
-  if constexpr (kCols == 2) start_tile<kAdd, 1>(beside, c_step);
+  if constexpr (kCols == 2) start_tile<kAdd, 1>(right, c_step);
   if constexpr (kRows == 2) start_tile<kAdd, 2>(below, c_step);
   if constexpr (kRows == 2 && kCols == 2) start_tile<kAdd, 3>(below + kSide, c_step);
   for (int part = 0; part < parts; ++part) {
@@ -101,7 +101,7 @@ inline void multiply_block(int64_t depth, int parts, const Factor& a, const Fact
     }
   }
   store_tile<0>(c, c_step);
-  if constexpr (kCols == 2) store_tile<1>(beside, c_step);
+  if constexpr (kCols == 2) store_tile<1>(right, c_step);
   if constexpr (kRows == 2) store_tile<2>(below, c_step);
   if constexpr (kRows == 2 && kCols == 2) store_tile<3>(below + kSide, c_step);
 }

@@ -125,9 +125,9 @@ Status window_nystromformer_maxima(const LandmarkParams& params, Type type, cons
 }
 
 Status window_nystromformer(const LandmarkParams& params, Type type, const void* qkv,
-                            const BatchMaxima& given, void* out, int64_t first, int64_t last,
+                            const BatchMaxima& batch, void* out, int64_t first, int64_t last,
                             float* scratch) {
-  return landmark_attention<Buffers>(params, type, qkv, given, out, first, last, scratch);
+  return landmark_attention<Buffers>(params, type, qkv, batch, out, first, last, scratch);
 }
 
 }  // namespace nystra::NYSTRA_ISA

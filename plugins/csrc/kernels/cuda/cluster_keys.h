@@ -84,10 +84,10 @@ __device__ __forceinline__ int nearest(const ClusterJob& job, const T* keys, int
   }
   __syncwarp();
   int best = 0;
-  float most = -INFINITY;
+  float largest = -INFINITY;
   for (int j = 0; j < job.m; ++j) {
     const float score = w.scores[w.lane * b.m_step + j] - b.halves[j];
-    if (score > most) most = score, best = j;
+    if (score > largest) largest = score, best = j;
   }
   return best;
 }

@@ -11,7 +11,7 @@
 namespace nystra::cuda {
 namespace {
 
-constexpr int kMostWarps = 4;
+constexpr int kMaxWarps = 4;
 constexpr int kQueries = 16;   // that a warp attends for at a time
 constexpr int kSpan = 32;      // channels of a tile
 constexpr int kTileStep = 36;  // row_step(kSpan)
@@ -27,7 +27,7 @@ struct ClusterJob {
   bool biased;
   int width;                      // of vector accesses
   float scale;                    // times log2(e)
-  const float *weights, *maxima;  // what window_cluster_bias_kernel made
+  const float *weights, *maxima;  // by window_cluster_bias_kernel
   int far;  // 0: all in shared memory; 1: groups, 2: sums too in the workspace
   unsigned char* workspace;
   int64_t block_bytes;  // of the workspace

@@ -119,16 +119,16 @@ __device__ __forceinline__ int lanes_shift(int groups) {
 // tiles[n][i * step + c] = channel c of token i of map n, channels[n] of them and zeros up to a
 // multiple of 4, for i < rows (zeros from `count` on). Done by `threads` threads, of which this is
 // `thread`, each with kLoads loads of every map in flight. maps: the first channel of pixel 0;
-// pixels: of the tokens; with kHoles those below 0 stand for tokens of zeros.
+// pixels: of the tokens; with kHoles those below 0 are tokens of zeros.
 template <int kWidth, int kLoads, bool kHoles, int kMaps, class T>
 __device__ __forceinline__ void stage(const T* const (&maps)[kMaps], int64_t pixel_stride,
                                       const int* pixels, int rows, int count,
                                       const int (&channels)[kMaps], float* const (&tiles)[kMaps],
                                       int step, int thread, int threads) {
-  int most = channels[0];
+  int widest = channels[0];
 #pragma unroll
-  for (int n = 1; n < kMaps; ++n) most = max(most, channels[n]);
-  const int groups = round_up(most, 4) / kWidth, shift = lanes_shift(groups);
+  for (int n = 1; n < kMaps; ++n) widest = max(widest, channels[n]);
+  const int groups = round_up(widest, 4) / kWidth, shift = lanes_shift(groups);
   const int lanes = 1 << shift, tokens = threads >> shift;
   for (int g = thread & (lanes - 1); g < groups; g += lanes) {
     const int c = g * kWidth;

@@ -15,7 +15,7 @@
 namespace nystra::cuda {
 namespace {
 
-constexpr int kMostWarps = 4;
+constexpr int kMaxWarps = 4;
 constexpr int kTensorLandmarks = 16, kTensorChannels = 32;  // that the passes on tensor cores take
 constexpr int kFragments = 20;  // of four words a lane, that these keep in shared memory
 
@@ -52,7 +52,7 @@ struct LandmarkBuffers {
   float* factors;    // (warps, kTokens); so
   int* pixels;       // (warps, kTokens); so
   int* regions;      // (m4) of landmarks
-  PinvBuffers pinv;  // its matrices beside `inverse` share memory with the scores
+  PinvBuffers pinv;  // its matrices but `inverse` share memory with the scores
 
   template <class Big, class Small>
   __host__ __device__ LandmarkBuffers(const LandmarkJob& job, int warps, Big& big, Small& small)

@@ -25,10 +25,10 @@ __global__ void __launch_bounds__(kSearchThreads, 4)
   row.clear();
   const int64_t keys = row.keys();
   const int count = row.searches ? s.count[row.image] : 0;
-  const int32_t* const given =
+  const int32_t* const starts =
       start + row.image * steps.image + row.y * steps.row + row.x * steps.column;
   row.offer_all(s.neighbors, [&](int i) {
-    const int key = row.searches ? given[i * neighbour_step] : -1;
+    const int key = row.searches ? starts[i * neighbour_step] : -1;
     return key < keys ? key : -1;
   });
   row.offer_all(s.neighbors, [&](int i) {

@@ -116,10 +116,10 @@ struct Plan {
     threads = warps * kWarp;
     shared_bytes = by_warps ? several.bytes() : in_shared ? one.bytes() : small.bytes();
     block_bytes = in_shared ? 0 : big.bytes();
-    constexpr int64_t kMostBlocks = 0x7fffffff;
+    constexpr int64_t kMaxBlocks = 0x7fffffff;
     const int64_t wanted = by_warps ? (params.matrices + warps - 1) / warps : params.matrices;
-    const int64_t most = in_shared ? kMostBlocks : limits.blocks;
-    blocks = wanted < most ? wanted : most;
+    const int64_t limit = in_shared ? kMaxBlocks : limits.blocks;
+    blocks = wanted < limit ? wanted : limit;
   }
 };
 

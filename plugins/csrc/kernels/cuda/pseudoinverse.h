@@ -49,9 +49,9 @@ template <class Group>
 __device__ void merge_maxima(const Group& group, const PinvBuffers& p, int m, unsigned* maxima) {
   if (group.thread() < 2) {
     const float* const sums = group.thread() == 0 ? p.row_sums : p.col_sums;
-    float most = 0.0f;
-    for (int i = 0; i < m; ++i) most = larger(most, sums[i]);
-    atomicMax(maxima + group.thread(), __float_as_uint(fabsf(most)));
+    float largest = 0.0f;
+    for (int i = 0; i < m; ++i) largest = larger(largest, sums[i]);
+    atomicMax(maxima + group.thread(), __float_as_uint(fabsf(largest)));
   }
 }
 
@@ -98,8 +98,8 @@ __device__ __forceinline__ void polynomial(const Group& group, float* out, const
     for (int i = 0; i < kRows; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float unit = row + i == column + j && row + i < m ? diagonal : 0.0f;
-        sum.v[i][j] = scale * (product * sum.v[i][j] + (linear * old.v[i][j] + unit));
+        const float identity = row + i == column + j && row + i < m ? diagonal : 0.0f;
+        sum.v[i][j] = scale * (product * sum.v[i][j] + (linear * old.v[i][j] + identity));
       }
       store4(out + (row + i) * step + column, sum.v[i]);
     }

@@ -21,7 +21,7 @@ namespace nystra::cuda {
 namespace {
 
 constexpr int kQueries = 16;  // of a warp
-constexpr int kMostWarps = 4, kParts = kChunk / 32;
+constexpr int kMaxWarps = 4, kParts = kChunk / 32;
 constexpr int kLoads = 4;  // of a thread in flight: four warps load a tile of 64 channels in one go
 
 struct Job {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void bend(const Job& job, const Place& place, const T
 }
 
 template <bool kAround, class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp, 3)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
     window_softmax_kernel(Job job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
@@ -172,22 +172,22 @@ __global__ void __launch_bounds__(kMostWarps* kWarp, 3)
 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float most = maxima[i];
+      float largest = maxima[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        if (column + 8 * j < count) most = fmaxf(most, scores.v[i][j]);
+        if (column + 8 * j < count) largest = fmaxf(largest, scores.v[i][j]);
 #pragma unroll
       for (int lanes = 4; lanes > 0; lanes /= 2)
-        most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, lanes));
-      const float correction = exp2f(maxima[i] - most);
+        largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+      const float correction = exp2f(maxima[i] - largest);
       float total = 0.0f;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float weight = column + 8 * j < count ? exp2f(scores.v[i][j] - most) : 0.0f;
+        const float weight = column + 8 * j < count ? exp2f(scores.v[i][j] - largest) : 0.0f;
         total += weight;
         b.weights[(row + i) * row_step(kTokens) + column + 8 * j] = weight;
       }
-      maxima[i] = most;
+      maxima[i] = largest;
       totals[i] = totals[i] * correction + total;
 #pragma unroll
       for (int p = 0; p < kParts; ++p)

@@ -110,11 +110,11 @@ __device__ __forceinline__ void weigh(const OwnBlock& own, float share, const Cl
                                       const ClusterWarp& w) {
   const int row = w.lane / 2, half = w.lane % 2, columns = b.m4 + round_up(own.tokens, 4);
   float* const logits = w.logits + row * b.l_step;
-  float most = -INFINITY, total = 0.0f;
-  for (int j = half; j < columns; j += 2) most = fmaxf(most, logits[j]);
-  most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+  float largest = -INFINITY, total = 0.0f;
+  for (int j = half; j < columns; j += 2) largest = fmaxf(largest, logits[j]);
+  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
   for (int j = half; j < columns; j += 2) {
-    logits[j] = exp2f(logits[j] - most);
+    logits[j] = exp2f(logits[j] - largest);
     total = fmaf(logits[j], j < b.m4 ? w.seen[j] : 1.0f, total);
   }
   total += __shfl_xor_sync(kAllLanes, total, 1);
@@ -174,23 +174,23 @@ __device__ void attend(const ClusterJob& job, const Place& place, const Head<T>&
 // The mean of exp(bias) over the pairs of each two groups, and the largest bias, which is taken off
 // all of them: (heads, groups, groups) and (heads).
 template <class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp)
+__global__ void __launch_bounds__(kMaxWarps* kWarp)
     window_cluster_bias_kernel(ClusterJob job, const T* __restrict__ table, int chunks,
                                float* weights, float* maxima) {
   DYNAMIC_SHARED(memory);
   SharedMemory shared(memory);
-  float* const most_of = shared.take<float>(kMostWarps);
+  float* const maxima_of = shared.take<float>(kMaxWarps);
   const Windows& s = job.shape;
   const int head = int(blockIdx.x) / chunks, chunk = int(blockIdx.x) % chunks;
   const int thread = int(threadIdx.x), threads = int(blockDim.x), across = 2 * s.window_w - 1;
-  float most = -INFINITY;
+  float largest = -INFINITY;
   for (int i = thread; i < (2 * s.window_h - 1) * across; i += threads)
-    most = fmaxf(most, to_float(table[int64_t(i) * s.heads + head]));
-  most = warp_max(most);
-  if (thread % kWarp == 0) most_of[thread / kWarp] = most;
+    largest = fmaxf(largest, to_float(table[int64_t(i) * s.heads + head]));
+  largest = warp_max(largest);
+  if (thread % kWarp == 0) maxima_of[thread / kWarp] = largest;
   __syncthreads();
-  for (int i = 0; i < threads / kWarp; ++i) most = fmaxf(most, most_of[i]);
-  if (chunk == 0 && thread == 0) maxima[head] = most;
+  for (int i = 0; i < threads / kWarp; ++i) largest = fmaxf(largest, maxima_of[i]);
+  if (chunk == 0 && thread == 0) maxima[head] = largest;
   const int pairs = job.groups * job.groups, end = min(pairs, (chunk + 1) * kPairs);
   for (int pair = chunk * kPairs + thread; pair < end; pair += threads) {
     const Rectangle to = group_at(job, pair / job.groups), from = group_at(job, pair % job.groups);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
       for (int dx = to.left - from.right + 1; dx < to.right - from.left; ++dx) {
         const int columns = min(to.right, from.right + dx) - max(to.left, from.left + dx);
         const int64_t entry = (dy + s.window_h - 1) * across + dx + s.window_w - 1;
-        const float bias = to_float(table[entry * s.heads + head]) - most;
+        const float bias = to_float(table[entry * s.heads + head]) - largest;
         sum = fmaf(float(rows * columns), exp2f(bias * kLog2E), sum);
       }
     }
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarp)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kMostWarps* kWarp, 3)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
     window_cluster_kernel(ClusterJob job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
@@ -307,7 +307,7 @@ bool enqueue(const Plan& plan, const T* qkv, const T* table, T* out, void* works
     job.weights = weights;
     job.maxima = maxima;
     if (launch(window_cluster_bias_kernel<T>, dim3(unsigned(chunks * job.shape.heads)),
-               dim3(unsigned(kMostWarps * kWarp)), 16, stream, job, table, int(chunks), weights,
+               dim3(unsigned(kMaxWarps * kWarp)), 16, stream, job, table, int(chunks), weights,
                maxima) != cudaSuccess)
       return false;
   }

@@ -325,7 +325,7 @@ __device__ void tensor_pass_queries(const NystromJob& job, const Place& place, c
 }
 
 template <class T, Way kWay>
-__global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
     window_nystrom_kernel(NystromJob job, const T* __restrict__ qkv, T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
   attend<kWay>(job, memory, qkv, out);

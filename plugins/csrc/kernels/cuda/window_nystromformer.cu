@@ -21,11 +21,11 @@ __device__ void fill(const NystromformerJob& job, const LandmarkBuffers& b, cons
             [&](float x, int i, int j) { return b.regions[i] == b.regions[j] ? x : x + kApart; });
   for (int i = w.warp; i < job.m; i += w.warps) {
     float* const row = b.pinv.a + i * b.m_step;
-    float most = -INFINITY, total = 0.0f;
-    for (int j = w.lane; j < job.m; j += kWarp) most = fmaxf(most, row[j]);
-    most = warp_max(most);
+    float largest = -INFINITY, total = 0.0f;
+    for (int j = w.lane; j < job.m; j += kWarp) largest = fmaxf(largest, row[j]);
+    largest = warp_max(largest);
     for (int j = w.lane; j < job.m; j += kWarp) {
-      row[j] = exp2f(row[j] - most);
+      row[j] = exp2f(row[j] - largest);
       total += row[j];
     }
     total = warp_sum(total);
@@ -49,17 +49,17 @@ __device__ void pass_keys(const NystromformerJob& job, const Place& place, const
                  : x;
     });
     for (int j = w.lane; j < b.m4; j += kWarp) {
-      float most = maxima[j], total = 0.0f;
+      float largest = maxima[j], total = 0.0f;
 #pragma unroll 8
-      for (int t = 0; t < count; ++t) most = fmaxf(most, w.scores[t * b.m_step + j]);
+      for (int t = 0; t < count; ++t) largest = fmaxf(largest, w.scores[t * b.m_step + j]);
 #pragma unroll 8
       for (int t = 0; t < count; ++t) {
-        const float weight = exp2f(w.scores[t * b.m_step + j] - most);
+        const float weight = exp2f(w.scores[t * b.m_step + j] - largest);
         w.scores[t * b.m_step + j] = weight;
         total += weight;
       }
-      const float correction = exp2f(maxima[j] - most);
-      maxima[j] = most;
+      const float correction = exp2f(maxima[j] - largest);
+      maxima[j] = largest;
       totals[j] = totals[j] * correction + total;
       corrections[j] = correction;
     }
@@ -71,15 +71,16 @@ __device__ void pass_keys(const NystromformerJob& job, const Place& place, const
 // product = Z softmax(q_m K) V, from what the warps summed.
 __device__ void combine(const NystromformerJob& job, const LandmarkBuffers& b,
                         const WarpBuffers& w) {
-  const auto share_of = [&](int warp, int j, float most) {
-    return exp2f(b.rows[warp * 3 * b.m4 + j] - most);
+  const auto share_of = [&](int warp, int j, float largest) {
+    return exp2f(b.rows[warp * 3 * b.m4 + j] - largest);
   };
   for (int j = int(threadIdx.x); j < b.m4; j += int(blockDim.x)) {
-    float most = -INFINITY, total = 0.0f;
-    for (int i = 0; i < w.warps; ++i) most = fmaxf(most, b.rows[i * 3 * b.m4 + j]);
+    float largest = -INFINITY, total = 0.0f;
+    for (int i = 0; i < w.warps; ++i) largest = fmaxf(largest, b.rows[i * 3 * b.m4 + j]);
     for (int i = 0; i < w.warps; ++i)
-      total += share_of(i, j, most) * b.rows[(i * 3 + 1) * b.m4 + j];
-    for (int i = 0; i < w.warps; ++i) b.rows[(i * 3 + 2) * b.m4 + j] = share_of(i, j, most) / total;
+      total += share_of(i, j, largest) * b.rows[(i * 3 + 1) * b.m4 + j];
+    for (int i = 0; i < w.warps; ++i)
+      b.rows[(i * 3 + 2) * b.m4 + j] = share_of(i, j, largest) / total;
   }
   __syncthreads();
   merge_values(job, b, w.warps, [&](int warp, int j) { return b.rows[(warp * 3 + 2) * b.m4 + j]; });
@@ -100,10 +101,10 @@ __device__ void pass_queries(const NystromformerJob& job, const Place& place, co
                  : x;
     });
     float* const row = w.scores + w.lane * b.m_step;
-    float most = -INFINITY, total = 0.0f;
-    for (int j = 0; j < job.m; ++j) most = fmaxf(most, row[j]);
+    float largest = -INFINITY, total = 0.0f;
+    for (int j = 0; j < job.m; ++j) largest = fmaxf(largest, row[j]);
     for (int j = 0; j < job.m; ++j) {
-      row[j] = exp2f(row[j] - most);
+      row[j] = exp2f(row[j] - largest);
       total += row[j];
     }
     w.factors[w.lane] = 1.0f / total;
@@ -131,26 +132,26 @@ __device__ void tensor_pass_keys(const NystromformerJob& job, const Place& place
               [&](const TensorTile& tile, float (&s)[kFold][4], float (&sums)[kChannelParts][4]) {
 #pragma unroll
                 for (int r = 0; r < 2; ++r) {
-                  float most = maxima[r], total = 0.0f;
+                  float largest = maxima[r], total = 0.0f;
 #pragma unroll
                   for (int t = 0; t < kFold; ++t)
 #pragma unroll
                     for (int i = 2 * r; i < 2 * r + 2; ++i) {
                       const int token = 8 * t + 2 * at.in + i % 2;
                       if (place.cut && tile.region(token) != regions[r]) s[t][i] += kApart;
-                      if (token < tile.count) most = fmaxf(most, s[t][i]);
+                      if (token < tile.count) largest = fmaxf(largest, s[t][i]);
                     }
-                  most = row_max(most);
+                  largest = row_max(largest);
 #pragma unroll
                   for (int t = 0; t < kFold; ++t)
 #pragma unroll
                     for (int i = 2 * r; i < 2 * r + 2; ++i) {
                       s[t][i] =
-                          8 * t + 2 * at.in + i % 2 < tile.count ? exp2f(s[t][i] - most) : 0.0f;
+                          8 * t + 2 * at.in + i % 2 < tile.count ? exp2f(s[t][i] - largest) : 0.0f;
                       total += s[t][i];
                     }
-                  const float correction = exp2f(maxima[r] - most);
-                  maxima[r] = most;
+                  const float correction = exp2f(maxima[r] - largest);
+                  maxima[r] = largest;
                   totals[r] = totals[r] * correction + total;
 #pragma unroll
                   for (int c = 0; c < kChannelParts; ++c)
@@ -221,7 +222,7 @@ __device__ void tensor_pass_queries(const NystromformerJob& job, const Place& pl
 }
 
 template <class T, Way kWay>
-__global__ void __launch_bounds__(kMostWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, kWay == Way::kWorkspace ? 2 : 4)
     window_nystromformer_kernel(NystromformerJob job, const T* __restrict__ qkv,
                                 T* __restrict__ out) {
   DYNAMIC_SHARED(memory);

@@ -10,7 +10,7 @@ void require_ok(nystra::Status status) {
     case nystra::Status::kOk: return;
     case nystra::Status::kNoScratch:
       throw std::runtime_error("the kernel needs a workspace and got none");
-    case nystra::Status::kUnsupported: throw Refusal("sizes beyond what the kernel was made for");
+    case nystra::Status::kUnsupported: throw Refusal("sizes that the kernel does not support");
     case nystra::Status::kLaunch:
       throw std::runtime_error(
           "CUDA refused to launch the kernel: no device, a driver older than the CUDA this library "
@@ -39,7 +39,7 @@ void CudaDevice::launch_with(KernelContext* context, size_t bytes, const Launch&
   if (stream == nullptr) throw std::runtime_error("onnxruntime gave no CUDA stream");
   if (bytes == 0) return require_ok(launch(nullptr, stream));
 
-  // Memory of the arena, bound to the stream: given back as soon as the work is on the stream, it
+  // Memory of the arena, bound to the stream: returned as soon as the work is on the stream, it
   // goes to later work of that stream only, or to another that waits for it. Where there is none
   // left onnxruntime throws through its C interface.
   void* workspace = nullptr;

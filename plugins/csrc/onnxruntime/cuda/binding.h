@@ -1,4 +1,4 @@
-// The seam between ONNX Runtime's CUDA provider and the CUDA operators.
+// The binding of the CUDA operators to ONNX Runtime's CUDA provider.
 #pragma once
 
 #include "onnxruntime/binding.h"
@@ -6,7 +6,7 @@
 namespace nystra::ort {
 
 // A CUDA device, with the allocator of the session's device memory for as long as the node lives. A
-// run puts work on its stream and returns: nothing is allocated beside onnxruntime's own memory,
+// run puts work on its stream and returns: nothing is allocated but onnxruntime's own memory,
 // nothing waits.
 class CudaDevice {
  public:
