@@ -32,6 +32,7 @@ _LONG = 30.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ...runtime.tasks.classification.options import ClassOptions
+    from ...runtime.tasks.registry import TASKS
     from ...runtime.tasks.restoration.options import RunOptions
     from ...runtime.tasks.video.options import VideoOptions
 
@@ -60,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_cluster_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)
+    for row in TASKS:
+        record = row.options()
+        shown = {action.dest for action in parser._actions}
+        add_options(parser, record, [name for name in record.declared() if name not in shown])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -129,7 +134,7 @@ def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
     others = {key: option for row in TASKS for key, option in row.options().declared().items()}
     foreign = [
         f"`{key}`"
-        for key in sorted(others.keys() - kind.declared().keys())
+        for key in sorted(others.keys() - kind.declared().keys() - {"quiet"})  # of every command
         if getattr(args, key) != others[key].default
     ]
     if foreign:

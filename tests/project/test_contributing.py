@@ -48,7 +48,10 @@ def test_a_toy_is_the_files_of_its_table(toy: Toy) -> None:
 USE = """
 import json
 from nystra.cli.main import main
-from nystra.runtime import Session
+import numpy as np
+from nystra.runtime import Picture, Session, write_picture
+
+write_picture("in.png", Picture(np.random.default_rng(0).random((9, 6, 3), np.float32)))
 
 def nystra(*arguments):
     code = main([*map(str, arguments)])
@@ -66,7 +69,7 @@ program = {
 }
 open("same.toy", "w").write(json.dumps(program))
 for model in ("toy.onnx", "same.toy"):
-    nystra("run", model, "-i", "toy.safetensors", "-o", model + ".txt", "-q")
+    nystra("run", model, "-i", "in.png", "-o", model + ".npy", "-q")
 assert Session("same.toy").backend == "toy"
 """
 
@@ -77,7 +80,7 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     tree = planted(tmp_path, *(toy for toy in TOYS if toy.kind != "operator"))
     checkpoint = tree / "models" / "toy" / "checkpoint.py"
     text = checkpoint.read_text().replace('task="restoration"', 'task="toy"')
-    checkpoint.write_text(text)
+    checkpoint.write_text(text.replace('Port("output", "picture"', 'Port("output", "depth"'))
     done = run_in(tree, toy_network.SAVE + USE)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -94,7 +97,7 @@ def test_one_of_each_together(tmp_path: Path) -> None:
     assert not all((weight / 2 == np.round(weight / 2)).all() for weight in steps)
     stated = {entry.key: entry.value for entry in model.metadata_props}
     assert stated["nystra.precision_parameters"] == "steps=128"
-    for name in ("toy.onnx.txt", "same.toy.txt"):
-        assert float((tmp_path / name).read_text())
+    for name in ("toy.onnx.npy", "same.toy.npy"):
+        assert np.load(tmp_path / name).shape == (9, 6)
     usage = run_in(tree, NYSTRA, "export", "--help").stdout
     assert "toy: every token gets a share of the mean" in " ".join(usage.split())

@@ -1,21 +1,228 @@
-"""A task as CONTRIBUTING says to add one: a row, and what runs a file of it."""
+"""A task as CONTRIBUTING says to add one, neither pictures nor classes: a picture to a depth map.
+
+Its output has a role of its own, ``depth``, and is written as an array of 32-bit floats.
+"""
 
 from toy_tree import Toy
 
-JOB = '''"""Runs a file on noise and writes the mean of what it gives."""
+OPTIONS = '''"""What is asked for of depth maps."""
 
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ....core.option import Options, option
+from ....core.option_kinds import File, Number
+from ...options import OVERWRITE
+
+UNIT = Number(1.0, "what every depth is multiplied by", 0, above=True)
+
+
+@dataclass(frozen=True)
+class DepthOptions(Options):
+    """How depth maps are made."""
+
+    overwrite: bool = option(OVERWRITE)
+    unit: float = option(UNIT)
+
+
+@dataclass(frozen=True)
+class DepthParameters(Options):
+    """What a request may ask for."""
+
+    unit: float = option(UNIT)
+
+
+@dataclass(frozen=True)
+class TruthOptions(Options):
+    """Pictures whose depth is known."""
+
+    depths: str | os.PathLike[str] | None = option(
+        File(None, "pictures, each beside its depth map: a.png, a.npy", metavar="FOLDER")
+    )
+'''
+
+ANSWER = '''"""One picture to its depth map."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ....core.option import Options
+from ...images.picture import Picture
+from ...session import Session
+from ..answer import Answer, AnswerTensor, Files, UnusableOutputError, decode_image
+from .options import DepthParameters
+
+
+def depth_of(session: Session, picture: Picture, unit: float) -> npt.NDArray[np.float32]:
+    """Return the depth (H, W) of every pixel."""
+    image = np.ascontiguousarray(np.moveaxis(picture.pixels, 2, 0)[None])
+    depth = session.run({session.facts.inputs[0].name: image})[session.facts.outputs[0].name]
+    if not np.isfinite(depth).all():
+        raise UnusableOutputError("the depth holds NaN or infinity")
+    return np.float32(depth[0, 0] * unit)
+
+
+@dataclass(frozen=True)
+class DepthAnswerer:
+    """Answers requests with the content of a ``.npy`` file."""
+
+    parameters: ClassVar[type[Options]] = DepthParameters
+    media_types: ClassVar[tuple[str, ...]] = ("application/octet-stream",)
+    session: Session
+
+    @classmethod
+    def open(cls, session: Session, name: str) -> DepthAnswerer:
+        """Take an open session."""
+        return cls(session)
+
+    @property
+    def tensors(self) -> tuple[AnswerTensor, ...]:
+        """The map itself."""
+        return (AnswerTensor(self.session.facts.outputs[0].name, "float32", (-1, -1)),)
+
+    def __call__(
+        self, files: Files, parameters: DepthParameters, check: Callable[[], None] = lambda: None
+    ) -> Answer:
+        """Return the depth of the image."""
+        picture = decode_image(files)
+        check()
+        depth = depth_of(self.session, picture, parameters.unit)
+        stream = io.BytesIO()
+        np.save(stream, depth)
+        name = self.tensors[0].name
+        return Answer(stream.getvalue(), self.media_types[0], depth.size, {}, {name: depth})
+'''
+
+RUN = '''"""What ``nystra run`` does: a picture in, a ``.npy`` file out."""
+
+from __future__ import annotations
+
+import io
+import time
 from pathlib import Path
 
-from ....core.ports.examples import example_arrays
-from ....core.ports.port import picture_size
+import numpy as np
+
+from ....core.errors import NystraError
+from ....core.files.writing import atomic_write_bytes
+from ...images.images import read_picture
+from ..result import Result
+from .answer import depth_of
 
 
-def write_mean(session, source, target, options, **more):
-    """Return one result, of the text file that is written."""
-    (output,) = session.run(example_arrays(session.facts.inputs, picture_size(9, 6))).values()
-    Path(target).write_text(str(float(output.mean())))
-    done = {"status": "done", "reason": "", "output_size": output.shape[:1:-1], "tiles": 1}
-    return [{"input": str(source), "output": str(target), "error": None, "warnings": []} | done]
+def write_depth(session, input, output, options, *, video=None, report=None):
+    """Write the depth of one picture."""
+    begin, target = time.perf_counter(), Path(output)
+    if target.exists() and not options.overwrite:
+        raise NystraError(f"{target} exists: choose another output or give `overwrite`")
+    picture = read_picture(input)
+    stream = io.BytesIO()
+    np.save(stream, depth_of(session, picture, options.unit))
+    atomic_write_bytes(target, stream.getvalue())
+    height, width = picture.size
+    seconds = time.perf_counter() - begin
+    return [Result(str(input), output=str(target), input_size=(width, height), seconds=seconds)]
+'''
+
+QUALITY = '''"""How far depth maps are from the truth."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ....core.errors import NystraError
+from ...checking.item import Item
+from ...images.images import read_picture
+from ..quality import Quality
+from .answer import depth_of
+from .options import TruthOptions
+
+
+@dataclass(frozen=True)
+class DepthError:
+    """The mean absolute difference over all pixels of all pictures."""
+
+    mean: float
+    pictures: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    def figures(self):
+        """Return what a baseline guards."""
+        return {"depth_error": self.mean}
+
+    def settings(self):
+        """Return how it was measured."""
+        return {"pictures": list(self.pictures)}
+
+    def as_dict(self):
+        """Return everything as JSON takes it."""
+        return asdict(self)
+
+    def rows(self):
+        """Return a table."""
+        return [("depth maps", "mean error"), (str(len(self.pictures)), f"{self.mean:.4g}")]
+
+    def notes(self):
+        """Return nothing else."""
+        return []
+
+
+def measure(session, options, progress=lambda text: None, network=None):
+    """Measure the pictures of a folder."""
+    pictures = sorted(Path(options.depths).glob("*.png"))
+    if not pictures:
+        raise NystraError(f"the folder {options.depths} holds no pictures")
+    errors = [
+        np.abs(depth_of(session, read_picture(path), 1.0) - np.load(path.with_suffix(".npy")))
+        for path in pictures
+    ]
+    mean = float(np.mean([error.mean() for error in errors]))
+    return DepthError(mean, tuple(path.name for path in pictures))
+
+
+QUALITY = Quality(
+    name="depth",
+    items={"depth_error": Item("mean depth error", "", "growth", 0.01, "`depths`")},
+    settings={"pictures": list},
+    options=TruthOptions,
+    measure=measure,
+)
+'''
+
+SUMMARY = '''"""What became of depth maps, in words."""
+
+from __future__ import annotations
+
+
+def rows(results):
+    """Return a table, its head first."""
+    return [("picture", "depth"), *((result.input, result.output) for result in results)]
+
+
+def line(result):
+    """Return what became of one picture."""
+    return f"{result.input} -> {result.output}"
+
+
+def example(model):
+    """Return a program in Python that runs a model file of this name."""
+    return f"""
+from nystra.runtime import Session
+
+depth = Session("{model}")(image)
+"""
 '''
 
 ROW = """
@@ -24,16 +231,43 @@ TASKS = [
         names=("toy",),
         takes=("image",),
         may_take=(),
-        gives="picture",
-        run=Lazy("toy.run", "write_mean"),
-        summary=Lazy("restoration.summary"),
-        options=Lazy("restoration.options", "RunOptions"),
+        gives="depth",
+        run=Lazy("toy.run", "write_depth"),
+        summary=Lazy("toy.summary"),
+        options=Lazy("toy.options", "DepthOptions"),
+        answer=Lazy("toy.answer", "DepthAnswerer"),
+        quality=Lazy("toy.quality", "QUALITY"),
     ),
 """
+
+MEASURE = '''
+def depth_figures(got: Array, expected: Array) -> dict[str, float]:
+    """Return the norm of the difference over that of the expected depth."""
+    _check_shapes(got, expected)
+    error = float(np.linalg.norm((got - expected).astype(np.float64)))
+    return {"relative_error": error / (float(np.linalg.norm(expected.astype(np.float64))) or 1.0)}
+
+
+MEASURES = {
+    "depth": replace(_LOGITS, figures=depth_figures, few=False),
+    "picture": _PICTURE,'''
 
 TOY = Toy(
     "task",
     "toy",
-    {"runtime/tasks/<name>/run.py": JOB},
-    {"runtime/tasks/registry.py": (("\nTASKS = [\n", ROW),)},
+    {
+        f"runtime/tasks/<name>/{name}.py": text
+        for name, text in (
+            ("options", OPTIONS),
+            ("answer", ANSWER),
+            ("run", RUN),
+            ("quality", QUALITY),
+            ("summary", SUMMARY),
+        )
+    },
+    {
+        "runtime/tasks/registry.py": (("\nTASKS = [\n", ROW),),
+        "core/ports/port.py": (('"picture", "logits")', '"picture", "logits", "depth")'),),
+        "runtime/metrics/measures.py": (('\nMEASURES = {"picture": _PICTURE,', MEASURE),),
+    },
 )
