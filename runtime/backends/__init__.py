@@ -6,7 +6,7 @@ here. A backend that must not be imported from here (PyTorch) is registered by `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -134,10 +134,18 @@ def open_backend(spec: SessionSpec) -> Backend:
     return backend
 
 
-def _openers(artefact: str) -> Sequence[str]:
-    """Return the backends of the table that open a kind of file, else of those registered."""
-    table = [name for name in _BACKENDS if find_backend(name).artefact == artefact]
-    return table or [name for name, kind in _REGISTERED.items() if kind.artefact == artefact]
+def _openers(artefact: str) -> Iterator[str]:
+    """Yield the backends of the table that open a kind of file, else of those registered.
+
+    A module is imported when it is asked for: ``auto`` mostly ends with the first one.
+    """
+    none = True
+    for name in _BACKENDS:
+        if find_backend(name).artefact == artefact:
+            none = False
+            yield name
+    if none:
+        yield from (name for name, kind in _REGISTERED.items() if kind.artefact == artefact)
 
 
 def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
