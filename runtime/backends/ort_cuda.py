@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...core.errors import BackendUnavailableError
+from ...core.option import Options, option
+from ...core.option_kinds import Choice
 from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
 from ..machine.gpu import find_device
 from ._installed import installed
@@ -19,14 +22,23 @@ from ._onnxruntime import OnnxRuntimeBackend
 
 _MISSING = "onnxruntime-gpu is not installed: pip install 'nystra[gpu]'"
 
-CUDA_PROVIDER: tuple[str, dict[str, str]] = (
-    "CUDAExecutionProvider",
-    {
-        "device_id": "0",
-        "use_tf32": "0",  # precision is that of the file
-        "cudnn_conv_algo_search": "HEURISTIC",  # the others measure anew for each picture size
-    },
-)
+
+@dataclass(frozen=True)
+class CudaOptions(Options):
+    """What onnxruntime's CUDA provider is told besides.
+
+    Attributes:
+        conv_search: How cuDNN's algorithms for convolutions are chosen; all but ``heuristic``
+            measure anew for each picture size.
+    """
+
+    conv_search: str = option(
+        Choice(
+            "heuristic",
+            "how cuDNN chooses the algorithm of a convolution",
+            ("heuristic", "exhaustive", "default"),
+        )
+    )
 
 
 class OrtCudaBackend(OnnxRuntimeBackend):
@@ -42,6 +54,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
 
     device: ClassVar[str] = "cuda"
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "bf16"})
+    options: ClassVar[type[Options]] = CudaOptions
     library_name: ClassVar[str] = CUDA_LIBRARY
     name: ClassVar[str] = "ort-cuda"
     provider: ClassVar[str] = "CUDAExecutionProvider"
@@ -80,7 +93,17 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         return choice
 
     def _providers(self, library: Path | None) -> list[Any]:
-        return [CUDA_PROVIDER]
+        return [self._cuda_provider()]
+
+    def _cuda_provider(self) -> tuple[str, dict[str, str]]:
+        """Return the CUDA provider with its options."""
+        search: str = self.chosen.values()["conv_search"]
+        options = {
+            "device_id": "0",
+            "use_tf32": "0",  # precision is that of the file
+            "cudnn_conv_algo_search": search.upper(),
+        }
+        return "CUDAExecutionProvider", options
 
     def _create(self, library: Path | None) -> Any:
         """Create the session; what onnxruntime prints goes to stderr, not among our results.

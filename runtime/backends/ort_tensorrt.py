@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ...core.errors import BackendUnavailableError
 from ...plugins.library import library_path
 from ._library import LibraryChoice
-from .ort_cuda import CUDA_PROVIDER, OrtCudaBackend
+from .ort_cuda import OrtCudaBackend
 
 _PLUGINS = "nystra_trt_register10"
 
@@ -53,7 +53,7 @@ class OrtTensorrtBackend(OrtCudaBackend):
         }
         if library is not None:
             options["trt_extra_plugin_lib_paths"] = str(_plugins(library))
-        return [(self.provider, options), CUDA_PROVIDER]
+        return [(self.provider, options), self._cuda_provider()]
 
 
 def _plugins(library: Path) -> Path:
