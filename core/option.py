@@ -85,6 +85,10 @@ class Option:
         """Return the value that a text says; arguments and errors as for `accept`."""
         return self.accept(name, text)
 
+    def take(self, name: str, value: Any) -> Any:
+        """Return the value that a text says, or that a value is: as requests hold both."""
+        return self.read(name, value) if isinstance(value, str) else self.accept(name, value)
+
     def show(self, value: Any) -> str:
         """Return a value as `read` takes it."""
         return str(value)

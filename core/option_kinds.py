@@ -7,6 +7,7 @@ import numbers
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .errors import NystraError
@@ -146,6 +147,19 @@ class File(Option):
         if not isinstance(value, (str, os.PathLike)):
             raise self.refused(name, value)
         return value
+
+
+@dataclass(frozen=True)
+class Folder(File):
+    """The path of a folder, as a `Path`."""
+
+    @property
+    def placeholder(self) -> str:
+        """``FOLDER``."""
+        return self.metavar or "FOLDER"
+
+    def _accepted(self, name: str, value: Any) -> Path:
+        return Path(super()._accepted(name, value))
 
 
 @dataclass(frozen=True)

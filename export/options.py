@@ -7,52 +7,100 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..core.option import Option, Options, option
+from ..core.option_kinds import Folder, Number, Switch, Text
+from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
 from .auto.options import AutoOptions
 
-OPSETS = (18, 19, 20)
 Functions = Literal["attached", "none", "inline"]
 
 
 @dataclass(frozen=True)
-class ExportOptions:
+class Shape(Option):
+    """The lengths of the axes of an input; a text says ``1x3x64x64``."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "lengths of 1 or more, such as 1x3x64x64"
+
+    def read(self, name: str, text: str) -> tuple[int, ...]:
+        """Return the shape that a text says."""
+        try:
+            return self._accepted(name, tuple(int(part) for part in text.split("x")))
+        except ValueError:
+            raise self.refused(name, text) from None
+
+    def _accepted(self, name: str, value: Any) -> tuple[int, ...]:
+        whole = isinstance(value, (tuple, list)) and all(type(size) is int for size in value)
+        if not whole or min(value, default=0) < 1:
+            raise self.refused(name, value)
+        return tuple(value)
+
+
+@dataclass(frozen=True)
+class ExportOptions(Options):
     """How to export.
 
     Attributes:
         plan: What to compute where, or how to find that out once the network is loaded; by
             default what it was trained with.
         hyper: Hyper-parameters that take precedence over the checkpoint's.
-        opset: 18, 19 or 20.
-        static: The only shape of the first input, or None for any batch, height and width.
         functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
-        precision: ``fp32``, ``fp16``, ``bf16`` or ``int8``; inputs and outputs stay float32.
-        target: None for every program, or ``tensorrt``: a bf16 file that TensorRT alone takes.
-        calibrate: Folder of pictures to validate the plan on, and to measure the ranges of int8 on;
-            None takes the shipped ones, which int8 does not do with.
-        min_psnr: Decibels against full attention, and against the trained window where that was
-            changed, below which the validation fails; None warns only. In int8 layers return to
-            float32 to keep it against the float32 file; None is then what `measures` has.
-        overwrite: Replace files of another export, or that are not of an export.
-        keep: Keep the model of a failed validation as ``<stem>.failed.onnx``.
         speed: Time the file against the full-attention file.
-        with_preprocessing: The file takes pictures of any size and prepares them itself.
         suggest: Measure what others would do where full attention is kept in large windows.
         command: The command line, for the manifest.
     """
 
     plan: Plan | AutoOptions = field(default_factory=lambda: Plan(AsTrained()))
     hyper: Mapping[str, Any] = field(default_factory=dict)
-    opset: int = 20
-    static: tuple[int, ...] | None = None
+    opset: int = option(Number(20, "of the file", 18, 20))
+    static: tuple[int, ...] | None = option(
+        Shape(None, "the only input shape", metavar="BxCxHxW", usual="any size")
+    )
     functions: Functions = "attached"
-    precision: str = "fp32"
-    target: str | None = None
-    calibrate: Path | None = None
-    min_psnr: float | None = None
-    overwrite: bool = False
-    keep: bool = False
+    precision: str = option(
+        Text(
+            "fp32",
+            "of weights and maps; sums, norms and the residual stream stay fp32, inputs and "
+            "outputs float32; int8, which needs `calibrate`, is for CPUs without bfloat16",
+            metavar="fp32|fp16|bf16|int8",
+        )
+    )
+    target: str | None = option(
+        Text(
+            None,
+            "with bf16: a file for TensorRT alone, its convolutions and attention bf16 too",
+            metavar="tensorrt",
+        )
+    )
+    calibrate: Path | None = option(
+        Folder(
+            None,
+            "your pictures to validate the plan on, and to measure the ranges of int8 on",
+            usual="the shipped ones, which int8 does not do with",
+        )
+    )
+    min_psnr: float | None = option(
+        Number(
+            None,
+            "fail below this PSNR against full attention, or against the trained window; with an "
+            "automatic plan what it has to keep; with int8 what layers return to float for too",
+            0,
+            real=True,
+            above=True,
+            metavar="DB",
+        )
+    )
+    overwrite: bool = option(OVERWRITE, doc="replace the files of another export")
+    keep: bool = option(Switch("keep the model of a failed validation"))
     speed: bool = True
-    with_preprocessing: bool = False
+    with_preprocessing: bool = option(
+        Switch(
+            "of a classifier: the file resizes, crops and normalises pictures of any size itself"
+        )
+    )
     suggest: bool = False
     command: Sequence[str] = ()

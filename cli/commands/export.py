@@ -10,6 +10,7 @@ from ...core.errors import NystraError
 from ...export.report.figures import figures_of
 from ..console import echo, print_json, print_table, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
 from ..progress import steps
 
@@ -21,6 +22,7 @@ SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from ...export.options import ExportOptions
     from ..flags.auto_flags import add_auto_arguments
     from ..flags.plan_flags import add_plan_arguments
 
@@ -36,26 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_plan_arguments(parser)
     add_auto_arguments(parser)
     add_checkpoint_arguments(parser)
-    parser.add_argument("--opset", type=int, default=20, help="18, 19 or 20 (default: 20)")
-    parser.add_argument(
-        "--static", metavar="BxCxHxW", help="the only input shape (default: any size)"
-    )
-    parser.add_argument(
-        "--precision",
-        default="fp32",
-        metavar="fp32|fp16|bf16|int8",
-        help="of weights and maps; sums, norms and the residual stream stay fp32 (default: fp32); "
-        "int8, which needs --calibrate, for CPUs without bfloat16",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="tensorrt",
-        help="with bf16: a file for TensorRT alone, its convolutions and attention bf16 too",
-    )
-    parser.add_argument(
-        "--with-preprocessing",
-        action="store_true",
-        help="of a classifier: the file resizes, crops and normalises pictures of any size itself",
+    add_options(
+        parser, ExportOptions, ("opset", "static", "precision", "target", "with_preprocessing")
     )
     functions = parser.add_mutually_exclusive_group()
     functions.add_argument(
@@ -64,23 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     functions.add_argument(
         "--inline", action="store_true", help="plain ONNX without the nystra domain"
     )
-    parser.add_argument(
-        "--calibrate",
-        type=Path,
-        metavar="FOLDER",
-        help="your pictures to judge the plan on, and to measure the ranges of int8 on",
-    )
-    parser.add_argument(
-        "--min-psnr",
-        type=float,
-        metavar="DB",
-        help="fail below this PSNR against full attention, or against the trained window; with "
-        "--attn auto what the plan has to keep; with int8 what layers return to float for too",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace the files of another export"
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the model of a failed validation")
+    add_options(parser, ExportOptions, ("calibrate", "min_psnr", "overwrite", "keep"))
     parser.add_argument("--no-speed", action="store_true", help="do not time the file")
     parser.add_argument(
         "--sheet",
@@ -111,17 +79,9 @@ def run(args: argparse.Namespace) -> int:
     options = ExportOptions(
         plan=plan_or_auto(args),
         hyper=hyper_from(args),
-        opset=args.opset,
-        static=_static(args.static),
         functions="none" if args.no_functions else "inline" if args.inline else "attached",
-        precision=args.precision,
-        target=args.target,
-        calibrate=args.calibrate,
-        min_psnr=args.min_psnr,
-        overwrite=args.overwrite,
-        keep=args.keep,
         speed=not args.no_speed,
-        with_preprocessing=args.with_preprocessing,
+        **option_values(args, ExportOptions),
         suggest=not (args.mechanism or args.plan or args.no_speed or args.quiet),
         command=args.command_line,
     )
@@ -158,18 +118,6 @@ def _draw(result: ExportResult, sheet: Path) -> None:
         draw_model_sheet(sheet, session, sheet_restorer(sheet, session), result.source)
     except NystraError as error:
         raise type(error)(f"{result.model} is written; the sheet is not: {error}") from error
-
-
-def _static(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        shape = tuple(int(part) for part in text.split("x"))
-    except ValueError:
-        raise NystraError(f"--static {text!r} is not of the form 1x3x64x64") from None
-    if min(shape) < 1:
-        raise NystraError(f"--static {text!r} has a size below 1")
-    return shape
 
 
 def _as_dict(result: ExportResult) -> dict[str, Any]:

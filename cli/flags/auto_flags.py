@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -49,8 +48,6 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
             f"{flag} does not apply to --attn auto, which chooses it for each site: omit it, or "
             "name a mechanism"
         )
-    if args.min_psnr is not None and not (math.isfinite(args.min_psnr) and args.min_psnr > 0):
-        raise NystraError(f"--min-psnr {args.min_psnr} is not a number of dB above 0")
     from ...export.auto.options import AutoOptions
 
     report = None if args.report is None else _report(args)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...core.errors import NystraError
 from ...runtime.backends import backend_names
 from ...runtime.session_spec import FASTEST, SessionSpec
 from ..console import echo_error
@@ -25,6 +27,14 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
         "openvino once on a file; auto is the first that is installed"
     )
     add_options(parser, SessionSpec, _SESSION, backend=backends)
+    parser.add_argument(
+        "--backend-option",
+        dest="options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the backend's own; may be repeated",
+    )
 
 
 def session_spec(args: argparse.Namespace, model: Path, side: int | None = None) -> SessionSpec:
@@ -35,7 +45,8 @@ def session_spec(args: argparse.Namespace, model: Path, side: int | None = None)
         model: The file.
         side: Of the pictures or tiles to come, where it is known.
     """
-    spec = SessionSpec(model, **{name: getattr(args, name) for name in _SESSION})
+    values = {name: getattr(args, name) for name in _SESSION}
+    spec = SessionSpec(model, **values, options=_pairs(args.options))
     if spec.backend != FASTEST:
         return spec
     from ...runtime.fastest import choose_fastest
@@ -45,6 +56,17 @@ def session_spec(args: argparse.Namespace, model: Path, side: int | None = None)
     if not args.quiet:
         echo_error(f"note: {fastest.reason}")
     return fastest.spec
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Return the values of ``NAME=VALUE`` by name."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise NystraError(f"--backend-option {text!r:.40} is not NAME=VALUE")
+        pairs[name] = value
+    return pairs
 
 
 def open_session(args: argparse.Namespace, side: int | None = None) -> Session:

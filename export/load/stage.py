@@ -15,7 +15,7 @@ from ..attention.plan import Plan
 from ..auto.options import AutoOptions
 from ..auto.samples import choose_samples
 from ..build.transforms import Transform, find_transform
-from ..options import OPSETS, ExportOptions
+from ..options import ExportOptions
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
 from .network import fixed_facts, load_for, static_frames, trained_network
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
@@ -70,8 +70,6 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
     Raises:
         NystraError: Bad input.
     """
-    if options.opset not in OPSETS:
-        raise NystraError(f"opset {options.opset} is none of {', '.join(map(str, OPSETS))}")
     transform = find_transform(options.precision, options.target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(

@@ -164,7 +164,8 @@ class Backend:
                 f"{self.spec.backend} has no option {', '.join(unknown)}: expected "
                 + (" or ".join(known) or "none")
             )
-        return self.options(**self.spec.options)
+        given = self.spec.options.items()
+        return self.options(**{name: known[name].take(name, value) for name, value in given})
 
 
 def _fit(tensor: TensorInfo, array: Array) -> Array:

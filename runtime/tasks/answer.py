@@ -143,11 +143,6 @@ def read_parameters(defaults: Parameters, values: Mapping[str, Any]) -> Paramete
         raise NystraError(
             f"unknown parameters {', '.join(unknown)}: expected some of {', '.join(kinds)}"
         )
-    read = {
-        name: kinds[name].read(name, value)
-        if isinstance(value, str)
-        else kinds[name].accept(name, value)
-        for name, value in values.items()
-    }
+    read = {name: kinds[name].take(name, value) for name, value in values.items()}
     changed: Parameters = replace(defaults, **read)  # type: ignore[type-var]
     return changed

@@ -315,7 +315,7 @@ def test_costs_of_another_machine(
     [
         (["--attn", "auto", "--landmarks", "16"], "--landmarks does not apply to --attn auto"),
         (["--attn", "auto", "--plan", "a.json"], "--plan and --attn contradict each other"),
-        (["--attn", "auto", "--min-psnr", "nan"], "--min-psnr nan is not a number of dB above 0"),
+        (["--attn", "auto", "--min-psnr", "nan"], "--min-psnr is nan, expected a number above 0"),
         (["--attn", "auto", "--keep-full", "no.site"], "first 'no.site'"),
         (["--costs", "a.json"], "--costs is for --attn auto"),
     ],

@@ -118,10 +118,13 @@ def test_files_of_other_kinds_and_precisions_are_refused(tmp_path: Path, model: 
         Session(tmp_path / "odd.toy")
 
 
-def test_its_options_are_read_as_it_declares_them(model: Path) -> None:
+def test_its_options_are_read_as_it_declares_them(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     image = np.ones((1, 3, 2, 2), np.float32)
     spec = SessionSpec(model, options={"gain": 3})
     assert spec.open()(image).max() == 3
+    assert SessionSpec(model, options={"gain": "2.5"}).open()(image).max() == 2.5
     assert SessionSpec.from_dict(json.loads(json.dumps(spec.as_dict()))).open()(image).max() == 3
     for options, message in (
         ({"gain": -1.0}, "`gain` is -1.0, expected a number of 0 or more"),
@@ -134,6 +137,10 @@ def test_its_options_are_read_as_it_declares_them(model: Path) -> None:
     upscaler = save_upscaler(model.with_name("two.onnx"))
     with pytest.raises(NystraError, match="ort-cpu has no option gain: expected none"):
         Session(upscaler, "ort-cpu", options={"gain": 1.0})
+    command = ["inspect", str(upscaler), "--backend", "ort-cpu", "--backend-option"]
+    for text, message in (("gain=1", "ort-cpu has no option gain"), ("gain", "is not NAME=VALUE")):
+        assert main([*command, text]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_every_backend_says_what_it_is() -> None:

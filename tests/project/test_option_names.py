@@ -1,0 +1,87 @@
+"""Texts of the library name options, in backticks; only the command line knows flags."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from nystra.cli.flags.option_flags import flags_by_name
+from nystra.cli.main import build_parsers, main
+from nystra.core.option import spelled
+from shared import ROOT
+
+_LIBRARY = ("core", "plugins", "runtime", "deploy", "models", "export")
+_FLAG = re.compile(r"(?<![\w-])(--[a-z][a-zA-Z-]*|-[a-z](?![\w-]))")
+_NAME = re.compile(r"`([A-Za-z_]\w*)`")
+_PROGRAM = re.compile(r"\b(nystra|nystra-export|ray|pip|docker|tritonserver|cmake|ffmpeg)\b")
+_OWN = {
+    "deploy/triton/readme.py": "the page that is written for the reader of a shell",
+    "runtime/engines/build.py": "the command line of trtexec",
+    "runtime/engines/toolkit.py": "arguments of TensorRT's own loader",
+    "plugins/csrc/write_tables.py": "a program of its own",
+}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of every string that is no docstring and no option's flag."""
+    for part in _LIBRARY:
+        for path in sorted((ROOT / part).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            left_out: set[int] = set()
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                    left_out.add(id(node.value))
+                if isinstance(node, ast.keyword) and node.arg == "flag":
+                    left_out.add(id(node.value))
+                if isinstance(node, ast.JoinedStr):
+                    left_out |= {id(value) for value in node.values}
+            for node in ast.walk(tree):
+                if id(node) in left_out:
+                    continue
+                place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+                if isinstance(node, ast.JoinedStr):
+                    parts = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
+                    yield place, "".join(map(str, parts))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield place, node.value
+
+
+def test_no_text_of_the_library_says_a_flag() -> None:
+    """Only whole commands, which name their program, and pages for a shell do."""
+    found = [
+        f"{place}: {text!r}"
+        for place, text in texts()
+        if place.partition(":")[0] not in _OWN
+        for flag in _FLAG.finditer(text)
+        if flag[0] != "-c" and not _PROGRAM.search(text[: flag.start()])
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_name_in_backticks_is_an_option() -> None:
+    known = {name for parser in build_parsers()[1].values() for name in flags_by_name(parser)}
+    found = {
+        f"{place}: `{name}`"
+        for place, text in texts()
+        if place.partition(":")[0] not in _OWN
+        for name in _NAME.findall(text)
+        if name not in known
+    }
+    assert not found, "\n".join(sorted(found))
+
+
+def test_a_face_spells_what_it_knows() -> None:
+    text = "raise `max_memory`, or `other`: `max_memory` 4G"
+    flags = {"max_memory": "--max-memory"}
+    assert spelled(text, flags.get) == "raise --max-memory, or `other`: --max-memory 4G"
+    assert spelled(text, str) == "raise max_memory, or other: max_memory 4G"
+
+
+def test_the_command_line_writes_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "m.onnx", "-i", "a.png", "-o", "b.png", "--tile", "-1"]) == 2
+    assert capsys.readouterr().err.startswith("error: --tile is -1, expected ")
+    assert main(["export", "a.pth", "--attn", "nystra", "--shift-mask", "all"]) == 2
+    assert capsys.readouterr().err.startswith("error: --shift-mask is 'all', expected ")
