@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from .errors import NystraError
 
@@ -114,7 +114,13 @@ def option(kind: Option, *, kw_only: bool = False, **changes: Any) -> Any:
 
 
 class Options:
-    """The base of dataclasses whose fields are options, made by `option`."""
+    """The base of dataclasses whose fields are options, made by `option`.
+
+    Attributes:
+        heading: Of its flags, where a command describes them; "" for none.
+    """
+
+    heading: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Refuse values of a wrong type or out of range.

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
 from ..console import echo, print_json, print_table, warn
@@ -19,6 +19,7 @@ from ..flags.ray_flags import add_cluster_arguments, cluster_options, distribute
 from ..flags.session_flags import add_session_arguments, open_session
 
 if TYPE_CHECKING:
+    from ...core.option import Options
     from ...runtime.session import Session
     from ...runtime.tasks.result import Result
     from ...runtime.tasks.task import Report, Summary, Task
@@ -31,11 +32,6 @@ _LONG = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    from ...runtime.tasks.classification.options import ClassOptions
-    from ...runtime.tasks.registry import TASKS
-    from ...runtime.tasks.restoration.options import RunOptions
-    from ...runtime.tasks.video.options import VideoOptions
-
     parser.epilog = (
         "Exit codes: 0 all pictures done or skipped; 2 at least one failed (in a folder the others "
         "are written all the same) or nothing could be done; 3 a backend is missing."
@@ -50,27 +46,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="picture, video, folder, or - for stdout; of classes a .csv or .json file (default: "
         "a table)",
     )
-    add_options(parser, RunOptions, ("tile", "overlap", "max_memory", "jobs", "mask", "reference"))
-    outputs = parser.add_argument_group("outputs")
-    names = ("overwrite", "skip_existing", "recursive", "format", "suffix", "quality")
-    add_options(outputs, RunOptions, names)
-    classes = parser.add_argument_group("classes (of a model that classifies)")
-    add_options(classes, ClassOptions, ("top", "labels"))
-    video = parser.add_argument_group("video (mp4, mov, mkv, or a folder of frames)")
-    add_options(video, VideoOptions)
+    add_output_arguments(parser)
+    shown = {"quiet"}  # of every command
+    for record in _records():
+        group = parser.add_argument_group(record.heading) if record.heading else parser
+        add_options(group, record, [name for name in record.declared() if name not in shown])
+        shown |= record.declared().keys()
     add_cluster_arguments(parser)
     add_session_arguments(parser)
-    add_output_arguments(parser)
-    for row in TASKS:
-        record = row.options()
-        shown = {action.dest for action in parser._actions}
-        add_options(parser, record, [name for name in record.declared() if name not in shown])
+
+
+def _records() -> list[type[Options]]:
+    """Return the records of options of all tasks, each once."""
+    from ...runtime.tasks.registry import TASKS
+
+    return list(dict.fromkeys(record() for row in TASKS for record in row.options))
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 2 when a picture of a folder failed."""
     from ...runtime.tasks.registry import find_task
-    from ...runtime.tasks.video.options import VideoOptions
 
     prints = args.output == "-" or (args.output is None and args.format is not None)
     if args.json and prints:
@@ -94,8 +89,7 @@ def run(args: argparse.Namespace) -> int:
         session,
         args.input,
         args.output,
-        options,
-        video=VideoOptions(**option_values(args, VideoOptions)),
+        *options,
         report=_reporter(summary, quiet=args.quiet, verbose=args.verbose),
     )
     if args.json:
@@ -120,26 +114,25 @@ def run(args: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-def _options(args: argparse.Namespace, task: Task, name: str) -> Any:
+def _options(args: argparse.Namespace, task: Task, name: str) -> list[Options]:
     """Return the flags that go with a task, as its runner takes them.
 
     Raises:
         NystraError: One was given that goes with another task, or the output is missing.
     """
-    from ...runtime.tasks.registry import TASKS
-
     if args.output is None and task.needs_output:
         raise NystraError(f"a model of the task {name!r} needs an output: give -o")
-    kind = task.options()
-    others = {key: option for row in TASKS for key, option in row.options().declared().items()}
+    own = [record() for record in task.options]
+    known = {"quiet"}.union(*(record.declared() for record in own))  # quiet: of every command
+    others = {key: kind for record in _records() for key, kind in record.declared().items()}
     foreign = [
         f"`{key}`"
-        for key in sorted(others.keys() - kind.declared().keys() - {"quiet"})  # of every command
+        for key in sorted(others.keys() - known)
         if getattr(args, key) != others[key].default
     ]
     if foreign:
         raise NystraError(f"{', '.join(foreign)}: does not apply to a model of the task {name!r}")
-    return kind(**option_values(args, kind))
+    return [record(**option_values(args, record)) for record in own]
 
 
 def _check_threads(threads: int | None) -> None:

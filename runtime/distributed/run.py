@@ -36,9 +36,9 @@ def run_distributed(
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
     options: RunOptions | None = None,
+    video: VideoOptions | None = None,
     *,
     cluster: ClusterOptions,
-    video: VideoOptions | None = None,
     report: Report | None = None,
 ) -> Sequence[PictureResult]:
     """Run a model on a folder, a video or one picture, spread over the workers of a cluster.
@@ -52,8 +52,8 @@ def run_distributed(
         input: As in `run_pictures` or `run_video`.
         output: The same.
         options: The same. Of one picture the tiles are `TILE` where nothing is asked for.
-        cluster: Which cluster, and how much of it.
         video: As in `run_video`.
+        cluster: Which cluster, and how much of it.
         report: As in `run_pictures` or `run_video`.
 
     Returns:

@@ -6,7 +6,7 @@ a folder and a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
@@ -14,9 +14,15 @@ from ...core.ports.port import Port
 from .task import Lazy, Task
 
 if TYPE_CHECKING:
+    from ...core.option import Options
     from ..session import Session
     from .answer import Answerer
     from .quality import Quality
+
+_RESTORING: tuple[Callable[[], type[Options]], ...] = (
+    Lazy("restoration.options", "RunOptions"),
+    Lazy("video.options", "VideoOptions"),
+)
 
 TASKS = [
     Task(
@@ -26,7 +32,7 @@ TASKS = [
         gives="picture",
         run=Lazy("video.dispatch", "run_restoration"),
         summary=Lazy("restoration.summary"),
-        options=Lazy("restoration.options", "RunOptions"),
+        options=_RESTORING,
         answer=Lazy("restoration.answer", "RestorationAnswerer"),
         service=Lazy("restoration.service", "SERVICE"),
         quality=Lazy("video.quality", "QUALITY"),
@@ -39,7 +45,7 @@ TASKS = [
         gives="frames",
         run=Lazy("video.run", "run_video"),
         summary=Lazy("video.summary"),
-        options=Lazy("restoration.options", "RunOptions"),
+        options=_RESTORING,
         quality=Lazy("video.quality", "QUALITY"),
         run_distributed=Lazy(".distributed.run", "run_distributed"),
     ),
@@ -50,7 +56,7 @@ TASKS = [
         gives="logits",
         run=Lazy("classification.run", "classify_pictures"),
         summary=Lazy("classification.summary"),
-        options=Lazy("classification.options", "ClassOptions"),
+        options=(Lazy("classification.options", "ClassOptions"),),
         needs_output=False,
         answer=Lazy("classification.answer", "ClassificationAnswerer"),
         service=Lazy("classification.service", "SERVICE"),

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from ...core.option import Options
     from ..serving.service import Service
     from .answer import Answerer
     from .quality import Quality
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Runner: TypeAlias = "Callable[..., Sequence[Result]]"
-"""Takes an open session, an input and an output path and the options of the row; by name ``video``,
-the `VideoOptions`, and ``report``, a `Report`. Returns what became of each thing that it ran.
+"""Takes an open session, an input and an output path, the options of the row, and by name
+``report``, a `Report`. Returns what became of each thing that it ran.
 """
 
 Report: TypeAlias = "Callable[[Any, int, int], None]"
@@ -67,8 +68,8 @@ class Task:
         gives: Role of the first output.
         run: What runs a file on paths.
         summary: What puts the results into words.
-        options: The dataclass that ``run`` takes: a field for each flag of ``nystra run`` that
-            goes with the task; others are refused.
+        options: The records that ``run`` takes, in their order: a field for each flag of ``nystra
+            run`` that goes with the task; others are refused.
         needs_output: Without ``-o`` nothing would come of a run; otherwise results are printed.
         answer: The class that answers requests which carry files: ``nystra serve``, Triton and Ray
             Serve go by it; None: the task answers none.
@@ -84,7 +85,7 @@ class Task:
     gives: str
     run: Callable[[], Runner]
     summary: Callable[[], Summary]
-    options: Callable[[], type[Any]]
+    options: tuple[Callable[[], type[Options]], ...]
     needs_output: bool = True
     answer: Callable[[], type[Answerer]] | None = None
     service: Callable[[], Service] | None = None

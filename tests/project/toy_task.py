@@ -119,7 +119,7 @@ from ..result import Result
 from .answer import depth_of
 
 
-def write_depth(session, input, output, options, *, video=None, report=None):
+def write_depth(session, input, output, options, *, report=None):
     """Write the depth of one picture."""
     begin, target = time.perf_counter(), Path(output)
     if target.exists() and not options.overwrite:
@@ -234,7 +234,7 @@ TASKS = [
         gives="depth",
         run=Lazy("toy.run", "write_depth"),
         summary=Lazy("toy.summary"),
-        options=Lazy("toy.options", "DepthOptions"),
+        options=(Lazy("toy.options", "DepthOptions"),),
         answer=Lazy("toy.answer", "DepthAnswerer"),
         quality=Lazy("toy.quality", "QUALITY"),
     ),

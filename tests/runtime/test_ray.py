@@ -24,7 +24,7 @@ from nystra.cli.main import main
 from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.run import run_distributed
-from nystra.runtime.tasks.restoration.options import Report
+from nystra.runtime.tasks.task import Report
 from nystra.runtime.tasks.video.options import VideoOptions
 from nystra.runtime.tasks.video.run import run_video
 from ray_start import patiently

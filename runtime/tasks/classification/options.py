@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ....core.option import Options, option
 from ....core.option_kinds import File, Switch
@@ -14,6 +15,7 @@ from ...options import FORMAT, LABELS, OVERWRITE, TOP
 class ClassOptions(Options):
     """How pictures are classified."""
 
+    heading: ClassVar[str] = "classes (of a model that classifies)"
     top: int = option(TOP)
     labels: str | os.PathLike[str] | None = option(LABELS)
     format: str | None = option(

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-from ....core.errors import NystraError
 from ....core.files.writing import atomic_write_bytes
 from ...progress import progress_bar
 from ...session import Session
@@ -15,7 +14,6 @@ from ..errors import in_one_line
 from ..restoration.picture_job import read_input
 from ..restoration.worklist import STREAM, list_pictures
 from ..task import Report
-from ..video.options import VideoOptions
 from .answer import ranked
 from .classifier import classifier_for
 from .labels import read_labels
@@ -30,7 +28,6 @@ def classify_pictures(
     output: str | os.PathLike[str] | None = None,
     options: ClassOptions | None = None,
     *,
-    video: VideoOptions | None = None,
     report: Report | None = None,
 ) -> list[ClassResult]:
     """Say which classes a picture, or each picture of a folder, most likely belongs to.
@@ -41,7 +38,6 @@ def classify_pictures(
         output: The one file of all results, ``.csv`` or ``.json``; ``-`` for the standard output;
             None writes none, or where a format is given to the standard output.
         options: What is asked for besides.
-        video: What is asked for of a video: refused.
         report: Called with (result, pictures done, pictures in all) after each picture.
 
     Returns:
@@ -52,9 +48,6 @@ def classify_pictures(
             pictures, or the output cannot be written; nothing was.
     """
     how = options or ClassOptions()
-    if video is not None and (names := video.changed()):
-        shown = ", ".join(f"`{name}`" for name in names)
-        raise NystraError(f"{shown}: does not apply to a model that classifies")
     source = Path(input)
     pictures, others = list_pictures(source, recursive=how.recursive)
     target = None if output is None else Path(output)

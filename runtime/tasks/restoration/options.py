@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ....core.errors import NystraError
 from ....core.option import Options, option
@@ -22,6 +22,7 @@ class RunOptions(Options):
     the name of the input where several have one role.
     """
 
+    heading: ClassVar[str] = "pictures and videos"
     tile: int = option(TILE)
     overlap: int | None = option(OVERLAP)
     max_memory: int | None = option(MAX_MEMORY)

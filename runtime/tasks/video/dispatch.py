@@ -20,8 +20,8 @@ def run_restoration(
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
     options: RunOptions | None = None,
-    *,
     video: VideoOptions | None = None,
+    *,
     report: Report | None = None,
 ) -> Sequence[PictureResult]:
     """Run a model on pictures, or on a video frame by frame.

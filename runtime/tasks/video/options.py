@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ....core.errors import NystraError
 from ....core.option import Option, Options, option
@@ -56,6 +56,7 @@ class FrameRate(Option):
 class VideoOptions(Options):
     """What only videos have; what is None was not given."""
 
+    heading: ClassVar[str] = "video (mp4, mov, mkv, or a folder of frames)"
     video: bool = option(
         Switch(
             "the folder holds the frames of one video, in the order of the numbers in their names "

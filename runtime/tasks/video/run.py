@@ -44,8 +44,8 @@ def run_video(
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
     options: RunOptions | None = None,
-    *,
     video: VideoOptions | None = None,
+    *,
     report: Report | None = None,
     open_restorer: OpenFrameRestorer | None = None,
 ) -> list[VideoResult]:
