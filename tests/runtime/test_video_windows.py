@@ -132,7 +132,8 @@ def test_a_network_that_is_told_the_noise() -> None:
         clip = feeds["frames"]
         return {"output": clip[:, :, :3] + clip[:, :, 3:]}
 
-    session: Any = SimpleNamespace(facts=facts, run=run, path="noisy.onnx", backend="other")
+    kind = SimpleNamespace(measures_memory=False)
+    session: Any = SimpleNamespace(facts=facts, run=run, path="noisy.onnx", kind=kind)
     grey, colour = np.full((8, 8, 1), 0.5, np.float32), np.full((8, 8, 3), 0.25, np.float32)
     for frame in (grey, colour):
         pair, _ = clip_restorer_for(session, 51.0)([frame, frame])
