@@ -8,15 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy.typing as npt
-
+from ..core.arrays import Array
 from ..core.errors import NystraError
 from .backends import open_backend
 from .backends.base import Backend
 from .model.model_facts import ModelFacts, parse_facts
 from .session_spec import FASTEST, SessionSpec
-
-Array = npt.NDArray[Any]
 
 
 class Session:

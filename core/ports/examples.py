@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from .port import SIDES, Port, Size
-
-Array: TypeAlias = npt.NDArray[Any]
 
 _FLOATING = ("float16", "float32", "float64")
 _TRACED = {"batch": 2, "frames": 3}

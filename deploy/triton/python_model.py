@@ -8,14 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
+from ...core.arrays import Array
 from ...runtime.session import Session
 from ...runtime.tasks.answer import read_parameters
 from ...runtime.tasks.errors import in_one_line
 from ...runtime.tasks.registry import find_answerer
-
-Array = npt.NDArray[Any]
 
 
 class TritonPythonModel:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
 from ...runtime.backends import backend_names, find_backend, register_backend
-from ...runtime.backends.base import Array, Backend
+from ...runtime.backends.base import Backend
 from ...runtime.model.model_ports import TensorInfo
 
 TORCH_BACKENDS = {"torch-cpu": "cpu", "torch-cuda": "cuda"}

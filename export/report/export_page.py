@@ -22,7 +22,7 @@ from .page import Page
 from .sheet import SheetRow
 
 if TYPE_CHECKING:
-    from ...runtime.images.sheet import Array
+    from ...core.arrays import Array
     from ..attention.mechanism import Mechanism
     from ..pipeline import ExportResult
 

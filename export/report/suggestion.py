@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 from torch import nn
 
+from ...core.arrays import Array
 from ...core.ports.port import Port
 from ...models.sites import WindowSite
 from ...plugins import native
 from ...runtime.machine.clock import least_seconds
-from ...runtime.metrics.measures import Array, measure_for
+from ...runtime.metrics.measures import measure_for
 from ..attention.cluster.parameters import Cluster
 from ..attention.full.parameters import Full
 from ..attention.implementation import unsupported_reason

@@ -33,9 +33,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
+from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ...runtime.backends import backend_class
 from ...runtime.checking.validation import allowed_differences
@@ -45,8 +45,6 @@ from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
 from .layer_report import Layer, LayerCase, LayerReport
-
-Array = npt.NDArray[Any]
 
 _MISSING = "`layerwise` needs polygraphy, which is not installed: pip install 'nystra[layerwise]'"
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from ...core.arrays import Array
 from ...core.errors import UnsupportedModelError
 from ...runtime.checking.validation import sides_text
 from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure, measure_for
@@ -22,8 +22,6 @@ from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
 from .fidelity import Progress
-
-Array = npt.NDArray[Any]
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
 """What a backend may compute a file in -> the transform that rounds as many layers."""

@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...core.errors import NystraError
+from ...core.json_records import is_number, is_whole
 
 LARGEST = 1 << 20
 """The largest whole number that a hyper-parameter may be, either way."""
@@ -54,10 +55,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is NoneType:
         return value is None
     if hint is float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return number and math.isfinite(value) and abs(value) <= LARGEST
+        return is_number(value) and math.isfinite(value) and abs(value) <= LARGEST
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
+        return is_whole(value) and abs(value) <= LARGEST
     return isinstance(value, hint)
 
 

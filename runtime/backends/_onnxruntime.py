@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ..model.model_ports import TensorInfo
 from ._library import LibraryChoice, choose_library
-from .base import Array, Backend
+from .base import Backend
 
 _DTYPES = {
     "float": "float32",

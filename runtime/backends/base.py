@@ -10,19 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
 from ...core.option import Options
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader, read_onnx_header
 from ..session_spec import SessionSpec
-
-Array = npt.NDArray[Any]
 
 EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slow"
 """What is said where `Backend.emulated` is true."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
 from ..engines import cache, toolkit
 from ..engines.model import LIBRARY, EngineModel
@@ -20,7 +21,7 @@ from ..machine.cuda import Driver
 from ..model.model_ports import TensorInfo
 from ._engine_choice import CachedEngine, engine_taking, engines_for
 from ._replay import Replay, graphs_wanted
-from .base import Array, Backend
+from .base import Backend
 
 _DTYPES = {
     "FLOAT": "float32",

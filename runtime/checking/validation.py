@@ -7,16 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.json_records import is_number
 from ...core.json_text import json_number
 from ..metrics.measures import ROUNDING, reference_figures, worst_figures
 from ..metrics.sanity import find_problems, max_abs
 from ..model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
-
-Array = npt.NDArray[Any]
 
 
 class NamedRunner(Protocol):

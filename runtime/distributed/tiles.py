@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy.typing as npt
-
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ..tiling.run_tiled import ImageFunction
 from ..tiling.tiled_network import TiledNetwork
 from .worker import Failed
 from .worker_pool import WorkerPool
 
-Array = npt.NDArray[Any]
 Network = TypeVar("Network", bound=TiledNetwork)
 
 TILE = 512

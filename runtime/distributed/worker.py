@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..images.picture import Picture
@@ -25,8 +24,6 @@ from ..tasks.restoration.result import PictureResult
 from ..tasks.restoration.sequential import LockedModel
 from ..tasks.restoration.session_restorer import restorer_for
 from ..tiling.run_tiled import run_batch
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from . import codec_png, codec_tiff
 from .picture import Picture, plausible_dpi, quantise
 from .tiff_directories import is_tiff
-
-Array = npt.NDArray[Any]
 
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "AVIF")
 _ORIENTATION = 274

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from ...core.arrays import Array
 
 GREY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
 """Weights of red, green and blue in the luma of BT.601."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.ports.preprocessing import Resize
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path
 from .images import picture_format
 from .picture import quantise
-
-Array = npt.NDArray[Any]
 
 _GAP = 8
 _CAPTION = 24

@@ -13,14 +13,12 @@ one that comes and goes counts in full; 0 is best.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from .image_quality import luma
-
-Array = npt.NDArray[Any]
 
 STEPS = 255.0
 """The figure is given in steps of 8 bits."""

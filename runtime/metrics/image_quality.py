@@ -8,11 +8,11 @@ uses it: for R, G, B in 0..1, Y = (16 + 65.481 R + 128.553 G + 24.966 B) / 255, 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 
 _LUMA = (65.481, 128.553, 24.966)
@@ -21,8 +21,6 @@ SSIM_SIDE = 11
 
 _SIGMA = 1.5
 _K1, _K2 = 0.01, 0.03
-
-Array = npt.NDArray[Any]
 
 
 def luma(picture: Array, peak: float = 1.0) -> npt.NDArray[np.float64]:

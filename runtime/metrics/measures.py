@@ -9,16 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.ports.port import Port
 from .image_quality import SSIM_SIDE, ssim
-
-Array = npt.NDArray[Any]
 
 ROUNDING = 1e-4
 """Largest difference, as a share of the peak, that counts as float32's rounding."""

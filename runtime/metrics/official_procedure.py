@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
-
-Array = npt.NDArray[Any]
 
 
 def official_pad(image: Array, window: int) -> Array:

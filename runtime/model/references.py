@@ -19,15 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import regular_file
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import stable_json
 from ...core.strict_json import parse_json
-
-Array = npt.NDArray[Any]
 
 RECORDED_METADATA = "metadata"
 """The key of the meta under which the model file's own metadata are kept."""

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from .errors import ModelFailedError, StoppingError
 from .work import Work
 
-Array = npt.NDArray[Any]
 Ran = Callable[[int, float], None]
 
 

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.option import Options
 from ..images.images import decode_picture
 from ..images.picture import Picture
 from ..session import Session
-
-Array = npt.NDArray[Any]
 
 Files: TypeAlias = Mapping[str, bytes]
 """Content of a file by the role of the input it is for, or by that input's name."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
-
-Array = npt.NDArray[Any]
 
 
 def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Array]:

@@ -8,16 +8,15 @@ blending what came out (`Stitcher`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from .stitching import Stitcher
 from .tile_plan import DEFAULT_OVERLAP, plan_tiles
 
-Array = npt.NDArray[Any]
 ImageFunction = Callable[[Array], Array]
 Batches = Callable[[ImageFunction, Iterable[list[Array]]], Iterator[list[Array]]]
 """Runs a function on batches of tiles, and yields what becomes of each batch in their order."""

@@ -6,16 +6,13 @@ are a product of one along each axis, and over all tiles they add up to 1.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from .blending import blend_weights, linear_ramp
 from .tile_plan import TilePlan
-
-Array = npt.NDArray[Any]
 
 
 class Stitcher:

@@ -8,18 +8,16 @@ network sees, the result is that of the untiled run up to rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from .mirror import mirrored_part
 
 DEFAULT_OVERLAP = 32
 """Input pixels by which neighbouring tiles overlap, where nothing else is asked for."""
 
-Array = npt.NDArray[Any]
 Span = tuple[int, int]
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, picture_size
@@ -26,8 +26,6 @@ from .tile_memory import (
     tile_budget,
 )
 from .tile_plan import DEFAULT_OVERLAP
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
-from ...core.ports.examples import Array, example_arrays
+from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port
 from ..machine.gpu import DeviceMemory
 from ..machine.memory import PeakMemory

@@ -6,12 +6,9 @@ luma sample, down half-way between two.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from ...core.arrays import Array
 
 
 def enlarge(plane: Array, size: tuple[int, ...], factors: tuple[int, int]) -> Array:

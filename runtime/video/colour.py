@@ -9,15 +9,13 @@ differences are. R', G', B' themselves are not touched: primaries and transfer a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from .chroma import enlarge, shrink
-
-Array = npt.NDArray[Any]
 
 MATRICES = {
     1: ("BT.709", 0.2126, 0.0722),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ..images.picture import Picture
@@ -19,8 +19,6 @@ from .clip import Clip, Frame
 from .colour import SUBSAMPLINGS, UNSPECIFIED, Colour, to_rgb, usual_matrix
 from .library import av_errors, load_av
 from .survey import survey
-
-Array = npt.NDArray[Any]
 
 MAX_PIXELS = 1 << 26
 """Largest frame that is decoded, in pixels: 8192x8192."""

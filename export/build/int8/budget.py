@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ....core.arrays import Array
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,6 @@ from .layers import Layer
 from .probing import session_of
 from .rounded_copy import SWITCHES, rounded_copy
 
-Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
 
 MOST_COMPARED = 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ....core.arrays import Array
+
 from typing import Any
 
 import ml_dtypes
@@ -11,9 +13,6 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from .table import LowType
-
-Array = npt.NDArray[Any]
-
 
 def narrowed(values: Array, low: LowType) -> Array:
     """Return float32 values rounded to the nearest of a low type."""

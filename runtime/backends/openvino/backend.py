@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
 from ....plugins.library import CPU_LIBRARY, library_path
 from ...engines import cache
@@ -19,7 +20,7 @@ from ...model.inlining import inlined_model
 from ...model.onnx_tensors import read_inputs, read_outputs
 from .._installed import installed
 from .._library import LibraryChoice, choose_library
-from ..base import EMULATED, Array, Backend
+from ..base import EMULATED, Backend
 from .layers import convolve
 from .networks import record_of, stored
 from .operators import extensions

@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ....core.arrays import Array
 from .rows import CHANNELS_LAST, follows
-
-Array = npt.NDArray[Any]
 
 _TAKERS = ("NystraOperator", "Reshape")
 _FLOATS = ("f32", "f16")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.json_text import stable_json
 from ....core.option import Options, option
@@ -17,8 +17,6 @@ from ...session import Session
 from ..answer import Answer, AnswerTensor, Files, decode_image
 from .classifier import Classifier, classifier_for
 from .result import RankedClass
-
-Array = npt.NDArray[Any]
 
 PROBABILITIES = "probabilities"
 """Name of the array that is the softmax of the logits."""

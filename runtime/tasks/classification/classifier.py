@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.preprocessing import Preprocessing
 from ...session import Session
 from ...tiling.fixed_batch import fill_batch
 from .labels import check_labels
 from .preparing import prepare
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.preprocessing import Preprocessing
 from ...images.picture import GREY_WEIGHTS
 from ...images.resampling import resample
-
-Array = npt.NDArray[Any]
 
 _MOST_PIXELS = 1 << 24
 """Of what a network is given; a picture of an odd shape would become larger without a crop."""

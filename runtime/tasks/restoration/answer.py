@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from ....core.arrays import Array
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
 from ...images.images import SUFFIXES, encode_picture, format_named, picture_head
-from ...images.picture import Array, Picture, resize_plane
+from ...images.picture import Picture, resize_plane
 from ...metrics.sanity import find_problems
 from ...options import OVERLAP, QUALITY, TILE
 from ...session import Session

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
-
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import Port
 from ...images.images import SUFFIXES, read_picture
 from ...images.picture import Picture
 from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.examples import example_array
 from ....core.ports.port import Port, keyed_ports, picture_size
 from ...images.picture import GREY_WEIGHTS, Picture
 
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 _BLACK, _WHITE = 0.1, 0.9

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.files.writing import make_folder
 from ...images.images import (
@@ -17,7 +18,7 @@ from ...images.images import (
     read_picture,
     write_picture,
 )
-from ...images.picture import Array, Picture
+from ...images.picture import Picture
 from ..errors import in_one_line
 from .answer import RestoredPicture, restore
 from .auxiliary_inputs import AuxiliaryInputs

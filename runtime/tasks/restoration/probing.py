@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ...tiling.mirror import mirror_to
 
@@ -19,7 +18,6 @@ _GREY = 0.5
 _BYTES = (0.0, 255.0)
 _DARK, _BRIGHT = 0.05, 8.0  # what grey of 0..1 becomes where input or output are of 0..255
 
-Array = npt.NDArray[Any]
 Range = tuple[float, float]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.json_text import json_number
 from ...images.images import read_picture
@@ -23,8 +23,6 @@ from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer
 from .session_restorer import restorer_for
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ...images.picture import GREY_WEIGHTS
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
-
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import UNKNOWN
 from ...session import Session
@@ -14,8 +11,6 @@ from ...tiling.memory_meter import MemoryMeter
 from .auxiliary_roles import AUXILIARY_ROLES
 from .probing import Probed, padded, probe
 from .restorer import Restorer
-
-Array = npt.NDArray[Any]
 
 
 def restorer_for(session: Session) -> Restorer:

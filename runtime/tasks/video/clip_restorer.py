@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ....core.arrays import Array
 from ....core.errors import NystraError
 from ....core.ports.port import FRAMES_AXES, Port
 from ...images.picture import GREY_WEIGHTS
@@ -16,8 +16,6 @@ from ...session import Session
 from ...tiling.mirror import mirror_to
 from ...tiling.tiled_network import TiledNetwork
 from ..restoration.session_restorer import memory_meter
-
-Array = npt.NDArray[Any]
 
 _FREE_LENGTH = 10
 """Frames that go through a network at once where it takes any number."""
