@@ -26,11 +26,11 @@ def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngi
     fitting = [engine for engine in engines if _fits(engine[1], device)]
     if fitting:
         return fitting
-    here = device if isinstance(device, str) else f"{device.name} ({device.capability})"
-    elsewhere = sorted({_place(record) for _, record in engines})
+    this_device = device if isinstance(device, str) else f"{device.name} ({device.capability})"
+    other_devices = sorted({_place(record) for _, record in engines})
     raise BackendUnavailableError(
         f"the cache has no engine of {model.path.name} for {builder.name} {builder.version} on "
-        f"{here}{f', only for {chr(44).join(elsewhere)}' if elsewhere else ''}: "
+        f"{this_device}{f', only for {chr(44).join(other_devices)}' if other_devices else ''}: "
         f"nystra build {model.path} --backend {builder.name}"
     )
 
@@ -59,9 +59,9 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
 
 def _engines_of(model: EngineModel, builder: toolkit.Toolkit) -> Iterator[CachedEngine]:
     hashes = model.hashes()
-    made = (builder.name, builder.version, sorted(toolkit.FLAGS))
+    built_by = (builder.name, builder.version, sorted(toolkit.FLAGS))
     for path, record in cache.every():
-        if (record.backend, record.version, sorted(record.flags)) != made:
+        if (record.backend, record.version, sorted(record.flags)) != built_by:
             continue
         if record.hashes == hashes:
             yield path, record

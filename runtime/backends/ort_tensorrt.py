@@ -58,9 +58,9 @@ class OrtTensorrtBackend(OrtCudaBackend):
 
 def _plugins(library: Path) -> Path:
     """Return the plugin library beside the operator library, else that of the package."""
-    beside = library.with_name(f"lib{_PLUGINS}.so")
-    if beside.is_file():
-        return beside
+    adjacent = library.with_name(f"lib{_PLUGINS}.so")
+    if adjacent.is_file():
+        return adjacent
     try:
         return library_path(_PLUGINS)
     except FileNotFoundError as error:

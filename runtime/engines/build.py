@@ -127,15 +127,15 @@ def build_engine(
 
 def trtexec_line(model: EngineModel, profile: Profile, version: str, output: Path) -> str:
     """Return the trtexec command that builds the same engine."""
-    words = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
+    arguments = ["trtexec", f"--onnx={model.path}", f"--saveEngine={output}", "--noTF32"]
     if int(version.split(".")[0]) < 11:
-        words.append("--stronglyTyped")
+        arguments.append("--stronglyTyped")
     if model.library is not None:
-        words.append(f"--dynamicPlugins={model.library}")
+        arguments.append(f"--dynamicPlugins={model.library}")
     if profile:
-        for place, name in enumerate(("minShapes", "optShapes", "maxShapes")):
-            words.append(f"--{name}={profile_text(profile, place)}")
-    return " ".join(words)
+        for index, name in enumerate(("minShapes", "optShapes", "maxShapes")):
+            arguments.append(f"--{name}={profile_text(profile, index)}")
+    return " ".join(arguments)
 
 
 def _ahead(options: BuildOptions, device: gpu.Device | str) -> bool:
@@ -159,5 +159,5 @@ def _timing_cache(record: EngineRecord) -> Path:
 
 def engine_name(model: EngineModel, record: EngineRecord) -> str:
     """Return the name of an engine file: model, builder and what it is for."""
-    place = "-".join(record.targets) or str(record.device.get("capability", "any"))
-    return f"{model.path.stem}_{record.backend}_{place}.engine"
+    target = "-".join(record.targets) or str(record.device.get("capability", "any"))
+    return f"{model.path.stem}_{record.backend}_{target}.engine"

@@ -53,8 +53,8 @@ def set_targets(toolkit: Toolkit, config: Any, targets: Sequence[str]) -> None:
             f"expected some of {', '.join(offered)}"
         )
     config.num_compute_capabilities = len(names)
-    for place, name in enumerate(names):
-        config.set_compute_capability(getattr(known, name), place)
+    for index, name in enumerate(names):
+        config.set_compute_capability(getattr(known, name), index)
 
 
 def build(

@@ -50,13 +50,13 @@ class EngineModel:
         if str(library) == "none":
             return cls(file, None, "no plugin library was wanted (library none)")
         if str(library) != "auto":
-            given = Path(library)
-            if not given.is_file():
+            chosen = Path(library)
+            if not chosen.is_file():
                 raise NystraError(
-                    f"there is no plugin library at {given}: expected auto, none or the path of a "
+                    f"there is no plugin library at {chosen}: expected auto, none or the path of a "
                     "built libnystra_trt"
                 )
-            return cls(file, given.absolute(), f"the plugin library {given} was asked for")
+            return cls(file, chosen.absolute(), f"the plugin library {chosen} was asked for")
         if not header.has_operators:
             return cls(file, None, "the model has no nystra operators, so no plugins are needed")
         from ...plugins.library import library_path

@@ -151,8 +151,8 @@ class Network:
         for index in range(self.definition.num_layers):
             layer = self.definition.get_layer(index)
             try:
-                for place in range(layer.num_outputs):
-                    list(layer.get_output(place).shape)
+                for index in range(layer.num_outputs):
+                    list(layer.get_output(index).shape)
             except (RuntimeError, ValueError):
                 return str(layer.name)
         return "an output"

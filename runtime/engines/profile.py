@@ -80,11 +80,11 @@ def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = N
         return {name: (shape, shape, shape) for name, shape in fixed.items()}
     if tile is not None:
         raise NystraError("`tile` and `minShapes`, `optShapes`, `maxShapes`: give one or the other")
-    given = [
+    parsed = [
         None if text is None else parse_shapes(text)
         for text in (flags.minimum, flags.best, flags.maximum)
     ]
-    least, best, largest = given
+    least, best, largest = parsed
     best = best or largest or least or {}
     least, largest = least or best, largest or best
     wrong = sorted((set(least) | set(best) | set(largest)) - {port.name for port in inputs})
@@ -94,10 +94,10 @@ def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = N
     return {name: _row(port, least, best, largest) for name, port in dynamic.items()}
 
 
-def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], place: int) -> str:
-    """Return the shapes of one place (0 smallest, 1 best, 2 largest) as trtexec takes them."""
+def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], index: int) -> str:
+    """Return the shapes of one index (0 smallest, 1 best, 2 largest) as trtexec takes them."""
     return ",".join(
-        f"{name}:{'x'.join(str(size) for size in row[place])}" for name, row in profile.items()
+        f"{name}:{'x'.join(str(size) for size in row[index])}" for name, row in profile.items()
     )
 
 

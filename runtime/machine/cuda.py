@@ -145,5 +145,5 @@ class Driver:
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(text))
-            words = (text.value or b"unknown").decode(errors="replace")
-            raise NystraError(f"the CUDA driver failed in {name}: {words} ({status})")
+            message = (text.value or b"unknown").decode(errors="replace")
+            raise NystraError(f"the CUDA driver failed in {name}: {message} ({status})")

@@ -65,9 +65,9 @@ def run_tiled(
     stitcher = Stitcher(plan, scale, blend)
     groups = [range(len(plan))[first : first + batch] for first in range(0, len(plan), batch)]
     cut = ([plan.cut(image, index) for index in indices] for indices in groups)
-    for indices, made in zip(groups, (batches or in_turn)(function, cut), strict=True):
-        for index, tile_made in zip(indices, made, strict=True):
-            stitcher.add(index, tile_made)
+    for indices, outputs in zip(groups, (batches or in_turn)(function, cut), strict=True):
+        for index, output in zip(indices, outputs, strict=True):
+            stitcher.add(index, output)
         if progress is not None:
             progress(indices[-1] + 1, len(plan))
     return stitcher.picture()
@@ -94,9 +94,9 @@ def run_batch(function: ImageFunction, tiles: Sequence[Array]) -> list[Array]:
     if len(tiles) == 1:
         return [function(tiles[0])]
     try:
-        made = function(np.concatenate(list(tiles)))
+        outputs = function(np.concatenate(list(tiles)))
     except (NystraError, MemoryError):
         return [function(tile) for tile in tiles]
-    if made.shape[:1] != (len(tiles),):
-        raise NystraError(f"the model made {made.shape} of a batch of {len(tiles)} tiles")
-    return [made[index : index + 1] for index in range(len(tiles))]
+    if outputs.shape[:1] != (len(tiles),):
+        raise NystraError(f"the model made {outputs.shape} of a batch of {len(tiles)} tiles")
+    return [outputs[index : index + 1] for index in range(len(tiles))]

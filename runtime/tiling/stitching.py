@@ -98,6 +98,6 @@ class Stitcher:
             self._picture = np.zeros(shape, np.float32)
         row, column = divmod(index, len(self.plan.columns))
         (top, bottom), (left, right) = self.plan.place(index)
-        place = self._picture[0, :, top * scale : bottom * scale, left * scale : right * scale]
+        region = self._picture[0, :, top * scale : bottom * scale, left * scale : right * scale]
         weights = self._row_weights[row][:, None] * self._column_weights[column][None, :]
-        place += (tile * weights)[:, : place.shape[1], : place.shape[2]]
+        region += (tile * weights)[:, : region.shape[1], : region.shape[2]]

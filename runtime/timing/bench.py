@@ -129,9 +129,9 @@ def bench(
     if not configurations or not sizes:
         raise NystraError("got no configurations or no sizes to time, expected one or more")
     if seconds <= 0 or runs < 1 or any(min(size.values()) < 1 for size in sizes):
-        given = ", ".join(size_text(size) for size in sizes)
+        listed = ", ".join(size_text(size) for size in sizes)
         raise NystraError(
-            f"got {seconds:g} seconds, {runs} runs and the sizes {given}, expected numbers above 0"
+            f"got {seconds:g} seconds, {runs} runs and the sizes {listed}, expected numbers above 0"
         )
     rows = []
     for size in sizes:

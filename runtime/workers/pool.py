@@ -51,16 +51,16 @@ class ChildPool:
             thread.start()
 
     def answers(self) -> Iterator[Answered]:
-        """Yield place and answer, or error, of each request as it is done.
+        """Yield index and answer, or error, of each request as it is done.
 
         Raises:
             ChildError: A child could not load.
         """
         for _ in self._requests:
-            place, answer = self._answers.get()
-            if place < 0 and isinstance(answer, ChildError):
+            index, answer = self._answers.get()
+            if index < 0 and isinstance(answer, ChildError):
                 raise answer
-            yield place, answer
+            yield index, answer
 
     def end(self) -> None:
         """End the children, whatever they do, and the threads."""
@@ -82,13 +82,13 @@ class ChildPool:
         """Have requests answered until there are none left."""
         child: Child | None = None
         try:
-            while (place := self._next()) is not None:
+            while (index := self._next()) is not None:
                 if child is None:
                     child = self._start()
                 try:
-                    self._answers.put((place, child.ask(self._what, self._requests[place])))
+                    self._answers.put((index, child.ask(self._what, self._requests[index])))
                 except ChildError as error:
-                    self._answers.put((place, error))
+                    self._answers.put((index, error))
                     self._close(child)
                     child = None
         except ChildError as error:

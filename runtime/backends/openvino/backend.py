@@ -42,8 +42,8 @@ class OpenvinoBackend(Backend):
     where a session asks for it.
 
     Attributes:
-        place: Of the class: OpenVINO's name of the device. ``CPU`` takes our kernels; on others
-            the operators are their ONNX bodies.
+        device_name: Of the class: OpenVINO's name of the device. ``CPU`` takes our kernels; on
+            others the operators are their ONNX bodies.
     """
 
     devices: ClassVar[tuple[str, ...]] = ("CPU", "GPU", "NPU", "AUTO")
@@ -53,7 +53,7 @@ class OpenvinoBackend(Backend):
     bodies: ClassVar[bool] = True
     measures_memory: ClassVar[bool] = True
     compiles: ClassVar[bool] = True
-    place: ClassVar[str] = "CPU"
+    device_name: ClassVar[str] = "CPU"
 
     def load(self) -> None:
         """Load the file; external data is found beside it.
@@ -82,9 +82,10 @@ class OpenvinoBackend(Backend):
                 f"operator's ONNX body: it divides whole numbers in float32, and would draw other "
                 f"ones. There has to be a library ({choice.reason}), or take ort-cpu"
             )
-        self.settings = _settings(low, threads if self.place == "CPU" else None)
+        self.settings = _settings(low, threads if self.device_name == "CPU" else None)
         self._low_kernels = low is not None and kernels
-        self._how = (low or "f32", "bodies" if self._bodies else "kernels", "rows and convolutions")
+        operators = "bodies" if self._bodies else "kernels"
+        self._variant = (low or "f32", operators, "rows and convolutions")
         self._compiled: OrderedDict[Shapes, Any] = OrderedDict()
         self._lock = threading.Lock()
         if cache.is_empty():  # else it may not be needed
@@ -108,14 +109,14 @@ class OpenvinoBackend(Backend):
         """Return whether OpenVINO is installed and has the device, and a sentence about it."""
         if not installed("openvino"):
             return False, _MISSING
-        if cls.place == "CPU":
+        if cls.device_name == "CPU":
             return True, "OpenVINO is installed"
         import openvino
 
-        there = [*openvino.Core().available_devices, "AUTO"]
-        if cls.place in there or cls.place in {name.partition(".")[0] for name in there}:
-            return True, f"OpenVINO is installed, and has the device {cls.place}"
-        return False, f"OpenVINO has no device {cls.place!r} here: expected {' or '.join(there)}"
+        name, found = cls.device_name, [*openvino.Core().available_devices, "AUTO"]
+        if name in found or name in {entry.partition(".")[0] for entry in found}:
+            return True, f"OpenVINO is installed, and has the device {name}"
+        return False, f"OpenVINO has no device {name!r} here: expected {' or '.join(found)}"
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; safe to call from several threads: every call has its own request.
@@ -136,8 +137,8 @@ class OpenvinoBackend(Backend):
                 f"OpenVINO cannot run {self.path} on {sizes}: {_line(error)}"
             ) from error
         return {
-            tensor.name: np.array(request.get_output_tensor(place).data)
-            for place, tensor in enumerate(self.outputs)
+            tensor.name: np.array(request.get_output_tensor(index).data)
+            for index, tensor in enumerate(self.outputs)
         }
 
     def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -149,7 +150,7 @@ class OpenvinoBackend(Backend):
 
     def record(self, shapes: Mapping[str, tuple[int, ...]]) -> EngineRecord:
         """Return the record of the network of these shapes, as `nystra build` keeps it."""
-        return record_of(self.path, shapes, self._core, self.place, self._how)
+        return record_of(self.path, shapes, self._core, self.device_name, self._variant)
 
     def compile(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Return the network compiled for the shapes of its inputs.
@@ -166,7 +167,7 @@ class OpenvinoBackend(Backend):
         if self._low_kernels and not _rounds(model):
             # Else the conversions around our operators, which then convert nothing, are copies.
             settings["SNIPPETS_MODE"] = "DISABLE"
-        return self._core.compile_model(model, self.place, settings)
+        return self._core.compile_model(model, self.device_name, settings)
 
     def _choose(self) -> LibraryChoice:
         """Return whether the operators are needed, and where they come from."""
@@ -176,8 +177,8 @@ class OpenvinoBackend(Backend):
                 f"`library` {library} is for onnxruntime: openvino takes its operators from "
                 f"lib{CPU_LIBRARY}; give auto or none"
             )
-        if needed and self.place != "CPU":
-            reason = f"the device {self.place} runs bodies: the kernels are the CPU's"
+        if needed and self.device_name != "CPU":
+            reason = f"the device {self.device_name} runs bodies: the kernels are the CPU's"
             choice = LibraryChoice(None, reason)
         else:
             wanted = "none" if library == "none" else "auto"
@@ -205,12 +206,12 @@ class OpenvinoBackend(Backend):
         """Return the network of the shapes of its inputs, as kept, stored or compiled now."""
         with self._lock:
             if shapes not in self._compiled:
-                given = dict(shapes)
-                blob = None if cache.is_empty() else stored(self.record(given))
+                sizes = dict(shapes)
+                blob = None if cache.is_empty() else stored(self.record(sizes))
                 self._compiled[shapes] = (
-                    self.compile(given)
+                    self.compile(sizes)
                     if blob is None
-                    else self._core.import_model(blob, self.place, self.settings)
+                    else self._core.import_model(blob, self.device_name, self.settings)
                 )
                 while len(self._compiled) > _SIZES:
                     self._compiled.popitem(last=False)
@@ -218,12 +219,12 @@ class OpenvinoBackend(Backend):
             return self._compiled[shapes]
 
     def _has_bfloat16(self) -> bool:
-        return "BF16" in self._core.get_property(self.place, "OPTIMIZATION_CAPABILITIES")
+        return "BF16" in self._core.get_property(self.device_name, "OPTIMIZATION_CAPABILITIES")
 
 
 @functools.cache
-def _class_of(place: str) -> type[OpenvinoBackend]:
-    facts = {"place": place, "measures_memory": place == "CPU"}
+def _class_of(device: str) -> type[OpenvinoBackend]:
+    facts = {"device_name": device, "measures_memory": device == "CPU"}
     return type("OpenvinoBackend", (OpenvinoBackend,), facts)
 
 

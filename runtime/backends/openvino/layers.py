@@ -49,9 +49,9 @@ def convolve(model: Any) -> int:
                 image = channels[sources[0]]
             else:
                 image = turned(node.input_value(0), _CHANNELS_FIRST)
-            made = opset.convolution(image, kernel, [1, 1], [0, 0], [0, 0], [1, 1])
-            made.set_friendly_name(node.get_friendly_name())
-            channels[name] = made.output(0)
+            convolution = opset.convolution(image, kernel, [1, 1], [0, 0], [0, 0], [1, 1])
+            convolution.set_friendly_name(node.get_friendly_name())
+            channels[name] = convolution.output(0)
             count += 1
         elif follows(node) and sources[0] in channels:
             entries[0].replace_source_output(channels[sources[0]])

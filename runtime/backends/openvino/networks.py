@@ -21,7 +21,7 @@ def record_of(
     shapes: Mapping[str, tuple[int, ...]],
     core: Any,
     device: str,
-    how: tuple[str, ...],
+    variant: tuple[str, ...],
 ) -> EngineRecord:
     """Return the record of a network, as yet without a file, whose key says what it depends on.
 
@@ -32,7 +32,7 @@ def record_of(
         shapes: Of all inputs; it is compiled for no other.
         core: OpenVINO's.
         device: Its name of the device.
-        how: The precision, whether operators are kernels or bodies, and what was rewritten.
+        variant: The precision, whether operators are kernels or bodies, and what was rewritten.
 
     Raises:
         NystraError: The model file, or one that goes with it, cannot be read.
@@ -50,7 +50,7 @@ def record_of(
             "name": str(core.get_property(device, "FULL_DEVICE_NAME")),
             "capabilities": sorted(core.get_property(device, "OPTIMIZATION_CAPABILITIES")),
         },
-        flags=list(how),
+        flags=list(variant),
     )
 
 

@@ -53,17 +53,17 @@ def _convert(operator: str, kind: Any, low: str | None, node: Any) -> list[Any]:
         )
         for attribute in schema.attributes
     }
-    inputs = [node.get_input(place) for place in range(len(schema.inputs))]
+    inputs = [node.get_input(index) for index in range(len(schema.inputs))]
     high = inputs[0].get_element_type().get_type_name()
     if low is not None:
         inputs = [
-            given if name in schema.int32 else opset.convert(given, low).output(0)
-            for name, given in zip(schema.inputs, inputs, strict=True)
+            array if name in schema.int32 else opset.convert(array, low).output(0)
+            for name, array in zip(schema.inputs, inputs, strict=True)
         ]
     outputs = kind(inputs, operator, attributes).outputs()
     return [
-        made if low is None or name in schema.int32 else opset.convert(made, high).output(0)
-        for name, made in zip(schema.outputs, outputs, strict=True)
+        array if low is None or name in schema.int32 else opset.convert(array, high).output(0)
+        for name, array in zip(schema.outputs, outputs, strict=True)
     ]
 
 
@@ -100,16 +100,16 @@ def _operator_class(threads: int | None) -> Any:
             kinds = [Type.i32 if name in schema.int32 else kind for name in schema.outputs]
             if all(shape.is_static for shape in shapes):
                 types = [_kind(self.get_input_element_type(i)) for i in range(len(shapes))]
-                given = [
+                described_inputs = [
                     (tuple(shape.to_shape()), name)
                     for shape, name in zip(shapes, types, strict=True)
                 ]
-                described = native.outputs(self._operator, given, self._attributes)
-                made = [PartialShape(list(shape)) for shape, _ in described]
+                described = native.outputs(self._operator, described_inputs, self._attributes)
+                partial = [PartialShape(list(shape)) for shape, _ in described]
             else:  # outputs of every operator have as many axes as its first input
-                made = [PartialShape.dynamic(shapes[0].rank) for _ in kinds]
-            for place, (element, shape) in enumerate(zip(kinds, made, strict=True)):
-                self.set_output_type(place, element, shape)
+                partial = [PartialShape.dynamic(shapes[0].rank) for _ in kinds]
+            for index, (element, shape) in enumerate(zip(kinds, partial, strict=True)):
+                self.set_output_type(index, element, shape)
 
         def clone_with_new_inputs(self, inputs: Any) -> Any:
             """Return the same node of other inputs."""

@@ -41,10 +41,10 @@ def compute_rows(model: Any) -> int:
             tokens.add(name)
         inputs = _inputs_as_rows(node, rows) if name in tokens else ()
         whole = _shape(node.output(0), {}) if inputs else None
-        for place, entry in enumerate(node.inputs()):
+        for index, entry in enumerate(node.inputs()):
             value = entry.get_source_output()
             map_shape = rows.get(value.get_node().get_name())
-            if (map_shape is None) == (place in inputs):
+            if (map_shape is None) == (index in inputs):
                 shape = [-1, value.get_shape()[-1]] if map_shape is None else list(map_shape)
                 entry.replace_source_output(opset.reshape(value, shape, False).output(0))
         if whole is None:
