@@ -59,13 +59,13 @@ def arrays(operator: str, dtype: str = "float32", seed: int = 0) -> list[np.ndar
 
 
 def node_session(
-    operator: str, given: dict[str, Any], inputs: list[np.ndarray], threads: int = 2
+    operator: str, values: dict[str, Any], inputs: list[np.ndarray], threads: int = 2
 ) -> ort.InferenceSession:
     """A session on one node of an operator without a body: only the library can run it."""
     schema = find_schema(operator)
     names = [f"x{i}" for i in range(len(inputs))]
     results = list(schema.outputs)
-    node = helper.make_node(operator, names, results, domain=DOMAIN, **given)
+    node = helper.make_node(operator, names, results, domain=DOMAIN, **values)
     graph = helper.make_graph(
         [node],
         "node",
@@ -91,8 +91,8 @@ def node_session(
     )
 
 
-def run_node(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
+def run_node(operator: str, values: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
     """The last output of one node: the scores of a search."""
-    runner = node_session(operator, given, inputs)
+    runner = node_session(operator, values, inputs)
     result: np.ndarray = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})[-1]
     return result

@@ -139,7 +139,7 @@ def run_all(library: Path, file: Path) -> None:
 
 
 def use(library: Path) -> tuple[int, int, int]:
-    """Workspaces in use, allocators that nodes hold, and workspaces given, of this process."""
+    """Workspaces in use, allocators that nodes hold, and workspaces handed out, of this process."""
     numbers = [ctypes.c_long() for _ in range(3)]
     ctypes.CDLL(str(library)).emulated_use(*map(ctypes.byref, numbers))
     return numbers[0].value, numbers[1].value, numbers[2].value

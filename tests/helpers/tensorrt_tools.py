@@ -43,8 +43,8 @@ OPEN = {name: find_tests(name).open_node for name in OPERATORS}
 
 
 def _attributes(operator: str) -> dict[str, Any]:
-    given = OPEN[operator].attributes
-    return node_attributes(operator, **(given or find_tests(operator).attributes))
+    own = OPEN[operator].attributes
+    return node_attributes(operator, **(own or find_tests(operator).attributes))
 
 
 def use_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -111,11 +111,11 @@ def operator_model(
             kind = TensorProto.INT32 if name in schema.int32 else TYPES[dtype]  # noqa: B023
             return helper.make_tensor_value_info(of, kind, shape)
 
-        for names, given, values in (
+        for names, shapes_of, values in (
             (schema.inputs, node.inputs, inputs),
             (schema.outputs, node.outputs, outputs),
         ):
-            for name, shape in zip(names, given, strict=True):
+            for name, shape in zip(names, shapes_of, strict=True):
                 of = f"{name}_{place}"
                 own = [f"{size}{place}" if isinstance(size, str) else size for size in shape]
                 values.append(value(name, (shapes or {}).get(of, tuple(own)), of))

@@ -21,7 +21,7 @@ class Case:
     """One row: an operator, its attributes and inputs.
 
     ``values`` says how the first input is filled; ``refused_by`` names the families of columns
-    that must refuse the row (the reference always must); no other column is asked then.
+    that must refuse the row (the reference always must); no other column runs it.
     """
 
     operator: str

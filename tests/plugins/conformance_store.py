@@ -1,8 +1,8 @@
 """What the references gave for the rows, kept in files for the next process that asks.
 
 Loops of numpy in float64 take half a minute for the whole table, and some ten processes replay
-it: the columns on every build of the kernels. So do the plain functions that tell how difficult a
-row is. A change of an operator's Python, of the table, of numpy or of PyTorch begins anew.
+it: the columns on every build of the kernels. So do the plain functions that measure how difficult
+a row is. A change of an operator's Python, of the table, of numpy or of PyTorch begins anew.
 """
 
 from __future__ import annotations

@@ -38,15 +38,15 @@ LARGEST = 4  # of the sizes of near-valid nodes: rows of a window, heads, ...
 def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
     """A node and its inputs, valid or with up to two things wrong."""
     schema = find_schema(operator)
-    given = {attribute.name: draw(_value(attribute)) for attribute in schema.attributes[:-1]}
-    given["revision"] = 1
+    values = {attribute.name: draw(_value(attribute)) for attribute in schema.attributes[:-1]}
+    values["revision"] = 1
     if operator == "NystraPatchMatch":
-        given["patch_size"] = draw(st.sampled_from([1, 3]))
+        values["patch_size"] = draw(st.sampled_from([1, 3]))
     for axis in "hw":
-        if f"shift_{axis}" in given:
-            window = int(given[f"window_{axis}"])
-            given[f"shift_{axis}"] = draw(st.sampled_from([0, window // 2, window - 1]))
-    shapes = draw(_shapes(operator, given))
+        if f"shift_{axis}" in values:
+            window = int(values[f"window_{axis}"])
+            values[f"shift_{axis}"] = draw(st.sampled_from([0, window // 2, window - 1]))
+    shapes = draw(_shapes(operator, values))
     dtype = draw(st.sampled_from(["float32", "float32", "float16"]))
     dtypes = ["int32" if name in schema.int32 else dtype for name in schema.inputs]
     for _ in range(draw(st.sampled_from([0, 0, 0, 0, 1, 1, 2]))):
@@ -54,12 +54,12 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
         match draw(st.sampled_from(["attribute", "kind", "missing", "size", "rank", "type"])):
             case "attribute":
                 attribute = draw(st.sampled_from(schema.attributes))
-                given[attribute.name] = draw(st.sampled_from(WILD[attribute.kind]))
+                values[attribute.name] = draw(st.sampled_from(WILD[attribute.kind]))
             case "kind":
                 name = draw(st.sampled_from(schema.attributes)).name
-                given[name] = draw(st.sampled_from(["text", [1, 2], 0.25, 3]))
+                values[name] = draw(st.sampled_from(["text", [1, 2], 0.25, 3]))
             case "missing":
-                given.pop(draw(st.sampled_from(schema.attributes)).name, None)
+                values.pop(draw(st.sampled_from(schema.attributes)).name, None)
             case "size" if shapes[place]:
                 axis = draw(st.integers(0, len(shapes[place]) - 1))
                 shapes[place][axis] = draw(st.integers(0, 9))
@@ -71,7 +71,7 @@ def examples(draw: st.DrawFn, operator: str) -> dict[str, Any]:
             case _:
                 pass
     return {
-        "attributes": given,
+        "attributes": values,
         "shapes": shapes,
         "dtypes": dtypes,
         "values": draw(st.sampled_from(["integer", "normal", "integer", "nan", "huge"])),
@@ -88,7 +88,7 @@ def _value(attribute: Attribute) -> st.SearchStrategy[int | float]:
 
 
 @st.composite
-def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[int]]:
+def _shapes(draw: st.DrawFn, operator: str, values: dict[str, Any]) -> list[list[int]]:
     """Input shapes that fit the attributes."""
     few = st.sampled_from([1, 2, 1, 0])
     if operator == "NystraPinv":
@@ -98,21 +98,21 @@ def _shapes(draw: st.DrawFn, operator: str, given: dict[str, Any]) -> list[list[
         batch, channels = draw(few), draw(st.integers(1, 3))
         sides = st.integers(1, 5)
         h, w, hk, wk = (draw(sides) for _ in range(4))
-        whole = [[batch, 1, h, w], [batch, 1, hk, wk], [batch, given["neighbors"], h, w]]
+        whole = [[batch, 1, h, w], [batch, 1, hk, wk], [batch, values["neighbors"], h, w]]
         broadcast = [shape if draw(st.booleans()) else [1, 1, 1, 1] for shape in whole]
         return [[batch, channels, h, w], [batch, channels, hk, wk], *broadcast]
-    channels = given["heads"] * (2 * given["head_dim"] + given["value_dim"])
-    size = [draw(few) * given["window_h"], draw(st.integers(1, 2)) * given["window_w"]]
+    channels = values["heads"] * (2 * values["head_dim"] + values["value_dim"])
+    size = [draw(few) * values["window_h"], draw(st.integers(1, 2)) * values["window_w"]]
     shapes = [[draw(st.integers(1, 2)), *size, channels]]
-    if "bias" in given:
-        shapes.append([_bias_rows(given), given["heads"]] if given["bias"] else [1])
+    if "bias" in values:
+        shapes.append([_bias_rows(values), values["heads"]] if values["bias"] else [1])
     return shapes
 
 
-def _bias_rows(given: dict[str, Any]) -> int:
+def _bias_rows(values: dict[str, Any]) -> int:
     """Rows of the bias table: one an offset of query and key."""
     rows, cols = (
-        2 * (given[f"window_{axis}"] + given.get(f"margin_{axis}", 0)) - 1 for axis in "hw"
+        2 * (values[f"window_{axis}"] + values.get(f"margin_{axis}", 0)) - 1 for axis in "hw"
     )
     return int(rows * cols)
 
@@ -140,59 +140,61 @@ def _inputs(operator: str, example: dict[str, Any]) -> list[np.ndarray]:
 def _expected(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) -> Any:
     """What the reference gives, or what it or the schema raises."""
     module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.reference")
-    schema, given = find_schema(operator), example["attributes"]
-    missing = [attribute.name for attribute in schema.attributes if attribute.name not in given]
+    schema, values = find_schema(operator), example["attributes"]
+    missing = [attribute.name for attribute in schema.attributes if attribute.name not in values]
     exact = {
         attribute.name: int if attribute.kind == "int" else float for attribute in schema.attributes
     }
-    wrong = [name for name, value in given.items() if type(value) is not exact[name]]
+    wrong = [name for name, value in values.items() if type(value) is not exact[name]]
     types = {x.dtype for x, n in zip(inputs, schema.inputs, strict=True) if n not in schema.int32}
     starts = {x.dtype for x, n in zip(inputs, schema.inputs, strict=True) if n in schema.int32}
     if missing or wrong or len(types) > 1 or types - {np.dtype("f4"), np.dtype("f2")}:
         return TypeError(f"missing {missing}, wrong {wrong}, types {types}")
     if starts - {np.dtype("i4")}:
         return TypeError(f"starts {starts}")
-    if _broadcasts(operator, given, inputs):
+    if _broadcasts(operator, values, inputs):
         return ValueError("a shape that the reference broadcasts")
     try:
         with np.errstate(all="ignore"):
-            return module.reference(*inputs, **schema.validate(given))
+            return module.reference(*inputs, **schema.validate(values))
     except Exception as error:
         return error
 
 
-def _broadcasts(operator: str, given: dict[str, Any], inputs: list[np.ndarray]) -> bool:
+def _broadcasts(operator: str, values: dict[str, Any], inputs: list[np.ndarray]) -> bool:
     """Whether the reference would take a shape that is wrong, since numpy can broadcast it."""
     if operator == "NystraPinv":
         return inputs[0].shape[-1:] != inputs[0].shape[-2:-1]
     if operator == "NystraPatchMatch":
         return any(array.ndim != 4 for array in inputs)
-    if given.get("bias", 0) == 0:
+    if values.get("bias", 0) == 0:
         return False
-    return inputs[1].shape != (_bias_rows(given), given["heads"])
+    return inputs[1].shape != (_bias_rows(values), values["heads"])
 
 
 def _difficulty(operator: str, example: dict[str, Any], inputs: list[np.ndarray]) -> np.ndarray:
     """The plain torch function in float32."""
     module = importlib.import_module(f"nystra.plugins.operators.{OPERATORS[operator]}.torch_op")
-    given = {name: v for name, v in example["attributes"].items() if name != "revision"}
+    values = {name: v for name, v in example["attributes"].items() if name != "revision"}
     tensors = [torch.from_numpy(array).float() for array in inputs]
-    result: np.ndarray = getattr(module, OPERATORS[operator])(*tensors, **given).numpy()
+    result: np.ndarray = getattr(module, OPERATORS[operator])(*tensors, **values).numpy()
     return result.astype(inputs[0].dtype)
 
 
 def try_one(operator: str, example: dict[str, Any]) -> str:
     """Run one example and compare; return what became of it."""
     inputs = _inputs(operator, example)
-    given = {**example["attributes"], **PLUGIN_ATTRIBUTES}
+    values = {**example["attributes"], **PLUGIN_ATTRIBUTES}
     want = _expected(operator, example, inputs)
     try:
-        runner = node_session(operator, given, inputs, example["threads"])
+        runner = node_session(operator, values, inputs, example["threads"])
         got: Any = runner.run(None, {f"x{i}": array for i, array in enumerate(inputs)})
     except Exception as error:
         text = str(error)
         assert operator in text, f"the operator is not named: {text}"
-        assert any(word in text for word in SAID), f"what was expected is not said: {text}"
+        assert any(word in text for word in SAID), (
+            f"the message does not name what is expected: {text}"
+        )
         empty = any(0 in shape for shape in example["shapes"])
         assert isinstance(want, Exception) or empty, f"refused, the reference takes it: {text}"
         return "refused"

@@ -50,7 +50,7 @@ RIGHT = RNG.standard_normal((8, 8)).astype(np.float16).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=["plain", pytest.param("race", marks=pytest.mark.full)])
-def said(
+def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, list[list[tuple[int, str, list[str]]]], list[tuple[int, str, list[float]]]]:
     """The build, and what it says of the faults and of the products."""
@@ -67,9 +67,9 @@ def said(
 
 
 @pytest.fixture
-def outcomes(said) -> tuple[str, dict[str, list[tuple[int, str, list[str]]]]]:  # type: ignore[no-untyped-def]
+def outcomes(reports) -> tuple[str, dict[str, list[tuple[int, str, list[str]]]]]:  # type: ignore[no-untyped-def]
     """The build, and what it says of each fault in each order of threads."""
-    return said[0], dict(zip(FAULTS, said[1], strict=True))
+    return reports[0], dict(zip(FAULTS, reports[1], strict=True))
 
 
 FILES = ("faults.cu", "races.cc")
@@ -111,11 +111,11 @@ def test_unwritten_shared_memory_is_nan(outcomes) -> None:  # type: ignore[no-un
         assert [i for i, value in enumerate(out) if "nan" in value] == [4, 6, 68, 70]
 
 
-def test_a_product_on_tensor_cores(said) -> None:  # type: ignore[no-untyped-def]
+def test_a_product_on_tensor_cores(reports) -> None:  # type: ignore[no-untyped-def]
     """The twin holds the matrices as the manual says; a wrong place or a lost part is seen."""
     want = LEFT.astype(np.float64) @ RIGHT.astype(np.float64)
     scale = np.abs(LEFT).astype(np.float64) @ np.abs(RIGHT).astype(np.float64)
-    right, swapped, no_low, extra_bits, half_a_warp = said[2]
+    right, swapped, no_low, extra_bits, half_a_warp = reports[2]
 
     def error(product: tuple[int, str, list[float]]) -> float:
         assert product[:2] == [0, ""]

@@ -21,9 +21,9 @@ import emulator_build, emulator_columns, emulator_library
 from conformance_cases import CASES
 library, seen = emulator_library.load(sys.argv[1]), []
 for row in json.loads(sys.argv[2]):
-    for asked, device in json.loads(sys.argv[3]):
+    for requested, device in json.loads(sys.argv[3]):
         case = CASES[row]
-        limits = (1024 * asked, *emulator_columns.LIMITS["default"][1:4], 1024 * device)
+        limits = (1024 * requested, *emulator_columns.LIMITS["default"][1:4], 1024 * device)
         try:
             out, = emulator_library.run(library, case, case.inputs("float32"), "float32", limits)
             seen.append([library.emulator_most_shared(), out.tolist()])

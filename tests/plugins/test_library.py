@@ -71,11 +71,11 @@ def test_instruction_set() -> None:
 @pytest.mark.parametrize("name", ["mmx", "AVX2", "avx512 "])
 def test_unknown_instruction_set_is_an_error(name: str) -> None:
     path = library()
-    asked = _in_process("from nystra.plugins.library import isa; isa()", NYSTRA_CPU_ISA=name)
-    assert asked.returncode != 0
+    done = _in_process("from nystra.plugins.library import isa; isa()", NYSTRA_CPU_ISA=name)
+    assert done.returncode != 0
     assert (
         f"NYSTRA_CPU_ISA is '{name}'; expected one of generic, avx2, avx512, avx512_bf16, amx"
-        in asked.stderr
+        in done.stderr
     )
     registered = _in_process(
         f"import onnxruntime as o;o.SessionOptions().register_custom_ops_library({str(path)!r})",
@@ -123,14 +123,14 @@ def test_wrong_shape(operator: str, place: int, shape: tuple[int, ...], message:
 
 
 def out_of_range() -> Iterator[tuple[str, str, float, str]]:
-    """Yield an operator, an attribute, a value below or above its range, and what is said."""
+    """Yield an operator, an attribute, a value below or above its range, and the message."""
     for name in NODES:
         for attribute in find_schema(name).attributes[:-1]:
             limits = f"{attribute.minimum:.9g} to {attribute.maximum:.9g}"
             for value in (attribute.minimum - 1, attribute.maximum + 1):
-                said = f"attribute {attribute.name} is {value:.9g}; expected {limits}"
+                message = f"attribute {attribute.name} is {value:.9g}; expected {limits}"
                 typed = int(value) if attribute.kind == "int" else float(value)
-                yield name, attribute.name, typed, re.escape(said)
+                yield name, attribute.name, typed, re.escape(message)
 
 
 HUGE = 2**62
@@ -155,10 +155,10 @@ def test_wrong_attribute(operator: str, changes: dict[str, object], message: str
 
 @pytest.mark.parametrize("operator", NODES)
 def test_missing_attribute(operator: str) -> None:
-    given = attributes(operator)
-    del given["iterations" if "iterations" in given else "bias"]
+    incomplete = attributes(operator)
+    del incomplete["iterations" if "iterations" in incomplete else "bias"]
     with pytest.raises(Exception, match=f"{operator}: attribute .* is missing or not an INT"):
-        node_session(operator, given, arrays(operator))
+        node_session(operator, incomplete, arrays(operator))
 
 
 @pytest.mark.parametrize("operator", NODES)

@@ -38,7 +38,7 @@ def built() -> Path:
         pytest.skip(str(error))
 
 
-def given(operator: str, **changes: Any) -> dict[str, Any]:
+def good_attributes(operator: str, **changes: Any) -> dict[str, Any]:
     every = attributes(operator, **changes)
     return {name: value for name, value in every.items() if name not in PLUGIN_ATTRIBUTES}
 
@@ -55,7 +55,7 @@ def test_exports_only_its_functions(built: Path) -> None:
 def test_left_out_attributes_take_their_defaults(operator: str) -> None:
     inputs = arrays(operator)
     required = {a.name for a in find_schema(operator).attributes if a.default is None}
-    few = {name: value for name, value in given(operator).items() if name in required}
+    few = {name: value for name, value in good_attributes(operator).items() if name in required}
     if "Window" in operator:
         inputs[0] = np.ones((1, 8, 4, 26), np.float32)
     every = find_schema(operator).validate(few)
@@ -71,11 +71,13 @@ def test_every_range_of_the_schema_is_checked(operator: str) -> None:
     for attribute in schema.attributes[:-1]:
         wrong = attribute.maximum + 1, attribute.minimum - 1
         for value in map(int if attribute.kind == "int" else float, wrong):
-            said = f"{operator}: attribute {attribute.name} is {value:.9g}; expected "
+            message = f"{operator}: attribute {attribute.name} is {value:.9g}; expected "
             with pytest.raises(NystraError) as error:
-                native.run(operator, arrays(operator), given(operator, **{attribute.name: value}))
+                native.run(
+                    operator, arrays(operator), good_attributes(operator, **{attribute.name: value})
+                )
             limits = f"{attribute.minimum:.9g} to {attribute.maximum:.9g}"
-            assert str(error.value) == said + limits
+            assert str(error.value) == message + limits
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -94,11 +96,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("operator", "changes", "message"), BAD)
 def test_refused_attributes(operator: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(NystraError, match=f"^{operator}: .*{message}"):
-        native.run(operator, arrays(operator), given(operator, **changes))
+        native.run(operator, arrays(operator), good_attributes(operator, **changes))
 
 
 def test_a_missing_attribute_is_named() -> None:
-    few = given("NystraWindowSoftmax")
+    few = good_attributes("NystraWindowSoftmax")
     del few["head_dim"]
     with pytest.raises(NystraError, match="NystraWindowSoftmax: attribute head_dim is missing"):
         native.run("NystraWindowSoftmax", arrays("NystraWindowSoftmax"), few)
@@ -120,7 +122,7 @@ def test_refused_inputs() -> None:
         ),
     ]:
         with pytest.raises(NystraError, match=message):
-            native.run(operator, inputs, given(operator) if operator in NODES else {})
+            native.run(operator, inputs, good_attributes(operator) if operator in NODES else {})
 
 
 class Interface:
@@ -178,7 +180,9 @@ def test_errors_are_the_thread_s_own(built: Path) -> None:
 @pytest.mark.parametrize("operator", NODES)
 def test_the_number_of_threads_changes_nothing(operator: str) -> None:
     inputs = arrays(operator)
-    runs = [native.run(operator, inputs, given(operator), threads) for threads in (1, 2, 7)]
+    runs = [
+        native.run(operator, inputs, good_attributes(operator), threads) for threads in (1, 2, 7)
+    ]
     for other in runs[1:]:
         for got, want in zip(other, runs[0], strict=True):
             np.testing.assert_array_equal(got, want)
@@ -187,15 +191,18 @@ def test_the_number_of_threads_changes_nothing(operator: str) -> None:
 def test_many_calls_at_once() -> None:
     operator = "NystraPatchMatch"
     inputs = arrays(operator)
-    want = native.run(operator, inputs, given(operator), 1)
+    want = native.run(operator, inputs, good_attributes(operator), 1)
     with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(native.run, operator, inputs, given(operator), 3) for _ in range(60)]
+        runs = [
+            pool.submit(native.run, operator, inputs, good_attributes(operator), 3)
+            for _ in range(60)
+        ]
         for run in runs:
             np.testing.assert_array_equal(run.result()[1], want[1])
 
 
 def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
-    """A new one may begin a millisecond after it was asked for; of a fork there are none."""
+    """A new one may begin a millisecond after it was started; of a fork there are none."""
     code = """if True:
         import os, signal
         from native_nodes import arrays, attributes
@@ -204,15 +211,15 @@ def test_threads_are_kept_and_a_forked_process_has_its_own() -> None:
 
         operator = "NystraPatchMatch"
         inputs = arrays(operator)
-        asked = {k: v for k, v in attributes(operator).items() if k not in PLUGIN_ATTRIBUTES}
-        want = native.run(operator, inputs, asked, 1)
+        checked = {k: v for k, v in attributes(operator).items() if k not in PLUGIN_ATTRIBUTES}
+        want = native.run(operator, inputs, checked, 1)
         counts = []
         for _ in range(5):
             counts.append(len(os.listdir("/proc/self/task")))
-            native.run(operator, inputs, asked, 2)
+            native.run(operator, inputs, checked, 2)
         child = os.fork()
         signal.alarm(60)  # where it waits for threads that it has not
-        got = native.run(operator, inputs, asked, 2)
+        got = native.run(operator, inputs, checked, 2)
         same = all((a == b).all() for a, b in zip(got, want))
         if child == 0:
             os._exit(0 if same else 1)
@@ -292,5 +299,5 @@ def test_a_program_in_c(built: Path, tmp_path: Path) -> None:
     printed_by(
         "gcc", *options, str(source), str(built), f"-Wl,-rpath,{built.parent}", "-o", program
     )
-    said = printed_by(program).splitlines()
-    assert said == ["2 0.5000 0.2500", "NystraPinv: attribute iterations is 9; expected 1 to 8"]
+    message = printed_by(program).splitlines()
+    assert message == ["2 0.5000 0.2500", "NystraPinv: attribute iterations is 9; expected 1 to 8"]

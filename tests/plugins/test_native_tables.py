@@ -1,4 +1,4 @@
-"""The C++ that is made of the schemas, and who states a limit beside them."""
+"""The C++ that is generated from the schemas, and what states a limit besides them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def test_the_tables_are_what_the_schemas_say() -> None:
 
 def test_a_stale_table_is_noticed(tmp_path: Path) -> None:
     folder = tmp_path / "csrc"
-    made = [f"{part}.h" for part in ("kernels/limits", "kernels/operators", "operators/table")]
+    generated = [f"{part}.h" for part in ("kernels/limits", "kernels/operators", "operators/table")]
     for name in (
-        *made,
+        *generated,
         "operators/operators.h",
         "operators/relations.cc",
         "../cmake/operators.cmake",

@@ -61,8 +61,8 @@ def test_tensor_names_are_unique_over_all_bodies() -> None:
     seen: set[str] = set()
     for name, function in bodies(20).items():
         outputs = [output for node in all_nodes(function) for output in node.output]
-        given = [value.name for graph in subgraphs(function.node) for value in graph.input]
-        names = [*function.input, *outputs, *given]
+        inner = [value.name for graph in subgraphs(function.node) for value in graph.input]
+        names = [*function.input, *outputs, *inner]
         assert len(set(names)) == len(names)
         assert not seen & set(names)
         assert all(tensor.startswith(f"{name}_") for tensor in names)

@@ -60,8 +60,8 @@ def test_the_rows_are_a_good_part_of_the_table() -> None:
 
 
 def test_everything_is_given_back() -> None:
-    in_use, allocators, given = tools.outcomes()["use"]
-    assert given > 50  # rows whose kernels need a workspace
+    in_use, allocators, handed_out = tools.outcomes()["use"]
+    assert handed_out > 50  # rows whose kernels need a workspace
     assert (in_use, allocators) == (0, 0)
 
 

@@ -125,8 +125,8 @@ def test_an_older_onnxruntime_is_refused(tmp_path: Path) -> None:
     options = ["-std=c++17", f"-I{include}", f"-Wl,-rpath,{library.parent}"]
     source = str(tmp_path / "old.cc")
     printed_by("g++", *options, source, str(library), "-o", str(program))
-    said = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
-    assert "need onnxruntime 1.18 or newer; this is 1.17.3" in said
+    printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
+    assert "need onnxruntime 1.18 or newer; this is 1.17.3" in printed
 
 
 def test_the_ordinary_library_has_no_cuda() -> None:

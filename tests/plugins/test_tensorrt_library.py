@@ -61,7 +61,7 @@ else:
     registry = trt.get_plugin_registry()
 types = trt.PluginFieldType
 kinds = {int: (np.int32, types.INT32), float: (np.float32, types.FLOAT32)}
-made = []
+created = []
 for name, attributes in requests:
     creator = registry.get_creator(name, "1", "")
     fields = []
@@ -69,8 +69,8 @@ for name, attributes in requests:
         numpy_type, field_type = kinds[type(value)]
         fields.append(trt.PluginField(key, np.array([value], numpy_type), field_type))
     collection = trt.PluginFieldCollection(fields)
-    made.append(creator.create_plugin(name, collection, trt.TensorRTPhase.BUILD) is not None)
-print(json.dumps(made))
+    created.append(creator.create_plugin(name, collection, trt.TensorRTPhase.BUILD) is not None)
+print(json.dumps(created))
 """
 
 
@@ -101,16 +101,16 @@ def _requests() -> list[tuple[str, dict[str, int | float]]]:
 @pytest.mark.parametrize("sdk", SDKS)
 def test_registries_take_the_library(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_sdk(sdk, monkeypatch)
-    made, words = _create(sdk, plugins(), "registry", _requests())
-    assert made == [True, False] * len(OPEN)
+    created, words = _create(sdk, plugins(), "registry", _requests())
+    assert created == [True, False] * len(OPEN)
     assert len(re.findall(r"^nystra: Nystra\w+ \(Nystra\w+\): attribute \w+ is 99; ", words, re.M))
 
 
 @pytest.mark.parametrize("sdk", ["10", "11"])
 def test_shims_register_when_loaded(sdk: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_sdk(sdk, monkeypatch)
-    made, _ = _create(sdk, plugins(f"nystra_trt_register{sdk}"), "dlopen", _requests())
-    assert made == [True, False] * len(OPEN)
+    created, _ = _create(sdk, plugins(f"nystra_trt_register{sdk}"), "dlopen", _requests())
+    assert created == [True, False] * len(OPEN)
 
 
 def test_a_shim_without_its_tensorrt_says_so() -> None:

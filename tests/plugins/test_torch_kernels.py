@@ -1,4 +1,4 @@
-"""The torch ops on the CPU run the native kernels, where these are and unless told otherwise."""
+"""The torch ops on the CPU run the native kernels, unless NYSTRA_TORCH_KERNELS is 0."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ran: list[str] = []
     run = native.run
 
-    def noted(operator: str, *given: Any) -> Any:
-        outputs = run(operator, *given)
+    def noted(operator: str, *arguments: Any) -> Any:
+        outputs = run(operator, *arguments)
         ran.append(operator)
         return outputs
 

@@ -74,9 +74,9 @@ one = np.ones((1, 1), np.float32)
 refused(lambda: reference(one, factor=9), "factor is 9.0; expected -8.0 to 8.0")
 refused(lambda: torch.ops.nystra.toy_scale(torch.from_numpy(one), 9.0), "expected -8.0 to 8.0")
 if built:
-    said = "NystraToyScale: attribute factor is 9; expected -8 to 8"
-    refused(lambda: native.run("NystraToyScale", [one], {"factor": 9.0}), said)
-    refused(lambda: session("float32", False, True, factor=9.0), said)
+    message = "NystraToyScale: attribute factor is 9; expected -8 to 8"
+    refused(lambda: native.run("NystraToyScale", [one], {"factor": 9.0}), message)
+    refused(lambda: session("float32", False, True, factor=9.0), message)
     refused(lambda: native.run("NystraToyScale", [one], {}), "attribute factor is missing")
     deep = one.reshape(1, 1, 1, 1, 1)
     refused(lambda: native.run("NystraToyScale", [deep], {"factor": 1}), "expected rank 4 at most")

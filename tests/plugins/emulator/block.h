@@ -23,7 +23,7 @@
 namespace emu {
 
 constexpr size_t kRedZone = 32;             // poisoned bytes between two shared arrays
-constexpr size_t kSharedLimit = 48 * 1024;  // of a block whose kernel asked for no more
+constexpr size_t kSharedLimit = 48 * 1024;  // of a block whose kernel requested no more
 constexpr size_t kSharedArrays = 64;        // of a block at most
 constexpr int kWarp = 32;
 
@@ -56,10 +56,10 @@ struct Emulator {
   size_t scheduler_stack_bytes = 0;
   std::function<void()> body;
   unsigned char* dynamic_shared = nullptr;
-  size_t shared_bytes = 0, memory_bytes = 0;     // given to the launch; with the red zones
+  size_t shared_bytes = 0, memory_bytes = 0;     // of the launch; with the red zones
   size_t device_shared = kSharedLimit;           // of a block, for a kernel that asks
   size_t most_shared = 0;                        // of the launches so far
-  std::map<const void*, size_t> allowed_shared;  // of the kernels that asked
+  std::map<const void*, size_t> allowed_shared;  // of the kernels that requested it
   unsigned seed = 0;
   std::string error;
   cudaError_t last_error = cudaSuccess;

@@ -40,7 +40,7 @@ inline void make_context(Context& context, char* stack, void (*entry)()) {
   context = top - 6;                        // the six registers: any value
 }
 #else
-using Context = ucontext_t;  // must not move once made
+using Context = ucontext_t;  // must not move once it is created
 
 inline void switch_to(Context& save, Context& load) { swapcontext(&save, &load); }
 
@@ -66,7 +66,7 @@ inline char* stack_of(size_t fiber) {
   return stacks[fiber];
 }
 
-// AddressSanitizer has to be told of every switch. `leaving` fibers give their fake stack back.
+// AddressSanitizer must know of every switch. `leaving` fibers return their fake stack.
 struct SwitchNotice {
   void* fake_stack = nullptr;
 

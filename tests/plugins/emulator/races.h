@@ -1,4 +1,4 @@
-// The memory that the race detector watches beside shared memory; nothing in the other builds.
+// The memory that the race detector watches besides shared memory; nothing in the other builds.
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 // run under the CPU provider on the emulated kernels. tests/helpers/ort_cuda_tools.py builds it.
 //
 // Stream and workspace come from here in place of the runtime: a stream of its own that every
-// launch must name, and for each call a workspace of exactly the bytes asked for, full of NaN,
+// launch must name, and for each call a workspace of exactly the bytes requested, full of NaN,
 // between guards. NYSTRA_FAULT plants a fault in what the runtime would give.
 #include <cstdlib>
 #include <map>
@@ -21,14 +21,14 @@ constexpr size_t kEntries = 279;  // of OrtApi, to the last that the binding use
 constexpr size_t kGuard = 256;
 
 struct Workspace {
-  size_t bytes, usable;  // asked for; the same, or room for one float where a fault is planted
+  size_t bytes, usable;  // requested; the same, or room for one float where a fault is planted
 };
 
 std::map<unsigned char*, Workspace> workspaces;  // in use
-long given = 0, node_allocators = 0;
+long handed_out = 0, node_allocators = 0;
 Entry table[kEntries];
 Api runtime;
-CUstream_st* const stream = reinterpret_cast<CUstream_st*>(&given);
+CUstream_st* const stream = reinterpret_cast<CUstream_st*>(&handed_out);
 
 bool fault(const char* name) {
   const char* const planted = std::getenv("NYSTRA_FAULT");
@@ -50,7 +50,7 @@ Status* give_workspace(const KernelContext*, const MemoryInfo* memory, size_t by
   auto* const block = static_cast<unsigned char*>(std::aligned_alloc(256, whole));
   std::memset(block, 0xff, whole);  // guards and workspace: NaN
   workspaces[block + kGuard] = {bytes, fault("workspace") ? sizeof(float) : bytes};
-  ++given;
+  ++handed_out;
   *out = fault("null workspace") ? nullptr : block + kGuard;
   return nullptr;
 }
@@ -59,12 +59,12 @@ Status* take_workspace(Allocator* allocator, void* memory) {
   auto* const start = static_cast<unsigned char*>(memory);
   const auto found = workspaces.find(start);
   if (allocator == nullptr || found == workspaces.end())
-    return failed("a workspace that was not given");
-  const Workspace given_here = found->second;
+    return failed("a workspace that was not handed out");
+  const Workspace found_here = found->second;
   workspaces.erase(found);
   bool whole = true;
   for (size_t i = 1; i <= kGuard; ++i) whole = whole && *(start - i) == 0xff;
-  for (size_t i = given_here.usable; i < given_here.bytes + kGuard; ++i)
+  for (size_t i = found_here.usable; i < found_here.bytes + kGuard; ++i)
     whole = whole && start[i] == 0xff;
   std::free(start - kGuard);
   return whole ? nullptr : failed("a workspace was written beyond its end");
@@ -118,10 +118,10 @@ Table emulated_api(uint32_t version) {
 
 // What is left of what the binding took: workspaces in use and allocators of nodes; and how many
 // workspaces there were.
-EXPORTED void emulated_use(long* in_use, long* allocators, long* workspaces_given) {
+EXPORTED void emulated_use(long* in_use, long* allocators, long* workspaces_handed_out) {
   *in_use = long(workspaces.size());
   *allocators = node_allocators;
-  *workspaces_given = given;
+  *workspaces_handed_out = handed_out;
 }
 
 EXPORTED Status* RegisterCustomOps(SessionOptions* options, const ApiBase* base) {

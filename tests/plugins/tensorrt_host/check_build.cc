@@ -71,14 +71,14 @@ void check_formats(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Report
     for (size_t place = 0; place < kinds.size(); ++place) {
       for (const DataType type : kTypes) {
         for (const TensorFormat format : kFormats) {
-          std::vector<DynamicPluginTensorDesc> asked = tensors;
-          asked[place].desc.type = type;
-          asked[place].desc.format = format;
+          std::vector<DynamicPluginTensorDesc> changed = tensors;
+          changed[place].desc.type = type;
+          changed[place].desc.format = format;
           const bool any = place == 0 && kinds[0] == 'T';
           const bool fits = any ? std::count(kElements.begin(), kElements.end(), type) > 0
                                 : type == type_of(kinds[place], element);
           const bool expected = fits && format == TensorFormat::kLINEAR;
-          report.check(plugin.supportsFormatCombination(int32_t(place), asked.data(), inputs,
+          report.check(plugin.supportsFormatCombination(int32_t(place), changed.data(), inputs,
                                                         outputs) == expected,
                        e.name + ": format " + std::to_string(int(format)) + " of type " +
                            std::to_string(int(type)) + " at place " + std::to_string(place));
@@ -129,21 +129,23 @@ void check_bad_shapes(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Rep
     SizeBuilder builder;
     std::vector<nvinfer1::DimsExprs> in, out(e.outputs.size());
     for (const Shape& shape : row.shapes) in.push_back(builder.shape(shape));
-    const std::vector<DynamicPluginTensorDesc> given = described(row.shapes, e.inputs),
+    const std::vector<DynamicPluginTensorDesc> ins = described(row.shapes, e.inputs),
                                                outs = described(e.output_shapes, e.outputs);
     bool refused = false;
-    std::string said = words([&] {
+    std::string printed = words([&] {
       refused = plugin.getOutputShapes(in.data(), int32_t(in.size()), nullptr, 0, out.data(),
                                        int32_t(out.size()), builder) != 0;
     });
-    report.check(refused && said.find(row.expected) != std::string::npos,
-                 e.name + ": getOutputShapes says \"" + row.expected + "\"; it said: " + said);
-    said = words([&] {
-      refused = plugin.configurePlugin(given.data(), int32_t(given.size()), outs.data(),
+    report.check(
+        refused && printed.find(row.expected) != std::string::npos,
+        e.name + ": getOutputShapes says \"" + row.expected + "\"; it printed: " + printed);
+    printed = words([&] {
+      refused = plugin.configurePlugin(ins.data(), int32_t(ins.size()), outs.data(),
                                        int32_t(outs.size())) != 0;
     });
-    report.check(refused && said.find(row.expected) != std::string::npos,
-                 e.name + ": configurePlugin says \"" + row.expected + "\"; it said: " + said);
+    report.check(
+        refused && printed.find(row.expected) != std::string::npos,
+        e.name + ": configurePlugin says \"" + row.expected + "\"; it printed: " + printed);
   }
 }
 
@@ -157,13 +159,13 @@ void check_bad_largest(nvinfer1::IPluginV3OneBuild& plugin, const Example& e, Re
     const std::vector<DynamicPluginTensorDesc> out = described(e.output_shapes, e.outputs);
     for (size_t i = 0; i < in.size(); ++i) in[i].max = largest[i].max;
     bool refused = false;
-    const std::string said = words([&] {
+    const std::string printed = words([&] {
       refused = plugin.configurePlugin(in.data(), int32_t(in.size()), out.data(),
                                        int32_t(out.size())) != 0;
     });
-    report.check(refused && said.find(row.expected) != std::string::npos,
+    report.check(refused && printed.find(row.expected) != std::string::npos,
                  e.name + ": configurePlugin says of the largest shapes \"" + row.expected +
-                     "\"; it said: " + said);
+                     "\"; it printed: " + printed);
   }
 }
 

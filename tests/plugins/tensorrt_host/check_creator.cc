@@ -42,11 +42,11 @@ void check_creator(nvinfer1::IPluginCreatorV3One& creator, const Example& exampl
     for (const auto& [field, value] : row.changes) bad[field] = value;
     for (const std::string& field : row.remove) bad.erase(field);
     bool refused = false;
-    const std::string said = words([&] { refused = create(creator, bad) == nullptr; });
+    const std::string printed = words([&] { refused = create(creator, bad) == nullptr; });
     report.check(refused, name + ": refuses what gives \"" + row.expected + "\"");
-    report.check(said.find(name + " (layer): ") != std::string::npos &&
-                     said.find(row.expected) != std::string::npos,
-                 name + ": says \"" + row.expected + "\"; it said: " + said);
+    report.check(printed.find(name + " (layer): ") != std::string::npos &&
+                     printed.find(row.expected) != std::string::npos,
+                 name + ": says \"" + row.expected + "\"; it printed: " + printed);
   }
 }
 

@@ -59,22 +59,22 @@ void check_runtime(nvinfer1::IPluginCreatorV3One& creator, const Example& e, boo
     if (row.name != e.name) continue;
     const std::vector<PluginTensorDesc> bad = described(row.shapes, e.inputs);
     bool refused = false;
-    std::string said = words([&] {
+    std::string printed = words([&] {
       refused =
           run.onShapeChange(bad.data(), int32_t(bad.size()), out.data(), int32_t(out.size())) != 0;
     });
-    report.check(refused && said.find(row.expected) != std::string::npos,
-                 e.name + ": onShapeChange says \"" + row.expected + "\"; it said: " + said);
-    said = words([&] { refused = enqueue(run, e, row.shapes, e.output_shapes) != 0; });
-    report.check(refused && said.find(row.expected) != std::string::npos,
-                 e.name + ": enqueue says \"" + row.expected + "\"; it said: " + said);
+    report.check(refused && printed.find(row.expected) != std::string::npos,
+                 e.name + ": onShapeChange says \"" + row.expected + "\"; it printed: " + printed);
+    printed = words([&] { refused = enqueue(run, e, row.shapes, e.output_shapes) != 0; });
+    report.check(refused && printed.find(row.expected) != std::string::npos,
+                 e.name + ": enqueue says \"" + row.expected + "\"; it printed: " + printed);
   }
   if (device) return;  // host memory is no argument then; --enqueue is the check
   bool refused = false;
-  const std::string said =
+  const std::string printed =
       words([&] { refused = enqueue(run, e, e.shapes, e.output_shapes) != 0; });
-  report.check(refused && said.find("CUDA refused to launch the kernel") != std::string::npos,
-               e.name + ": without a device enqueue fails and says so; it said: " + said);
+  report.check(refused && printed.find("CUDA refused to launch the kernel") != std::string::npos,
+               e.name + ": without a device enqueue fails and says so; it printed: " + printed);
 }
 
 void check_lives(nvinfer1::IPluginCreatorV3One& creator, const Example& e, Report& report) {

@@ -165,13 +165,14 @@ void run_case(const Library& library, const Case& c, const std::string& folder,
   if (creator == nullptr) throw std::runtime_error("the library has no " + c.op);
   PluginPointer plugin;
   int32_t shapes = -1;
-  const std::string said = words([&] {
+  const std::string printed = words([&] {
     plugin = create(*creator, c.fields);
     if (plugin != nullptr)
       shapes = runtime(*plugin)->onShapeChange(c.in.data(), int32_t(c.in.size()), c.out.data(),
                                                int32_t(c.out.size()));
   });
-  if (shapes != 0) return write(out_folder + "/" + c.name + ".refused", {said.begin(), said.end()});
+  if (shapes != 0)
+    return write(out_folder + "/" + c.name + ".refused", {printed.begin(), printed.end()});
 
   std::vector<std::unique_ptr<Buffer>> buffers;
   std::vector<const void*> in;

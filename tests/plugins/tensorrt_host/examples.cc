@@ -101,10 +101,10 @@ std::vector<BadFields> out_of_range() {
       for (const double value : {attribute.minimum - 1, attribute.maximum + 1}) {
         const FieldValue field = attribute.integer ? FieldValue(static_cast<int32_t>(value))
                                                    : FieldValue(static_cast<float>(value));
-        const std::string said = std::string("attribute ") + attribute.name + " is " + text(value) +
-                                 "; expected " + text(attribute.minimum) + " to " +
-                                 text(attribute.maximum);
-        rows.push_back({schema.name, {{attribute.name, field}}, {}, said});
+        const std::string message = std::string("attribute ") + attribute.name + " is " +
+                                    text(value) + "; expected " + text(attribute.minimum) + " to " +
+                                    text(attribute.maximum);
+        rows.push_back({schema.name, {{attribute.name, field}}, {}, message});
       }
     }
   };

@@ -10,8 +10,8 @@ namespace nystra::trt {
 namespace {
 
 bool fault(const char* name) {
-  const char* const asked = std::getenv("NYSTRA_FAULT");
-  return asked != nullptr && std::strcmp(asked, name) == 0;
+  const char* const planted = std::getenv("NYSTRA_FAULT");
+  return planted != nullptr && std::strcmp(planted, name) == 0;
 }
 
 class FaultyPlugin final : public Plugin {
