@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,21 @@ def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedMo
     return loaded
 
 
+def load_fixed(
+    checkpoint: Path, plan: Plan, hyper: Mapping[str, Any], static: Sequence[int] | None
+) -> LoadedModel:
+    """Load a checkpoint as `load_for` does, for one shape of the first input where that is given.
+
+    Raises:
+        NystraError: As `load_for` and `fixed_facts`.
+    """
+    loaded = load_for(checkpoint, plan, hyper)
+    frames = _static_frames(loaded.facts, static)
+    if frames is not None and "frames" not in hyper:
+        loaded = load_for(checkpoint, plan, {**hyper, "frames": frames})
+    return replace(loaded, facts=fixed_facts(loaded.facts, static))
+
+
 def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:
     """Return the network at its trained window, or None where it is loaded at that one."""
     if not loaded.retargeted:
@@ -50,8 +66,8 @@ def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module 
     return load(loaded.checkpoint.path, **others).network
 
 
-def static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
-    """Return how many frames a fixed shape has, where the network takes films."""
+def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:
+    """Return how many frames a fixed shape has, where the network takes videos."""
     axes = facts.inputs[0].axes
     if static is None or "frames" not in axes or len(static) != len(axes):
         return None

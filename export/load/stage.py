@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -17,7 +17,7 @@ from ..auto.samples import choose_samples
 from ..build.transforms import Transform, find_transform
 from ..options import ExportOptions
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
-from .network import fixed_facts, load_for, static_frames, trained_network
+from .network import load_fixed, trained_network
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 
@@ -78,18 +78,13 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
-    loaded = load_for(checkpoint, plan, options.hyper)
-    frames = static_frames(loaded.facts, options.static)
-    if frames is not None and "frames" not in options.hyper:
-        loaded = load_for(checkpoint, plan, {**options.hyper, "frames": frames})
-    facts = fixed_facts(loaded.facts, options.static)
-    traced = loaded = replace(loaded, facts=facts)
+    traced = loaded = load_fixed(checkpoint, plan, options.hyper, options.static)
     trained = trained_network(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)
-        if trained is not None and facts.preprocessing is not None:
-            trained = prepared_network(trained, facts.preprocessing)
-        facts = loaded.facts
+        if trained is not None and traced.facts.preprocessing is not None:
+            trained = prepared_network(trained, traced.facts.preprocessing)
+    facts = loaded.facts
     transform.allow(facts.architecture)
     headline = measure_for(facts.outputs[0]).headline
     if options.min_psnr is not None and headline != "psnr":
