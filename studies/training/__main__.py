@@ -13,7 +13,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,13 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nystra.cli.flags.option_flags import flag_of, option_values
 from nystra.core.errors import NystraError
+from nystra.core.option import spelled
 
 from .classifying import Classifying
 from .denoising import Denoising
 from .enlarging import Enlarging, EnlargingByHat
 from .loop import train, write_file
 from .recipe import Recipe
+from .settings import Counts, Kept
 
 RECIPES: dict[str, type[Recipe]] = {
     "swinir": Enlarging,
@@ -93,16 +96,14 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, help=".safetensors file to write")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
-    for field in fields(recipe):
-        name, default, text = field.name.replace("_", "-"), field.default, field.metadata["help"]
-        if isinstance(default, bool):
-            parser.add_argument(f"--no-{name}", dest=field.name, action="store_false", help=text)
-        elif isinstance(default, tuple):
-            shown = f"{text} ({' '.join(map(str, default))})"
-            parser.add_argument(f"--{name}", type=int, nargs="+", default=default, help=shown)
+    for name, kind in recipe.declared().items():
+        flag, how = flag_of(name, kind), {"dest": name, "default": kind.default, "help": kind.help}
+        if isinstance(kind, Kept):
+            parser.add_argument(f"--no-{flag[2:]}", action="store_false", **how)
+        elif isinstance(kind, Counts):
+            parser.add_argument(flag, type=int, nargs="+", **how)
         else:
-            shown, kind = f"{text} ({default})" if default != "" else text, type(default)
-            parser.add_argument(f"--{name}", type=kind, default=default, help=shown)
+            parser.add_argument(flag, type=partial(kind.read, name), **how)
     return parser
 
 
@@ -119,9 +120,7 @@ def _recipe(arguments: Sequence[str]) -> tuple[Recipe, argparse.Namespace]:
     _add_network(first)
     kind = RECIPES[first.parse_known_args(arguments)[0].network]
     options = _parser(kind).parse_args(arguments)
-    settings: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(kind)}
-    lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
-    recipe = kind(**settings | lists)
+    recipe = kind(**option_values(options, kind))
     recipe.check()
     return recipe, options
 
@@ -170,7 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         torch.set_num_threads(options.threads)
         run(recipe, options.data, options.out)
     except NystraError as error:
-        print(f"error: {error}", file=sys.stderr)
+        text = spelled(str(error), lambda name: f"--{name.replace('_', '-')}")
+        print(f"error: {text}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("stopped: the same command goes on from here", file=sys.stderr)

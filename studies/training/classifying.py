@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nystra.core.errors import NystraError
+from nystra.core.option import option
+from nystra.core.option_kinds import Choice, Number
 from nystra.models.vit.network import ViT
 
 from .labelled import Labelled, read_labelled
-from .recipe import Recipe, setting
+from .recipe import Recipe
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of CIFAR-10's training pictures
 _BORDER = 4  # black pixels around a picture that crops are taken from
@@ -48,17 +50,19 @@ class Classifying(Recipe):
     architecture: ClassVar[str] = "vit"
     stored: ClassVar[torch.dtype] = torch.float16
 
-    batch: int = setting(128, "pictures a step")
-    attention: str = setting("full", f"of {', '.join(_ATTENTIONS)}")
-    classes: int = setting(10, "folders of pictures")
-    side: int = setting(32, "side of a picture, in pixels")
-    patch_size: int = setting(4, "side of a patch, in pixels")
-    width: int = setting(48, "channels of a token")
-    hidden: int = setting(192, "channels inside the feed-forward")
-    depth: int = setting(4, "blocks")
-    heads: int = setting(4, "attention heads of every block")
-    rank: int = setting(32, "tokens of linformer, features of performer, landmarks")
-    stem: str = setting("patches", "patches, or convolutions before them")
+    batch: int = option(Number(128, "pictures a step", 1))
+    attention: str = option(Choice("full", "what it is trained with", _ATTENTIONS))
+    classes: int = option(Number(10, "folders of pictures", 1))
+    side: int = option(Number(32, "side of a picture, in pixels", 1))
+    patch_size: int = option(Number(4, "side of a patch, in pixels", 1))
+    width: int = option(Number(48, "channels of a token", 1))
+    hidden: int = option(Number(192, "channels inside the feed-forward", 1))
+    depth: int = option(Number(4, "blocks", 1))
+    heads: int = option(Number(4, "attention heads of every block", 1))
+    rank: int = option(Number(32, "tokens of linformer, features of performer, landmarks", 1))
+    stem: str = option(
+        Choice("patches", "or convolutions before them", ("patches", "convolutions"))
+    )
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""
@@ -94,14 +98,6 @@ class Classifying(Recipe):
 
     def check(self) -> None:
         """Check the settings against each other."""
-        super().check()
-        words = {
-            "attention": (self.attention, _ATTENTIONS),
-            "stem": (self.stem, ("patches", "convolutions")),
-        }
-        for flag, (word, known) in words.items():
-            if word not in known:
-                raise NystraError(f"--{flag} {word} is none of {', '.join(known)}")
         for flag, size, of, part in (
             ("width", self.width, "heads", self.heads),
             ("side", self.side, "patch-size", self.patch_size),

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nystra.core.errors import NystraError
+from nystra.core.option import option
+from nystra.core.option_kinds import Number
 from nystra.models.uformer.network import Uformer
 
 from .data import Pair, Picture, draw_batch, read_pairs
-from .recipe import setting
 from .restoring import Restoring, psnr_of_error
+from .settings import Counts
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,15 @@ class Denoising(Restoring):
     architecture: ClassVar[str] = "uformer"
     stored: ClassVar[torch.dtype] = torch.float16
 
-    batch: int = setting(2, "crops a step")
-    patch: int = setting(128, "side of a crop, in pixels")
-    sigma: float = setting(25.0, "standard deviation of the noise, of values 0..255")
-    window: int = setting(16, "side of the attention window")
-    width: int = setting(8, "channels of the first map")
-    depths: tuple[int, ...] = setting((1, 1, 2, 1, 1, 1, 2, 1, 1), "blocks of each stage")
-    heads: tuple[int, ...] = setting((1, 1, 2, 2, 4, 4, 2, 2, 1), "heads of each stage")
+    batch: int = option(Number(2, "crops a step", 1))
+    patch: int = option(Number(128, "side of a crop, in pixels", 1))
+    sigma: float = option(
+        Number(25.0, "standard deviation of the noise, of values 0..255", 0, above=True)
+    )
+    window: int = option(Number(16, "side of the attention window", 1))
+    width: int = option(Number(8, "channels of the first map", 1))
+    depths: tuple[int, ...] = option(Counts((1, 1, 2, 1, 1, 1, 2, 1, 1), "blocks of each stage"))
+    heads: tuple[int, ...] = option(Counts((1, 1, 2, 2, 4, 4, 2, 2, 1), "heads of each stage"))
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""
@@ -57,7 +61,6 @@ class Denoising(Restoring):
 
     def check(self) -> None:
         """Check the settings against each other."""
-        super().check()
         if self.patch % (8 * self.window):
             raise NystraError(
                 f"--patch {self.patch} must be a multiple of 8 times --window {self.window}"

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nystra.core.errors import NystraError
+from nystra.core.option import option
+from nystra.core.option_kinds import Number
 from nystra.models.hat.network import HAT
 from nystra.models.layers.picture_network import PictureNetwork
 from nystra.models.swinir.network import SwinIR
 
 from .data import Pair, Picture, draw_batch, read_pairs
-from .recipe import setting
 from .restoring import Restoring, psnr_of_error
+from .settings import Counts, Kept
 
 _LUMA = (65.481, 128.553, 24.966)  # BT.601 in studio swing, of RGB 0..1
 
@@ -41,13 +43,13 @@ class Enlarging(Restoring):
     architecture: ClassVar[str] = "swinir"
     kind: ClassVar[type[SwinIR | HAT]] = SwinIR
 
-    scale: int = setting(2, "output side over input side")
-    window: int = setting(16, "side of the attention window")
-    width: int = setting(32, "channels of the map")
-    depths: tuple[int, ...] = setting((6,), "blocks a group")
-    heads: int = setting(2, "attention heads of every block")
-    position_bias: bool = setting(True, "attention without bias")
-    mask: bool = setting(True, "shifted windows see across the cut")
+    scale: int = option(Number(2, "output side over input side", 1))
+    window: int = option(Number(16, "side of the attention window", 1))
+    width: int = option(Number(32, "channels of the map", 1))
+    depths: tuple[int, ...] = option(Counts((6,), "blocks a group"))
+    heads: int = option(Number(2, "attention heads of every block", 1))
+    position_bias: bool = option(Kept("attention without bias"))
+    mask: bool = option(Kept("shifted windows see across the cut"))
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""
@@ -66,7 +68,6 @@ class Enlarging(Restoring):
 
     def check(self) -> None:
         """Check the settings against each other."""
-        super().check()
         if self.width % self.heads:
             raise NystraError(f"--width {self.width} must be a multiple of --heads {self.heads}")
 
@@ -128,7 +129,9 @@ class EnlargingByHat(Enlarging):
     architecture: ClassVar[str] = "hat"
     kind: ClassVar[type[SwinIR | HAT]] = HAT
 
-    conv_scale: float = setting(0.1, "what convolutions count beside attention")
+    conv_scale: float = option(
+        Number(0.1, "what convolutions count beside attention", 0, above=True)
+    )
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""

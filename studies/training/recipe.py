@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,19 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nystra.core.errors import NystraError
+from nystra.core.option import Options, option
+from nystra.core.option_kinds import Number, Text
 
 _WARM_UP = 0.02  # of all steps
 _LAST_RATE = 0.005  # of the highest learning rate
 
 
-def setting(default: Any, words: str) -> Any:
-    """Return a field of a recipe; the command line makes a flag of it."""
-    return field(default=default, metadata={"help": words})
-
-
 @dataclass(frozen=True)
-class Recipe(ABC):
+class Recipe(Options, ABC):
     """Everything that decides the result of a training, besides the data.
 
     Attributes:
@@ -41,11 +37,13 @@ class Recipe(ABC):
     architecture: ClassVar[str]
     stored: ClassVar[torch.dtype] = torch.float32
 
-    seed: int = setting(0, "of the start weights and of what is drawn")
-    steps: int = setting(3000, "optimiser steps")
-    batch: int = setting(4, "examples a step")
-    rate: float = setting(2e-3, "highest learning rate")
-    start: str = setting("", "weights to start from, a .safetensors file or a shipped name (none)")
+    seed: int = option(Number(0, "of the start weights and of what is drawn", 0))
+    steps: int = option(Number(3000, "optimiser steps", 1))
+    batch: int = option(Number(4, "examples a step", 1))
+    rate: float = option(Number(2e-3, "highest learning rate", 0, above=True))
+    start: str = option(
+        Text("", "weights to start from, a .safetensors file or a shipped name (none)")
+    )
 
     @abstractmethod
     def hyper(self) -> dict[str, Any]:
@@ -90,16 +88,8 @@ class Recipe(ABC):
         """
         return self.hyper()
 
-    def check(self) -> None:
-        """Check the settings against each other.
-
-        Raises:
-            NystraError: One is not above 0.
-        """
-        for name, value in vars(self).items():
-            numbers = value if isinstance(value, tuple) else (value,)
-            if name != "seed" and not isinstance(value, (bool, str)) and min(numbers) <= 0:
-                raise NystraError(f"--{name} {value} must be above 0")
+    def check(self) -> None:  # most contradict nothing
+        """Raise NystraError where settings contradict each other."""
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step: a linear warm-up, then a cosine."""

@@ -13,8 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nystra.core.option import option
+from nystra.core.option_kinds import Number
+
 from .data import Pair, Picture
-from .recipe import Recipe, setting
+from .recipe import Recipe
 
 _HELD_OUT = 5  # pictures
 _SMALLEST = 2  # side of an input of the held-out figure, in pixels
@@ -28,7 +31,7 @@ class Restoring(Recipe):
         patch: Side of a crop of the network's input, in pixels.
     """
 
-    patch: int = setting(48, "side of a crop of the input, in pixels")
+    patch: int = option(Number(48, "side of a crop of the input, in pixels", 1))
 
     @abstractmethod
     def read(self, folder: Path, smallest: int, most: int | None = None) -> list[Pair]:

@@ -246,7 +246,7 @@ def test_a_signal_stops_the_command_between_two_steps(
         (["--out", "small.pth"], r"must end in \.safetensors"),
         (["--out", "nowhere/small.safetensors"], r"there is no folder nowhere"),
         (["--patch", "24"], r"0\.png is 40x48: both sides must be at least 48 pixels"),
-        (["--steps", "0"], r"--steps 0 must be above 0"),
+        (["--steps", "0"], r"--steps is 0, expected a whole number of 1 or more"),
         (["--heads", "3"], r"--width 8 must be a multiple of --heads 3"),
     ],
 )

@@ -1,0 +1,50 @@
+"""The kinds of options that only trainings have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from nystra.core.option import Option
+
+
+@dataclass(frozen=True)
+class Counts(Option):
+    """Several whole numbers above 0, as a tuple."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "whole numbers of 1 or more"
+
+    def show(self, value: Any) -> str:
+        """Return the numbers with spaces between."""
+        return " ".join(map(str, value))
+
+    def _accepted(self, name: str, value: Any) -> tuple[int, ...]:
+        whole = isinstance(value, (tuple, list)) and all(type(each) is int for each in value)
+        if not whole or min(value, default=0) < 1:
+            raise self.refused(name, value)
+        return tuple(value)
+
+
+@dataclass(frozen=True)
+class Kept(Option):
+    """On unless its flag, ``--no-<name>``, is given; ``doc`` says what that does."""
+
+    default: bool = field(default=True, init=False)
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "true or false"
+
+    @property
+    def help(self) -> str:
+        """The meaning of the flag."""
+        return self.doc
+
+    def _accepted(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self.refused(name, value)
+        return value
