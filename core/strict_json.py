@@ -21,7 +21,7 @@ MAXIMUM_DEPTH = 64
 MAXIMUM_DIGITS = 18
 """Of a whole number: so many fit into 64 bits."""
 
-_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}]', re.DOTALL)
 
@@ -68,8 +68,8 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
             parse_int=_whole,
             object_pairs_hook=_distinct,
         )
-        if _HALF_CHARACTER.search(content):
-            json.dumps(value, ensure_ascii=False).encode()  # raises for one without its other half
+        if _SURROGATE.search(content):
+            json.dumps(value, ensure_ascii=False).encode()  # raises for a lone surrogate
         return value
     except ValueError as reason:
         raise error(f"{where} is not JSON that nystra reads: {reason}") from reason

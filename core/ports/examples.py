@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ...core.arrays import Array
+from ..arrays import Array
 from .port import SIDES, Port, Size
 
 _FLOATING = ("float16", "float32", "float64")

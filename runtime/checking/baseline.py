@@ -19,28 +19,30 @@ from ...core.files.writing import atomic_write_bytes
 from ...core.json_records import is_number, is_whole, require_keys, require_version, shown
 from ...core.json_text import stable_json
 from ...core.strict_json import read_json
+from ..metrics.guarded_figure import GuardedFigure
 from ..tasks.registry import task_qualities
-from .item import Item
 
 SCHEMA_VERSION = 1
 
 
 _REFERENCE_ITEMS = {
-    "max_abs": Item("largest difference from the references", "", "ceiling", 1e-4),
-    "psnr": Item("lowest PSNR against the references", "dB", "drop", 6.0),
-    "relative_error": Item("relative error against the references", "", "growth", 1e-3),
-    "top1": Item("top-1 agreement with the references", "", "drop", 0.0),
-    "top5": Item("top-5 agreement with the references", "", "drop", 0.0),
+    "max_abs": GuardedFigure("largest difference from the references", "", "ceiling", 1e-4),
+    "psnr": GuardedFigure("lowest PSNR against the references", "dB", "drop", 6.0),
+    "relative_error": GuardedFigure("relative error against the references", "", "growth", 1e-3),
+    "top1": GuardedFigure("top-1 agreement with the references", "", "drop", 0.0),
+    "top5": GuardedFigure("top-5 agreement with the references", "", "drop", 0.0),
 }
 _FILE_ITEMS = {
-    "nodes": Item("nodes of the graph", "", "growth", 0.0),
-    "bytes": Item("size of the model file", "bytes", "growth_share", 0.02),
-    "speed": Item("times as fast as the other model", "", "drop_share", 0.15, "`speed_against`"),
+    "nodes": GuardedFigure("nodes of the graph", "", "growth", 0.0),
+    "bytes": GuardedFigure("size of the model file", "bytes", "growth_share", 0.02),
+    "speed": GuardedFigure(
+        "times as fast as the other model", "", "drop_share", 0.15, "`speed_against`"
+    ),
 }
 _SPEED_SETTINGS = {"against": str, "size": list}
 
 
-def guarded_items() -> dict[str, Item]:
+def guarded_items() -> dict[str, GuardedFigure]:
     """Return everything that can stand in a baseline, with what the tasks add to it."""
     qualities = (quality.items for quality in task_qualities().values())
     own = {name: item for each in qualities for name, item in each.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from ...core.option import Options
 
 if TYPE_CHECKING:
-    from ..checking.item import Item
+    from ..metrics.guarded_figure import GuardedFigure
     from ..session import Session
 
 Network: TypeAlias = "Callable[[], Any]"
@@ -39,7 +39,7 @@ class QualityReport(Protocol):
         """Return what else there is to say, in lines."""
 
 
-class Measure(Protocol):
+class MeasureQuality(Protocol):
     """Measures a file of the task."""
 
     def __call__(
@@ -78,8 +78,8 @@ class Quality:
     """
 
     name: str
-    items: Mapping[str, Item]
+    items: Mapping[str, GuardedFigure]
     settings: Mapping[str, type]
     options: type[Options]
-    measure: Measure
+    measure: MeasureQuality
     fixed: tuple[str, ...] = ()

@@ -143,7 +143,7 @@ from pathlib import Path
 import numpy as np
 
 from ....core.errors import NystraError
-from ...checking.item import Item
+from ...metrics.guarded_figure import GuardedFigure
 from ...images.images import read_picture
 from ..quality import Quality
 from .answer import depth_of
@@ -194,7 +194,7 @@ def measure(session, options, progress=lambda text: None, network=None):
 
 QUALITY = Quality(
     name="depth",
-    items={"depth_error": Item("mean depth error", "", "growth", 0.01, "`depths`")},
+    items={"depth_error": GuardedFigure("mean depth error", "", "growth", 0.01, "`depths`")},
     settings={"pictures": list},
     options=TruthOptions,
     measure=measure,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ....core.errors import NystraError
-from ...checking.item import Item
 from ...images.images import read_picture
+from ...metrics.guarded_figure import GuardedFigure
 from ...session import Session
 from ..quality import Network, Quality
 from ..restoration.worklist import list_pictures
@@ -189,7 +189,7 @@ def _measure(
 QUALITY = Quality(
     name="accuracy",
     items={
-        f"accuracy_{name}": Item(
+        f"accuracy_{name}": GuardedFigure(
             f"{title} accuracy on labelled pictures", "", "drop", 0.005, "`labelled`"
         )
         for name, title in (("top1", "top-1"), ("top5", "top-5"))

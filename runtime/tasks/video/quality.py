@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ....core.errors import NystraError
-from ...checking.item import Item
 from ...images.images import read_picture
 from ...images.pairs import paired_pictures
 from ...metrics.flicker import Flicker
+from ...metrics.guarded_figure import GuardedFigure
 from ...metrics.image_quality import psnr, ssim
 from ...session import Session
 from ...video.folder_source import FrameFolder, frame_order
@@ -163,9 +163,9 @@ _NEEDS = "`images` and `truth`"
 QUALITY = Quality(
     name="quality",
     items={
-        "quality_psnr": Item("PSNR against ground truth", "dB", "drop", 0.05, _NEEDS),
-        "quality_ssim": Item("SSIM against ground truth", "", "drop", 0.001, _NEEDS),
-        "quality_flicker": Item(
+        "quality_psnr": GuardedFigure("PSNR against ground truth", "dB", "drop", 0.05, _NEEDS),
+        "quality_ssim": GuardedFigure("SSIM against ground truth", "", "drop", 0.001, _NEEDS),
+        "quality_flicker": GuardedFigure(
             "flicker against ground truth", "of 255", "growth", 0.02, f"{_NEEDS} with `video`"
         ),
     },

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Item:
+class GuardedFigure:
     """A figure that is guarded.
 
     Attributes:
