@@ -12,9 +12,9 @@ from ..session import Session
 from ..tasks.restoration.options import RunOptions
 from ..tasks.video.frame_restorer import (
     FrameRestorer,
+    IsWanted,
     RestoredFrame,
     SingleFrameRestorer,
-    Wants,
     WindowedRestorer,
 )
 from ..tasks.video.options import VideoOptions
@@ -58,27 +58,27 @@ class _DistributedFrames:
         """Output pixels per input pixel and axis."""
         return self.local.scale
 
-    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
+    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         under_way: dict[int, tuple[Frame, list[str]]] = {}
         before = time.perf_counter()
-        for result in self.pool.run(self._calls(source, wants, under_way), ordered=True):
-            frame, doubts = under_way.pop(result.place)
+        for result in self.pool.run(self._calls(source, is_wanted, under_way), ordered=True):
+            frame, warnings = under_way.pop(result.place)
             if isinstance(result.value, Failed):
                 raise NystraError(result.value.error)
             restored = result.value
             now = time.perf_counter()
-            warnings = doubts + restored.warnings
+            warnings = warnings + restored.warnings
             yield RestoredFrame(frame, restored.picture, now - before, restored.tiles, warnings)
             before = now
 
     def _calls(
-        self, source: Source, wants: Wants, under_way: dict[int, tuple[Frame, list[str]]]
+        self, source: Source, is_wanted: IsWanted, under_way: dict[int, tuple[Frame, list[str]]]
     ) -> Iterator[Call]:
-        wanted = (frame for frame in source.frames() if wants(frame.index))
+        wanted = (frame for frame in source.frames() if is_wanted(frame.index))
         for place, frame in enumerate(wanted):
             picture, name = frame.load(), source.name(frame.index)
-            auxiliary, doubts = self.local.auxiliary.read(name, picture.size)
-            under_way[place] = frame, doubts
+            auxiliary, warnings = self.local.auxiliary.read(name, picture.size)
+            under_way[place] = frame, warnings
             how: dict[str, Any] = {**self.local.tiling, "auxiliary": auxiliary}
             yield "picture", (picture, str(name), how)

@@ -23,7 +23,7 @@ from ...core.errors import NystraError
 from .errors import ModelFailedError, StoppingError
 from .work import Work
 
-Ran = Callable[[int, float], None]
+OnRun = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Order:
     work: Work[Any]
     images: Array
     others: Mapping[str, Array]
-    made: Future[Array] = field(default_factory=Future)
+    result: Future[Array] = field(default_factory=Future)
 
 
 class Batcher:
@@ -45,7 +45,7 @@ class Batcher:
         *,
         images: int = 1,
         pixels: int | None = None,
-        ran: Ran = lambda images, seconds: None,
+        on_run: OnRun = lambda images, seconds: None,
     ) -> None:
         """Start the thread.
 
@@ -54,9 +54,9 @@ class Batcher:
             images: How many images one run takes at most.
             pixels: How many pixels all images of a run have at most where it takes several; None
                 is any number.
-            ran: Told of each run how many images it took, and how many seconds.
+            on_run: Called after each run with how many images it took, and how many seconds.
         """
-        self._function, self._images, self._pixels, self._ran = function, images, pixels, ran
+        self._function, self._images, self._pixels, self._on_run = function, images, pixels, on_run
         self._orders: deque[_Order] = deque()
         self._closed = False
         self._changed = threading.Condition()
@@ -81,7 +81,7 @@ class Batcher:
                 raise StoppingError("the service is stopping: send the request to another one")
             self._orders.append(order)
             self._changed.notify()
-        return order.made.result()
+        return order.result.result()
 
     def close(self) -> None:
         """End the thread; orders that wait are refused."""
@@ -111,7 +111,7 @@ class Batcher:
                 order.work.check()
                 raise StoppingError("the service stopped before this request was done")
             except NystraError as refusal:
-                order.made.set_exception(refusal)
+                order.result.set_exception(refusal)
 
     def _take(self) -> list[_Order]:
         """Return the first order, and those that go with it."""
@@ -136,21 +136,21 @@ class Batcher:
         images = [order.images for order in orders]
         count = sum(map(len, images))
         try:
-            given = images[0] if len(orders) == 1 else np.concatenate(images)
-            made = self._function(given, **orders[0].others)
-            if made.shape[:1] != (count,):
-                raise NystraError(f"the model made {made.shape} of a batch of {count} images")
+            batch = images[0] if len(orders) == 1 else np.concatenate(images)
+            outputs = self._function(batch, **orders[0].others)
+            if outputs.shape[:1] != (count,):
+                raise NystraError(f"the model made {outputs.shape} of a batch of {count} images")
         except Exception as error:  # whatever a backend raises is the fault of no request but one
             if len(orders) > 1:
                 for order in orders:
                     self._run([order])
             else:
-                orders[0].made.set_exception(_failed(error))
+                orders[0].result.set_exception(_failed(error))
             return
-        self._ran(count, time.perf_counter() - begin)
+        self._on_run(count, time.perf_counter() - begin)
         first = 0
         for order in orders:
-            order.made.set_result(made[first : first + len(order.images)])
+            order.result.set_result(outputs[first : first + len(order.images)])
             first += len(order.images)
 
 

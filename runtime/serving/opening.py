@@ -10,7 +10,7 @@ from ...core.errors import NystraError
 from ..session import Session
 from ..session_spec import SessionSpec
 from ..tasks.registry import find_answerer, find_task
-from .batcher import Ran
+from .batcher import OnRun
 from .errors import UnknownModelError
 from .limits import Limits
 from .sequential_model import sequential_service
@@ -65,14 +65,14 @@ class Models:
 def open_models(
     specs: Sequence[SessionSpec],
     limits: Limits,
-    ran: Mapping[str, Ran] = MappingProxyType({}),
+    ran: Mapping[str, OnRun] = MappingProxyType({}),
 ) -> Models:
     """Load model files.
 
     Args:
         specs: What to open; the stems of the files are the names they are served under.
         limits: What requests may take.
-        ran: By name, what is told of each run of a model.
+        ran: By name, what is called after each run of a model.
 
     Raises:
         NystraError: A file cannot be loaded or run, or is of a task that is not served, or two
@@ -91,8 +91,8 @@ def open_models(
         for spec in specs:
             session, name = spec.open(), spec.model.stem
             service = service_of(session)
-            told = ran.get(name, lambda images, seconds: None)
-            models.add(service, service.open(session, name, limits, told))
+            on_run = ran.get(name, lambda images, seconds: None)
+            models.add(service, service.open(session, name, limits, on_run))
     except BaseException:
         with suppress(Exception):
             models.close()

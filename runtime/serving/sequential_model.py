@@ -10,7 +10,7 @@ from typing import Any
 from ..session import Session
 from ..tasks.answer import Answer, Answerer, Files
 from ..tasks.task import Task
-from .batcher import Ran
+from .batcher import OnRun
 from .limits import Limits
 from .service import Service, measured
 from .work import Work
@@ -20,12 +20,12 @@ class SequentialModel:
     """A model whose requests share nothing; see `Served`."""
 
     def __init__(
-        self, answerer: type[Answerer], session: Session, name: str, limits: Limits, ran: Ran
+        self, answerer: type[Answerer], session: Session, name: str, limits: Limits, on_run: OnRun
     ) -> None:
         """Open the model."""
         self.name, self.session = name, session
         self._answer = answerer.open(session, name)
-        self._most, self._ran = limits.max_pixels, ran
+        self._most, self._on_run = limits.max_pixels, on_run
         self._turn = threading.Lock()
 
     def facts(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class SequentialModel:
         with self._turn:
             begin = time.perf_counter()
             answer = self._answer(files, parameters, work.check)
-            self._ran(1, time.perf_counter() - begin)
+            self._on_run(1, time.perf_counter() - begin)
         return answer
 
     def close(self) -> None:

@@ -38,10 +38,10 @@ def serve(
     from .http.server import address_of, listen, run_app
 
     given = limits or Limits()
-    with listen(host, port) as made:
+    with listen(host, port) as listener:
         application = open_application(specs, given, token=token, version=version)
         try:
-            ready(address_of(made), application.models)
-            run_app(application.app, made, given)
+            ready(address_of(listener), application.models)
+            run_app(application.app, listener, given)
         finally:
             application.close(given.patience)

@@ -10,7 +10,7 @@ from ...core.option import Options
 from ..images.images import picture_head
 from ..session import Session
 from ..tasks.answer import Answer, Files, UnreadableFileError, UnusableOutputError
-from .batcher import Ran
+from .batcher import OnRun
 from .errors import BadRequestError, ModelFailedError, TooLargeError
 from .limits import Limits
 from .work import Work
@@ -53,7 +53,7 @@ class Service:
         parameters: As of an `Answerer`.
         parts: Roles of the pictures that it takes, the first always.
         gives: Media types of the answers.
-        open: Makes a model ready: session, name, limits and what is told of its runs.
+        open: Makes a model ready: session, name, limits and what is called after each run.
     """
 
     route: str
@@ -61,7 +61,7 @@ class Service:
     parameters: type[Options]
     parts: tuple[str, ...]
     gives: tuple[str, ...]
-    open: Callable[[Session, str, Limits, Ran], Served]
+    open: Callable[[Session, str, Limits, OnRun], Served]
 
 
 def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:

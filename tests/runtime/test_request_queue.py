@@ -203,7 +203,7 @@ def gathered(batcher: Batcher, model: Model, given: list[np.ndarray]) -> list[An
 def test_tiles_of_different_requests_share_a_run() -> None:
     model = Model()
     runs: list[int] = []
-    batcher = Batcher(model, images=4, ran=lambda images, _: runs.append(images))
+    batcher = Batcher(model, images=4, on_run=lambda images, _: runs.append(images))
     small = [np.full((1, 1, 2, 2), value) for value in range(5)]
     large = np.full((2, 1, 3, 3), 7)
     given = [small[0], large, *small[1:]]

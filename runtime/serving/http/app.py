@@ -49,7 +49,7 @@ def create_app(
         models: What is served.
         queue: What does the work.
         limits: What requests may take.
-        metrics: What is told of requests.
+        metrics: What counts requests.
         token: As `Guard` takes it.
         version: Of nystra.
     """
@@ -120,11 +120,11 @@ def _add(
     """Add the route of a service."""
     question = _query(service)
 
-    async def handle(request: Request, asked: Annotated[question, Query()]) -> Response:  # type: ignore[valid-type]
-        given: Mapping[str, Any] = dict(asked)
-        model = models.find(service.route, given["model"])
+    async def handle(request: Request, query: Annotated[question, Query()]) -> Response:  # type: ignore[valid-type]
+        values: Mapping[str, Any] = dict(query)
+        model = models.find(service.route, values["model"])
         request.state.model = model.name
-        how = service.parameters(**{name: given[name] for name in given if name != "model"})
+        how = service.parameters(**{name: values[name] for name in values if name != "model"})
         roles = tuple(dict.fromkeys((*service.parts, *model.facts()["parts"])))
         parts = await read_parts(request, roles, limits.max_bytes)
         begin = time.perf_counter()
@@ -213,8 +213,8 @@ def _query(service: Service) -> type[BaseModel]:
         hint = Literal[kind.choices] | None if isinstance(kind, Choice) else hints[name]
         named[name] = (hint, Field(kind.default, description=kind.help))
     config = ConfigDict(extra="forbid")
-    made: type[BaseModel] = create_model(service.parameters.__name__, __config__=config, **named)
-    return made
+    parsed: type[BaseModel] = create_model(service.parameters.__name__, __config__=config, **named)
+    return parsed
 
 
 def _body(service: Service) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from ..batcher import Ran
+from ..batcher import OnRun
 from ..request_queue import RequestQueue
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -44,7 +44,7 @@ class Metrics:
         self._waited = histogram("queue_seconds", "In the queue.", route)
         self._run_seconds = histogram("run_seconds", "One run of a model.", model)
         self._run_images = histogram("run_images", "Images that one run took.", model, _IMAGES)
-        self.ran: dict[str, Ran] = {name: self._runs_of(name) for name in names}
+        self.ran: dict[str, OnRun] = {name: self._runs_of(name) for name in names}
 
     def watch(self, queue: RequestQueue) -> None:
         """Show the queue as it is when somebody asks."""
@@ -79,7 +79,7 @@ class Metrics:
         """Return everything as Prometheus reads it."""
         return generate_latest(self._registry)
 
-    def _runs_of(self, name: str) -> Ran:
+    def _runs_of(self, name: str) -> OnRun:
         def ran(images: int, seconds: float) -> None:
             self._run_images.labels(name).observe(images)
             self._run_seconds.labels(name).observe(seconds)

@@ -35,29 +35,29 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
     except (socket.gaierror, UnicodeError) as error:
         raise NystraError(f"`host` {host!r} is no address: {error}") from error
-    made = socket.socket(family, kind, proto)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, kind, proto)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind(address)
-        made.listen(_BACKLOG)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise NystraError(
                 f"port {port} of {host} is in use: stop what listens there, or choose another "
                 "`port` (0 takes a free one)"
             ) from error
         raise NystraError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
-    return made
+    return listener
 
 
-def address_of(made: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
     """Return where a socket is found, ``http://127.0.0.1:8000``."""
-    host, port, *_ = made.getsockname()
+    host, port, *_ = listener.getsockname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run_app(app: FastAPI, made: socket.socket, limits: Limits) -> None:
+def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> None:
     """Serve until SIGINT or SIGTERM; then answer what is under way and return."""
     config = uvicorn.Config(
         app,
@@ -69,7 +69,7 @@ def run_app(app: FastAPI, made: socket.socket, limits: Limits) -> None:
         limit_concurrency=limits.connections,
         timeout_graceful_shutdown=max(int(limits.patience), 1),
     )
-    _Server(config).run(sockets=[made])
+    _Server(config).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

@@ -179,10 +179,10 @@ def _measure(
     runs = {}
     for name, classifier in classifiers.items():
 
-        def told(done: int, total: int, name: str = name) -> None:
+        def report(done: int, total: int, name: str = name) -> None:
             progress(f"{name}: labelled picture {done} of {total}")
 
-        runs[name] = measure_accuracy(classifier, options.labelled, told)
+        runs[name] = measure_accuracy(classifier, options.labelled, report)
     return AccuracyReport(runs)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....core.errors import NystraError
 from ...serving.batch_limit import images_per_run
-from ...serving.batcher import Batcher, Ran
+from ...serving.batcher import Batcher, OnRun
 from ...serving.limits import Limits
 from ...serving.service import Service, measured
 from ...serving.work import Work
@@ -20,14 +20,14 @@ from .answer import ClassificationAnswerer, ClassParameters
 class ClassificationModel:
     """A model that says what is on a picture; see `Served`."""
 
-    def __init__(self, session: Session, name: str, limits: Limits, ran: Ran) -> None:
+    def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
         """Look at what the model takes."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
         self._answer = ClassificationAnswerer.open(session, name)
         self._images = images_per_run(session, limits.batch)
         function = self._answer.classifier.function
-        self._batcher = Batcher(function, images=self._images, ran=ran)
+        self._batcher = Batcher(function, images=self._images, on_run=on_run)
 
     def facts(self) -> dict[str, Any]:
         """Return what a client has to know of it."""

@@ -63,18 +63,18 @@ def restore(restorer: Restorer, before: Picture, name: str, **how: Any) -> Resto
     return RestoredPicture(with_pixels(before, pixels), tiles, warnings)
 
 
-def check_output(pixels: Array, given: Array, name: str) -> list[str]:
+def check_output(pixels: Array, source: Array, name: str) -> list[str]:
     """Return what is odd about a model's output.
 
     Args:
         pixels: The output.
-        given: The input: where that is flat too, flat is right.
+        source: The input: where that is flat too, flat is right.
         name: What to call the picture in the messages.
 
     Raises:
         UnusableOutputError: It is not finite.
     """
-    findings = find_problems(pixels, "the model's output", given)
+    findings = find_problems(pixels, "the model's output", source)
     if any(finding.kind != "flat" for finding in findings):
         text = "; ".join(finding.message for finding in findings)
         raise UnusableOutputError(f"{text} for {name}")
@@ -133,7 +133,7 @@ class RestorationAnswerer:
         """Return the restored picture as a file; ``check`` is called after each tile."""
         before = decode_image(files)
         others = {key: decode_image(files, key) for key in files if key != "image"}
-        auxiliary, doubts = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
+        auxiliary, warnings = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
         restored = restore(
             self.restorer,
             before,
@@ -149,7 +149,7 @@ class RestorationAnswerer:
         if parameters.format is not None:
             kind = format_named(parameters.format)
         content = encode_picture(restored.picture, kind, quality=parameters.quality)
-        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(doubts + restored.warnings)}
+        notes = {"tiles": str(restored.tiles), "warnings": "; ".join(warnings + restored.warnings)}
         return Answer(
             content,
             MEDIA_TYPES[kind],

@@ -51,8 +51,8 @@ class AuxiliaryInputs:
         for port in self.ports:
             path = find_partner((self.paths or {})[port.name], picture, port.role)
             role = AUXILIARY_ROLES[port.role]
-            arrays[port.name], odd = role.read(read_picture(path), size, f"the {port.role} {path}")
-            warnings += odd
+            arrays[port.name], more = role.read(read_picture(path), size, f"the {port.role} {path}")
+            warnings += more
         return arrays, warnings
 
 
@@ -74,32 +74,32 @@ def auxiliary_arrays(
     warnings: list[str] = []
     for port in ports:
         role = AUXILIARY_ROLES[port.role]
-        arrays[port.name], odd = role.read(matched[port.name], size, f"the {port.role}")
-        warnings += odd
+        arrays[port.name], more = role.read(matched[port.name], size, f"the {port.role}")
+        warnings += more
     return arrays, warnings
 
 
-def find_partner(given: Path, picture: Path, what: str) -> Path:
+def find_partner(place: Path, picture: Path, what: str) -> Path:
     """Return the file itself, or that of a folder whose name, or else stem, is the picture's.
 
     Raises:
         NystraError: There is none, or several have the stem.
     """
-    if not given.is_dir():
-        return given
-    if (given / picture.name).is_file():
-        return given / picture.name
+    if not place.is_dir():
+        return place
+    if (place / picture.name).is_file():
+        return place / picture.name
     matches = sorted(
         path
-        for path in given.iterdir()
+        for path in place.iterdir()
         if path.stem == picture.stem and path.suffix.lower() in SUFFIXES and path.is_file()
     )
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches)
         raise NystraError(
-            f"the folder {given} holds no {what} for {picture.name}: expected "
+            f"the folder {place} holds no {what} for {picture.name}: expected "
             f"{picture.stem}.png or another picture of that name"
             if not matches
-            else f"the folder {given} holds several {what}s for {picture.name}: {names}"
+            else f"the folder {place} holds several {what}s for {picture.name}: {names}"
         )
     return matches[0]

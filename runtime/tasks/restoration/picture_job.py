@@ -42,7 +42,7 @@ class PictureInput:
         target: Where the result goes.
         picture: The picture.
         auxiliary: What goes with it, as a `Restorer` takes it.
-        warnings: What is odd about those.
+        warnings: What is odd about the auxiliary inputs.
         seconds: What reading took.
     """
 

@@ -213,12 +213,12 @@ def validate_quality(
     warnings: list[str] = []
     for index, (here, there) in enumerate(pairs):
         picture, truth = read_picture(here), read_picture(there).pixels
-        others, doubts = auxiliary.read(here, picture.size)
-        warnings += doubts
-        given = picture.pixels
+        others, more = auxiliary.read(here, picture.size)
+        warnings += more
+        pixels = picture.pixels
         if pad == "official" and window is not None:
-            given = np.moveaxis(official_pad(np.moveaxis(given, 2, 0), window), 0, 2)
-        output, _ = restorer(given, tile, overlap, auxiliary=others)
+            pixels = np.moveaxis(official_pad(np.moveaxis(pixels, 2, 0), window), 0, 2)
+        output, _ = restorer(pixels, tile, overlap, auxiliary=others)
         got, expected = comparable(output, picture.size, truth, scale, (here, there))
         regions: tuple[RegionQuality, ...] = ()
         if masks:

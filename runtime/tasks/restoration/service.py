@@ -12,7 +12,7 @@ from ....core.errors import NystraError
 from ....core.ports.port import keyed_ports
 from ...images.picture import Picture
 from ...serving.batch_limit import images_per_run
-from ...serving.batcher import Batcher, Ran
+from ...serving.batcher import Batcher, OnRun
 from ...serving.limits import Limits
 from ...serving.service import Service, measured
 from ...serving.work import Work
@@ -28,7 +28,7 @@ _TRIAL_SIDES = (32, 128)
 class RestorationModel:
     """A model that makes pictures of pictures; see `Served`."""
 
-    def __init__(self, session: Session, name: str, limits: Limits, ran: Ran) -> None:
+    def __init__(self, session: Session, name: str, limits: Limits, on_run: OnRun) -> None:
         """Choose the tiles and try the model on a small grey picture."""
         self.name, self.session = name, session
         self._most = limits.max_pixels
@@ -40,7 +40,7 @@ class RestorationModel:
         if self.tile is not None and restorer.meter is not None:
             pixels = self.tile**2  # on a CPU a batch saves calls, and takes its memory
             restorer = replace(restorer, meter=None)  # others run meanwhile: measured for good
-        self._batcher = Batcher(restorer.function, images=images, pixels=pixels, ran=ran)
+        self._batcher = Batcher(restorer.function, images=images, pixels=pixels, on_run=on_run)
         self._restorer, self._images, self._pixels = restorer, images, pixels
         self._try()
 

@@ -21,7 +21,7 @@ from ..restoration.restorer import Restorer
 from .clip_restorer import ClipRestorer
 from .windows import Window, plan_windows
 
-Wants = Callable[[int], bool]
+IsWanted = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class FrameRestorer(Protocol):
         """Output pixels per input pixel and axis."""
         ...
 
-    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
+    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         ...
 
@@ -75,18 +75,18 @@ class SingleFrameRestorer:
         """Output pixels per input pixel and axis."""
         return self.restorer.scale
 
-    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
+    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         for frame in source.frames():
-            if not wants(frame.index):
+            if not is_wanted(frame.index):
                 continue
             before = frame.load()
             name = source.name(frame.index)
-            auxiliary, doubts = self.auxiliary.read(name, before.size)
+            auxiliary, warnings = self.auxiliary.read(name, before.size)
             begin = time.perf_counter()
             restored = restore(self.restorer, before, str(name), **self.tiling, auxiliary=auxiliary)
             seconds = time.perf_counter() - begin
-            warnings = doubts + restored.warnings
+            warnings = warnings + restored.warnings
             yield RestoredFrame(frame, restored.picture, seconds, restored.tiles, warnings)
 
 
@@ -111,7 +111,7 @@ class WindowedRestorer:
         """Output pixels per input pixel and axis."""
         return self.restorer.network.scale
 
-    def restore(self, source: Source, wants: Wants) -> Iterator[RestoredFrame]:
+    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order.
 
         Frames around those that are wanted are read too: the network sees what it would see if
@@ -128,23 +128,23 @@ class WindowedRestorer:
                 if frame is None:
                     raise NystraError(f"{source.path} ends before its frame {last + 1}")
                 held[frame.index] = _PendingFrame(frame)
-            more_seconds, more_tiles = self._run(window, held, wants)
+            more_seconds, more_tiles = self._run(window, held, is_wanted)
             seconds, tiles = seconds + more_seconds, tiles + more_tiles
             after = windows[place + 1].start if place + 1 < len(windows) else last + 1
             for index in [index for index in held if index < after]:
                 ready = held.pop(index)
-                if wants(index):
+                if is_wanted(index):
                     yield ready.finished(source, seconds, tiles)
                     seconds, tiles = 0.0, 0
 
     def _run(
-        self, window: Window, held: dict[int, _PendingFrame], wants: Wants
+        self, window: Window, held: dict[int, _PendingFrame], is_wanted: IsWanted
     ) -> tuple[float, int]:
         """Add what becomes of a window to its frames; return the seconds and tiles it took."""
         counting = [
             (place, index)
             for place, index in enumerate(window.indices[: len(held)])
-            if window.weights[place] > 0 and wants(index)
+            if window.weights[place] > 0 and is_wanted(index)
         ]
         if not counting:
             return 0.0, 0

@@ -81,8 +81,8 @@ def run_video(
     sink = _sink(session, source, there, restorer.scale, how, clip)
     work = _Work(source, restorer, sink, here, there)
     made = work.run(report, quiet=how.quiet)
-    doubts = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
-    return [replace(made, warnings=doubts, seconds=time.perf_counter() - begin)]
+    warnings = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
+    return [replace(made, warnings=warnings, seconds=time.perf_counter() - begin)]
 
 
 def open_source(path: Path, options: VideoOptions) -> Source:
