@@ -48,9 +48,9 @@ _INSTALL = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``nystra`` with these arguments; return the exit code."""
-    given = sys.argv[1:] if argv is None else argv
-    parser, commands = build_parsers(given[:1])
-    return _dispatch(parser, given, commands.get(given[0], parser) if given else parser)
+    arguments = sys.argv[1:] if argv is None else argv
+    parser, commands = build_parsers(arguments[:1])
+    return _dispatch(parser, arguments, commands.get(arguments[0], parser) if arguments else parser)
 
 
 def build_parsers(
@@ -66,12 +66,12 @@ def build_parsers(
     )
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    made = {}
+    parsers = {}
     for name, command in _COMMANDS.items():
-        made[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        parsers[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
         if name in wanted:
-            command.add_arguments(made[name])
-    return parser, made
+            command.add_arguments(parsers[name])
+    return parser, parsers
 
 
 def export_main(argv: Sequence[str] | None = None) -> int:
@@ -136,7 +136,7 @@ def _dispatch(
 
 @cache
 def _flags_of_all() -> dict[str, str]:
-    """Return the flags of all commands, for messages that say what another should be given."""
+    """Return the flags of all commands, for messages that name those of another command."""
     flags: dict[str, str] = {}
     for parser in build_parsers()[1].values():
         flags = flags_by_name(parser) | flags

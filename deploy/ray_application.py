@@ -59,25 +59,25 @@ def ray_serve(
             "expected 0 or more, no fewer at most than at least, and 1 or more threads"
         )
     serve = _ray_serve()
-    given = limits or Limits()
+    bounds = limits or Limits()
     specs = [SessionSpec(file, threads=threads, **how) for file in files]
 
     def build() -> Any:
         from .. import __version__
 
-        return open_application(specs, given, token=token, version=__version__).app
+        return open_application(specs, bounds, token=token, version=__version__).app
 
     deployment = serve.deployment(
         serve.ingress(build)(),
         name=name,
-        max_ongoing_requests=given.workers + given.queue,
+        max_ongoing_requests=bounds.workers + bounds.queue,
         autoscaling_config={
             "min_replicas": least,
             "max_replicas": most,
             "target_ongoing_requests": busy,
         },
         ray_actor_options={"num_cpus": threads, "num_gpus": gpus},
-        graceful_shutdown_timeout_s=given.patience,
+        graceful_shutdown_timeout_s=bounds.patience,
     )
     return deployment.bind()
 

@@ -12,8 +12,10 @@ from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import regular_file
 from ...core.ports.port import SIDES, picture_size, size_text
 from ...runtime.backends import backend_names
+from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json, print_table
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.sizes import parse_sizes
 from ..progress import steps
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs", type=int, default=100, help="or so many timed runs (default: 100)"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads (default: all cores)")
+    add_options(parser, SessionSpec, ("threads",))
     parser.add_argument(
         "--plot", type=Path, metavar="OUT.png", help="draw time against size (needs matplotlib)"
     )
@@ -65,8 +67,6 @@ def run(args: argparse.Namespace) -> int:
     from ...runtime.timing.bench import bench
     from ...runtime.timing.rows import UNAVAILABLE, describe_machine
 
-    if args.threads is not None and args.threads < 1:
-        raise NystraError(f"the number of threads is {args.threads}, expected 1 or more")
     sizes = _sizes(args)
     configurations = _configurations(args)
     if args.plot is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
+from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json
 from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
@@ -53,14 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(shapes, BuildOptions, ("tile",))
     for flag, what in (("min", "smallest"), ("opt", "best"), ("max", "largest")):
         shapes.add_argument(f"--{flag}Shapes", metavar="input:1x3x64x64,...", help=f"{what} shapes")
-    parser.add_argument(
-        "--library",
-        default="auto",
-        metavar="auto|none|FILE",
-        help="the plugin library; none compiles the standard-operator bodies (default: auto)",
-    )
-    parser.add_argument(
-        "--precision", metavar="bf16", help="with openvino: compute in bfloat16 (default: fp32)"
+    add_options(
+        parser,
+        SessionSpec,
+        ("library", "precision"),
+        library="the plugin library; none compiles the standard-operator bodies",
+        precision="with openvino: compute in bfloat16",
     )
     parser.add_argument(
         "--dry-run",
@@ -123,9 +122,11 @@ def _compile(args: argparse.Namespace) -> int:
     from ...runtime.engines.profile import ShapeFlags
 
     values = vars(args)
-    given = [flag for flag in _OF_TENSORRT if values[flag.replace("-", "_")]]
-    if given:
-        raise NystraError(f"--{given[0]} is for TensorRT: openvino compiles for this machine alone")
+    unused = [flag for flag in _OF_TENSORRT if values[flag.replace("-", "_")]]
+    if unused:
+        raise NystraError(
+            f"--{unused[0]} is for TensorRT: openvino compiles for this machine alone"
+        )
     _check(args)
     options = CompileOptions(
         args.backend,
@@ -216,9 +217,9 @@ def _print_built(
         return
     if args.quiet:
         return
-    made = "built" if built.fresh else "was there"
+    state = "built" if built.fresh else "was there"
     size = f"{place.stat().st_size / 2**20:.1f} MiB"
-    echo(f"engine    {place} ({size}, {made})")
+    echo(f"engine    {place} ({size}, {state})")
     echo(f"builder   {record.backend} {record.version}")
     echo(f"for       {', '.join(record.targets) or record.device.get('name', 'any GPU')}")
     echo(f"plugins   {len(record.plugins)}; {reason}")

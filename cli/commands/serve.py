@@ -62,12 +62,12 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         token=token,
         version=__version__,
-        ready=lambda address, models: _tell(args, address, models),
+        ready=lambda address, models: _announce(args, address, models),
     )
     return 0
 
 
-def _tell(args: argparse.Namespace, address: str, models: Models) -> None:
+def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
     """Say where the models are found, once they are."""
     if args.json:
         print_json({"address": address, "models": [model.name for model in models.served]})

@@ -1,1 +1,1 @@
-"""Flags that are made from records: mechanisms, videos, Ray, the automatic plan."""
+"""Flags that several commands share, most of them made from records of options."""

@@ -41,9 +41,9 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
         if args.costs is not None:
             raise NystraError("--costs is for --attn auto: give that, or omit it")
         return plan_from(args)
-    given = given_parameters(args)
-    if given:
-        flag = parameter_flag(next(iter(given)))
+    texts = given_parameters(args)
+    if texts:
+        flag = parameter_flag(next(iter(texts)))
         raise NystraError(
             f"{flag} does not apply to --attn auto, which chooses it for each site: omit it, or "
             "name a mechanism"

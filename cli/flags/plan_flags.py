@@ -47,11 +47,11 @@ def plan_from(args: argparse.Namespace) -> Plan:
         NystraError: An unknown mechanism, a flag that does not apply to it or a value out of
             range, or --plan together with the flags it excludes.
     """
-    given = given_parameters(args)
+    texts = given_parameters(args)
     if args.plan is not None:
-        _refuse_beside_a_plan(args, given)
+        _refuse_beside_a_plan(args, texts)
         return read_plan(args.plan).keep_full(args.keep_full)
-    if args.mechanism is None and not given:
+    if args.mechanism is None and not texts:
         return Plan(AsTrained()).keep_full(args.keep_full)
     name = args.mechanism or "full"
     if name == AUTO:
@@ -70,10 +70,10 @@ def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     return given_texts(args, _records())
 
 
-def _refuse_beside_a_plan(args: argparse.Namespace, given: dict[str, Any]) -> None:
+def _refuse_beside_a_plan(args: argparse.Namespace, texts: dict[str, Any]) -> None:
     flags = [
         *(["--attn"] if args.mechanism is not None else []),
-        *(parameter_flag(name) for name in given),
+        *(parameter_flag(name) for name in texts),
     ]
     if flags:
         raise NystraError(f"--plan and {flags[0]} contradict each other: the plan says it all")

@@ -1,4 +1,4 @@
-"""``config.pbtxt``: what Triton has to know of a model, made of the model's own ports."""
+"""``config.pbtxt``: what Triton has to know of a model, from the model's own ports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tensor_config(
     Args:
         name: Of the model on the server.
         facts: Of the model file.
-        options: What is asked for.
+        options: The options.
         most: Images that run at once; 0 where the batch is a fixed number.
         labels: There is a file of labels.
     """
@@ -78,7 +78,7 @@ def file_config(
         name: Of the model on the server.
         facts: Of the model file.
         tensors: Of its answers.
-        options: What is asked for.
+        options: The options.
         labels: There is a file of labels.
     """
     config = _head(name, options, 0)
@@ -154,7 +154,7 @@ def _zeros(port: Port, most: int, side: int) -> dict[str, Any]:
 
 
 def _axes(port: Port, most: int) -> Sequence[str]:
-    """Return the axes that Triton is told of: the batch is its own matter where it may batch."""
+    """Return the axes that Triton knows of: the batch is its own matter where it may batch."""
     return port.axes[1:] if most else port.axes
 
 

@@ -20,7 +20,7 @@ def library_for(
     engine whose plugins are missing cannot be loaded.
 
     Args:
-        options: What is asked for.
+        options: The options.
         header: Of the model file.
         record: Of the engine, for TensorRT.
 

@@ -1,4 +1,4 @@
-"""What is asked for besides a model file and a repository."""
+"""The options of a model in Triton's model repository."""
 
 from __future__ import annotations
 

@@ -29,18 +29,18 @@ class TritonPythonModel:
             NystraError: The file cannot be served; Triton says so in its log.
         """
         stated = json.loads(args["model_config"])["parameters"]
-        given = {key: value["string_value"] for key, value in stated.items()}
-        threads = given.get("threads")
+        parameters = {key: value["string_value"] for key, value in stated.items()}
+        threads = parameters.get("threads")
         session = Session(
             Path(args["model_repository"], args["model_version"], "model.onnx"),
-            given["session_backend"],
+            parameters["session_backend"],
             None if threads is None else int(threads),
-            given["library"],
+            parameters["library"],
         )
         self._answer = find_answerer(session).open(session, session.path.stem)
         defaults = self._answer.parameters()
         known = defaults.declared()
-        own = {name: text for name, text in given.items() if name in known}
+        own = {name: text for name, text in parameters.items() if name in known}
         self._defaults = read_parameters(defaults, own)
         self._inputs = {port.role: port.name for port in session.facts.inputs}
         # Only a process of the server has this module.
@@ -54,8 +54,8 @@ class TritonPythonModel:
         triton = self._triton
         try:
             files = {role: self._file(request, name) for role, name in self._inputs.items()}
-            asked = json.loads(request.parameters() or "{}")
-            answer = self._answer(files, read_parameters(self._defaults, asked))
+            values = json.loads(request.parameters() or "{}")
+            answer = self._answer(files, read_parameters(self._defaults, values))
             tensors = [triton.Tensor(name, array) for name, array in answer.tensors.items()]
             return triton.InferenceResponse(output_tensors=tensors)
         except Exception as error:  # whatever it is, the server goes on

@@ -32,7 +32,7 @@ def readme(
 
     Args:
         name: Of the model on the server.
-        options: What was asked for.
+        options: The options.
         facts: Of the model file.
         answerer: What answers requests, for the python backend.
         library: The operator library that lies in the folder, or None.
@@ -114,9 +114,9 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         names, note = "InferInput, InferRequestedOutput", "Probability, number and label of five."
     else:
         output = answerer.tensors[0].name
-        given = ', parameters={"format": "png"}' if "format" in known else ""
+        extra = ', parameters={"format": "png"}' if "format" in known else ""
         end = (
-            f'answer = client.infer("{name}", [a]{given})\n'
+            f'answer = client.infer("{name}", [a]{extra})\n'
             f'open("out.png", "wb").write(answer.as_numpy("{output}")[0])'
         )
         names = "InferInput"

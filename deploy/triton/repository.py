@@ -57,7 +57,7 @@ def write_repository(
     Args:
         model: The ONNX file.
         repository: The folder of models, which is created; others in it stay as they are.
-        options: What is asked for besides.
+        options: The options.
 
     Returns:
         The model's folder in it.
@@ -68,10 +68,10 @@ def write_repository(
             engine needs a library that is not here.
     """
     how = options or TritonOptions()
-    made = _Model(Path(model), how)
-    target = Path(repository, made.name)
+    entry = _Model(Path(model), how)
+    target = Path(repository, entry.name)
     with atomic_folder(target, overwrite=how.overwrite) as folder:
-        made.write(folder)
+        entry.write(folder)
     return target
 
 
@@ -85,9 +85,9 @@ class _Model:
         self.session = Session(path)
         self.facts = self.session.facts
         self.header = read_onnx_header(path)
-        given = () if options.labels is None else read_labels(options.labels)
+        stated = () if options.labels is None else read_labels(options.labels)
         own = self.facts.preprocessing.labels if self.facts.preprocessing else ()
-        self.labels = given or own
+        self.labels = stated or own
         classes = self.facts.outputs[0].channels
         if options.labels is not None and "classes" not in self.facts.outputs[0].axes:
             raise NystraError(f"`labels` is for a model that classifies, and {path} does not")
@@ -133,8 +133,8 @@ class _Model:
                 "library": "none" if how.library == "none" else "auto",
                 "tile": str(how.tile),
             }
-            given = {"threads": how.threads, "overlap": how.overlap}
-            return config | {"parameters": parameters({**about, **given})}
+            chosen = {"threads": how.threads, "overlap": how.overlap}
+            return config | {"parameters": parameters({**about, **chosen})}
         config = tensor_config(self.name, self.facts, how, self._most(), labels=labels)
         if how.backend == "onnxruntime" and how.threads is not None:
             about["intra_op_thread_count"] = str(how.threads)

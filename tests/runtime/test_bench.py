@@ -107,7 +107,7 @@ def test_bad_input_is_exit_code_2(
         ([str(model), "--sizes", "0x16"], "is not of the form 128x128"),
         ([str(model), "--backends", "abacus"], "unknown backend 'abacus'"),
         ([str(model), "--checkpoint", str(tmp_path / "no.pth")], "No such file"),
-        ([str(model), "--threads", "0"], "expected 1 or more"),
+        ([str(model), "--threads", "0"], "expected a whole number of 1 or more"),
         ([str(model), "--seconds", "0"], "expected numbers above 0"),
         ([str(model), "--plot", str(tmp_path / "plot.txt")], "is not a .png"),
         ([str(tmp_path / "none.onnx")], "cannot read the model"),
