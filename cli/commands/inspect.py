@@ -182,9 +182,11 @@ def _sites(metadata: ModelMetadata) -> dict[str, Any]:
 
 def _nodes(path: Path, sites: dict[str, Any]) -> list[tuple[str, str]]:
     """Return name and operator of the nystra nodes: from the graph, or from the plan."""
+    from ...plugins.operators.schema import DOMAIN
+
     try:
         import onnx
     except ModuleNotFoundError:  # a machine that only runs models
         return [(name, site["mechanism"]) for name, site in sites.items()]
     model = onnx.load(str(path), load_external_data=False)
-    return [(node.name, node.op_type) for node in model.graph.node if node.domain == "nystra"]
+    return [(node.name, node.op_type) for node in model.graph.node if node.domain == DOMAIN]

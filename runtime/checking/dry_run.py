@@ -11,6 +11,7 @@ from typing import Any
 from ...core.errors import BackendUnavailableError
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, picture_size
+from ...plugins.operators.schema import DOMAIN
 from ..engines import toolkit
 from ..engines.build import BuildOptions
 from ..engines.child import BuilderAnswer, ask
@@ -108,7 +109,7 @@ def dry_run(
     """
     toolkit.require(options.backend)
     report = DryRunReport(options.backend)
-    report.nodes = len(domain_nodes(model.path, "nystra"))
+    report.nodes = len(domain_nodes(model.path, DOMAIN))
     report.shapes = _onnxruntime_shapes(model, sizes, report.notes)
     parsed = ask(
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...plugins.operators.schema import DOMAIN
 from ..model.onnx_nodes import domain_nodes
 from .child import BuilderAnswer
 from .model import EngineModel
@@ -52,7 +53,7 @@ def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | 
         model: The model and its plugin library.
         plugins: Names of the network's plugin layers.
     """
-    nodes = domain_nodes(model.path, "nystra")
+    nodes = domain_nodes(model.path, DOMAIN)
     if model.library is None or len(plugins) >= len(nodes):
         return None
     name, operator = next((node for node in nodes if node[0] not in plugins), nodes[0])

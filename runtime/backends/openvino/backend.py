@@ -14,6 +14,7 @@ import numpy as np
 from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
 from ....plugins.library import CPU_LIBRARY, library_path
+from ....plugins.operators.schema import DOMAIN
 from ...engines import cache
 from ...engines.record import EngineRecord
 from ...model.inlining import inlined_model
@@ -28,7 +29,7 @@ from .rows import compute_rows
 
 _MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
 _SIZES = 4
-_SEARCH = ("nystra", "NystraPatchMatch")
+_SEARCH = (DOMAIN, "NystraPatchMatch")
 """A body that OpenVINO 2026.4 computes wrongly; with fixed sizes it even ended the process."""
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
