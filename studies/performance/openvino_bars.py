@@ -108,8 +108,7 @@ def configuration(name: str, folder: Path, threads: int) -> Configuration:
     if way == ALONE:
         request = {"model": str(path.absolute()), "precision": "bf16", "threads": threads}
         return Configuration(str(path), name, alone_worker(), request)
-    usual = session_configuration(path, way, threads)
-    return replace(usual, backend=name, request={**usual.request, "library": "auto"})
+    return replace(session_configuration(path, way, threads, "auto"), backend=name)
 
 
 def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[str, Row]:
