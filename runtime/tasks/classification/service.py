@@ -42,8 +42,6 @@ class ClassificationModel:
 
     def cost(self, files: Files, parameters: ClassParameters) -> int:
         """Return the bytes of a picture in float32, twice, and of its file."""
-        if parameters.top < 1:
-            raise NystraError(f"top is {parameters.top}, expected 1 or more classes")
         if set(files) != {"image"}:
             raise NystraError(f"got the pictures {', '.join(files)}, expected an image alone")
         (size, _), *_ = measured(files, self._most).values()
