@@ -42,7 +42,8 @@ OPEN = {name: find_tests(name).open_node for name in OPERATORS}
 """A node of every operator with a plugin; the inputs' order and names are the schema's."""
 
 
-def _attributes(operator: str) -> dict[str, Any]:
+def open_attributes(operator: str) -> dict[str, Any]:
+    """Return the attributes of that node."""
     own = OPEN[operator].attributes
     return node_attributes(operator, **(own or find_tests(operator).attributes))
 
@@ -126,7 +127,7 @@ def operator_model(
                 [f"{name}_{place}" for name in schema.outputs],
                 name=f"node_{operator}",
                 domain=DOMAIN,
-                **{**_attributes(operator), **changes},
+                **{**open_attributes(operator), **changes},
             )
         )
         if bodies:

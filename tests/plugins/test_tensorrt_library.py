@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.schema import node_attributes
 from programs import printed_by
-from tensorrt_tools import OPEN, SDKS, plugins, use_sdk
+from tensorrt_tools import OPEN, SDKS, open_attributes, plugins, use_sdk
 
 
 def test_every_operator_has_a_plugin() -> None:
@@ -89,9 +88,9 @@ def _create(
 def _requests() -> list[tuple[str, dict[str, int | float]]]:
     """A good node of each operator, then one with too many iterations or an unknown mask."""
     requests = []
-    for name, node in OPEN.items():
+    for name in OPEN:
         known = {attribute.name for attribute in find_schema(name).attributes}
-        good = node_attributes(name, **node.attributes)
+        good = open_attributes(name)
         numbers = {key: value for key, value in good.items() if not isinstance(value, str)}
         bad = "iterations" if "iterations" in known else "mask"
         requests += [(name, numbers), (name, {**numbers, bad: 99})]
