@@ -114,7 +114,7 @@ def start_build(network: Network, log: Log, config: Any, passed: Callable[[], No
     """
 
     def watch(line: str) -> None:
-        if "Implementation costs for" in line:
+        if "Computing costs for" in line:
             passed()
 
     log.watch = watch
