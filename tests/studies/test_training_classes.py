@@ -105,7 +105,7 @@ def test_the_command_writes_what_loads(
     [
         (["--data", "nowhere"], r"nowhere/train is not a folder"),
         (["--side", "16"], r"0\.png is 8x8: every picture must be 16x16"),
-        (["--attention", "magic"], r"--attention magic is none of full, linformer"),
+        (["--attention", "magic"], r"--attention is .magic., expected full, linformer"),
         (["--classes", "3"], r"train holds 2 classes, expected those of --classes 3"),
         (["--heads", "3"], r"--width 8 must be a multiple of --heads 3"),
     ],
