@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .build.stage import build, build_steps
+from .graph.stage import build, build_steps
 from .load.source import Source
 from .load.stage import Prepared, prepare
 from .options import ExportOptions

@@ -14,7 +14,7 @@ from ...runtime.metrics.measures import measure_for
 from ..attention.plan import Plan
 from ..auto.options import AutoOptions
 from ..auto.samples import choose_samples
-from ..build.transforms import Transform, find_transform
+from ..graph.transforms import Transform, find_transform
 from ..options import ExportOptions
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network

@@ -13,8 +13,8 @@ from ...core.json_text import json_number, stable_json
 from ...core.metadata import ModelMetadata
 from ...runtime.model.manifest import Manifest
 from ...runtime.model.references import RECORDED_METADATA, references_content
-from ..build.metadata import write_metadata
-from ..build.stage import BuiltModel, serialized
+from ..graph.metadata import write_metadata
+from ..graph.stage import BuiltModel, serialized
 from ..load.stage import Prepared
 from ..plan.replacing import export_files, export_form
 from ..plan.stage import Planned

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from ...models.architecture import PrecisionPolicy
 from ...models.sites import WindowSite
-from ..build.precision.table import LOW_TYPES
+from ..graph.precision.table import LOW_TYPES
 
 _FLOAT32_DIGITS = 24
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)

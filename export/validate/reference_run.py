@@ -10,8 +10,8 @@ from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata, key_of
 from ...runtime.model.onnx_tensors import read_facts
 from ...runtime.model.references import RECORDED_METADATA, References
-from ..build.metadata import describe
-from ..build.transforms import TRANSFORMS
+from ..graph.metadata import describe
+from ..graph.transforms import TRANSFORMS
 from ..load.images import validation_feeds
 from ..load.source import Source
 from .fidelity import Progress

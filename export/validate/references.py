@@ -17,7 +17,7 @@ from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
 from ..attention.site import swap
-from ..build.transforms import TRANSFORMS, UNCHANGED, Transform
+from ..graph.transforms import TRANSFORMS, UNCHANGED, Transform
 from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession

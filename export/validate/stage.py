@@ -13,7 +13,7 @@ from torch import nn
 from ...runtime.model.references import References
 from ..attention.advice import improvements
 from ..attention.memory import quadratic_bytes
-from ..build.stage import BuiltModel, is_timed, serialized
+from ..graph.stage import BuiltModel, is_timed, serialized
 from ..load.source import Source
 from ..load.stage import Prepared
 from ..plan.stage import Planned

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism as planned
 from nystra.export.attention.site import resolve, swap
-from nystra.export.build.bodies import attach_bodies, inline_bodies
-from nystra.export.build.int8.transform import quantise_model
-from nystra.export.build.tidy import tidy
-from nystra.export.build.trace import trace
+from nystra.export.graph.bodies import attach_bodies, inline_bodies
+from nystra.export.graph.int8.transform import quantise_model
+from nystra.export.graph.tidy import tidy
+from nystra.export.graph.trace import trace
 from nystra.models.architecture import PrecisionPolicy
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.hat.network import HAT

@@ -174,7 +174,7 @@ def test_export_run_validate_inspect(
 def test_a_wrong_file_is_exit_code_1(
     one_block: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nystra.export.build import stage as building
+    from nystra.export.graph import stage as building
 
     honest = building.trace
 

@@ -11,13 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import UnsupportedModelError
-from nystra.export.build.int8.budget import keep_budget
-from nystra.export.build.int8.calibration import Calibration, calibrate, least_error
-from nystra.export.build.int8.layers import find_layers
-from nystra.export.build.int8.quantiser import quantise
-from nystra.export.build.int8.rounded_copy import rounded_copy
-from nystra.export.build.int8.transform import quantise_model
-from nystra.export.build.transforms import find_transform
+from nystra.export.graph.int8.budget import keep_budget
+from nystra.export.graph.int8.calibration import Calibration, calibrate, least_error
+from nystra.export.graph.int8.layers import find_layers
+from nystra.export.graph.int8.quantiser import quantise
+from nystra.export.graph.int8.rounded_copy import rounded_copy
+from nystra.export.graph.int8.transform import quantise_model
+from nystra.export.graph.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime.metrics.measures import MEASURES
 from small_graphs import CONV, model_of, run, small, weight

@@ -13,13 +13,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from nystra.core.errors import ExportError, NystraError, UnsupportedModelError
-from nystra.export.build.precision.cast import lower
-from nystra.export.build.precision.choice import choose
-from nystra.export.build.precision.constants import lost
-from nystra.export.build.precision.lowering import lower_model
-from nystra.export.build.precision.rounded_copy import rounded_copy
-from nystra.export.build.precision.table import LOW_TYPES
-from nystra.export.build.transforms import find_transform
+from nystra.export.graph.precision.cast import lower
+from nystra.export.graph.precision.choice import choose
+from nystra.export.graph.precision.constants import lost
+from nystra.export.graph.precision.lowering import lower_model
+from nystra.export.graph.precision.rounded_copy import rounded_copy
+from nystra.export.graph.precision.table import LOW_TYPES
+from nystra.export.graph.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins.operators import OPERATORS
 from nystra.plugins.operators.schema import node_attributes
@@ -205,7 +205,7 @@ def search_model() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("low_search", [False, True])
 def test_a_search_keeps_its_int32_ports(low_search: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nystra.export.build.precision import choice
+    from nystra.export.graph.precision import choice
 
     if low_search:  # as a later version may; its ports must not change then either
         monkeypatch.setattr(choice, "WINDOWS", {"NystraPatchMatch"})

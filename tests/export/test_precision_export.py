@@ -16,8 +16,8 @@ from onnx import TensorProto
 from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, UnsupportedModelError
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
-from nystra.export.build.precision import lowering
-from nystra.export.build.transforms import TRANSFORMS
+from nystra.export.graph.precision import lowering
+from nystra.export.graph.transforms import TRANSFORMS
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
 from nystra.export.validate.fake_quantised import round_digits, rounded_network

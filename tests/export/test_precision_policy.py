@@ -10,9 +10,9 @@ from onnx import TensorProto
 from torch import nn
 
 from nystra.core.errors import UnsupportedModelError
-from nystra.export.build.precision.choice import choose
-from nystra.export.build.precision.lowering import lower_model
-from nystra.export.build.precision.policy import policy_for
+from nystra.export.graph.precision.choice import choose
+from nystra.export.graph.precision.lowering import lower_model
+from nystra.export.graph.precision.policy import policy_for
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.models.architecture import Architecture, PrecisionPolicy
 from nystra.models.registry import ARCHITECTURES

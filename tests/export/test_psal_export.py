@@ -20,9 +20,9 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve, swap
-from nystra.export.build.bodies import attach_bodies, used_operators
-from nystra.export.build.tidy import tidy
-from nystra.export.build.trace import trace
+from nystra.export.graph.bodies import attach_bodies, used_operators
+from nystra.export.graph.tidy import tidy
+from nystra.export.graph.trace import trace
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
 from nystra.export.validate.model_file import validate_file

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port
-from nystra.export.build.metadata import describe, write_metadata
-from nystra.export.build.tidy import tidy
-from nystra.export.build.trace import trace
+from nystra.export.graph.metadata import describe, write_metadata
+from nystra.export.graph.tidy import tidy
+from nystra.export.graph.trace import trace
 from nystra.models.facts import Facts
 
 

@@ -94,10 +94,10 @@ _FP16_LOGITS = "Tolerance(coarsest=0.02),\n"
 TOY = Toy(
     "transform",
     "toy",
-    {"export/build/<name>/stepping.py": APPLY, "export/build/<name>/parameters.py": PARAMETERS},
+    {"export/graph/<name>/stepping.py": APPLY, "export/graph/<name>/parameters.py": PARAMETERS},
     {
         "export/validate/fake_quantised.py": ((LAST, LAST + FAKE_QUANTISED),),
-        "export/build/transforms.py": (
+        "export/graph/transforms.py": (
             (_IMPORT, _STEPPED),
             (
                 "_ROWS = (",

@@ -18,7 +18,7 @@ from nystra.core.ports.preprocessing import (
     read_preprocessing,
     write_preprocessing,
 )
-from nystra.export.build.preprocessing import prepend
+from nystra.export.graph.preprocessing import prepend
 from nystra.export.load.with_preprocessing import Preparation
 from nystra.runtime import Session
 from nystra.runtime.images.resampling import resample

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ....core.arrays import Array
-
 from typing import Any
 
 import ml_dtypes
@@ -12,7 +10,9 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from ....core.arrays import Array
 from .table import LowType
+
 
 def narrowed(values: Array, low: LowType) -> Array:
     """Return float32 values rounded to the nearest of a low type."""

@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 import onnx
 
 from ... import __version__
-from ...runtime.backends import find_backend
 from ...core.json_text import stable_json
 from ...core.metadata import ModelMetadata
+from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
+from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
+from ..load.stage import Prepared
+from ..plan.stage import Planned
 from .bodies import attach_bodies, inline_bodies
 from .metadata import describe, write_metadata
 from .preprocessing import prepend
 from .tidy import tidy
 from .trace import trace
-from ..attention.memory import quadratic_bytes
 from .transforms import UNCHANGED, Transform, TransformInputs, TransformResult
-from ..plan.stage import Planned
-from ..load.stage import Prepared
 
 
 @dataclass(frozen=True)

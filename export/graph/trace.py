@@ -18,10 +18,10 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnus
 from torch import Tensor, nn
 from torch.export import Dim
 
-from ...models.facts import Facts
 from ...core.errors import ExportError
 from ...core.ports.examples import trace_size
 from ...core.ports.port import AXES, SIDES, Port, picture_size
+from ...models.facts import Facts
 from .expansion import Template, expand, free_weights
 from .nodes import translation_table
 from .repeats import Call, call_translation, repeats_as_calls

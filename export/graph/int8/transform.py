@@ -14,10 +14,10 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
-from ....models.architecture import PrecisionPolicy
 from ....core.errors import UnsupportedModelError
-from ....runtime.metrics.measures import Measure
 from ....core.json_text import json_number
+from ....models.architecture import PrecisionPolicy
+from ....runtime.metrics.measures import Measure
 from .budget import Kept, keep_budget
 from .calibration import calibrate
 from .layers import find_layers

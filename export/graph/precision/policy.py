@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx
 
+from ....core.errors import UnsupportedModelError
 from ....models.architecture import PrecisionPolicy
 from ....models.registry import row_named
-from ....core.errors import UnsupportedModelError
 
 
 def policy_for(architecture: str, precision: str) -> PrecisionPolicy:

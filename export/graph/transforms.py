@@ -15,17 +15,17 @@ from typing import Any, Protocol
 import onnx
 from torch import nn
 
-from ...models.architecture import PrecisionPolicy
-from ...models.registry import row_named
 from ...core.errors import NystraError, UnsupportedModelError
 from ...core.option import Options
 from ...core.ports.port import Port
+from ...models.architecture import PrecisionPolicy
+from ...models.registry import row_named
 from ...runtime.metrics.measures import measure_for
+from ..load.images import Feeds
+from ..validate.fake_quantised import quantised_network, rounded_network
 from .int8.transform import quantise_model
 from .precision.lowering import TENSORRT, lower_model
 from .precision.policy import policy_for
-from ..load.images import Feeds
-from ..validate.fake_quantised import quantised_network, rounded_network
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ class Transform:
         return replace(self, parameters=replace(self.parameters, **values))  # type: ignore[type-var]
 
 
-def _lower(precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs) -> TransformResult:
+def _lower(
+    precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs
+) -> TransformResult:
     policy = policy_for(inputs.architecture, precision)
     return lower_model(model, precision, policy, inputs.feeds, tensorrt=target is not None)
 
 
-def _rounded(
-    precision: str, label: str, network: nn.Module, name: str, *_: object
-) -> nn.Module:
+def _rounded(precision: str, label: str, network: nn.Module, name: str, *_: object) -> nn.Module:
     return rounded_network(network, label, policy_for(name, precision))
 
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
-from ....models.architecture import PrecisionPolicy
 from ....core.errors import UnsupportedModelError
+from ....models.architecture import PrecisionPolicy
 from .cast import lower
 from .choice import choose
 from .policy import kept_layers
 from .ranges import largest_values, overflowing
-from .table import LOW_TYPES
 from .rounded_copy import rounded_copy
+from .table import LOW_TYPES
 
 TENSORRT = "tensorrt"
 

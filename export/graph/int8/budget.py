@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ....core.arrays import Array
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from ....core.arrays import Array
 from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
 from .calibration import Calibration
