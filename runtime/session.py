@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,8 +21,8 @@ class Session:
     """A model file, ready to run; safe to use from several threads at once.
 
     Attributes:
-        spec: What it was opened from, the backend being the one that runs it: `SessionSpec.open`
-            opens another like it.
+        spec: What it was opened from, the backend being the one that runs it: `Session.open` opens
+            another like it.
         path: The model file.
         backend: Name of the backend that runs it, such as ``ort-cpu`` or ``openvino:GPU``.
         kind: The class of that backend, which says what it is: see `Backend`.
@@ -86,6 +87,12 @@ class Session:
         self.library_missing = loaded.library_missing
         self.emulated = loaded.emulated
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
+
+    @classmethod
+    def open(cls, spec: SessionSpec) -> Session:
+        """Load the model file that a record describes; errors as of the constructor."""
+        others = {item.name: getattr(spec, item.name) for item in fields(spec)[1:]}
+        return cls(spec.model, **others)
 
     def run(self, feeds: Mapping[str, Array], *, release: bool = False) -> dict[str, Array]:
         """Run the model once.

@@ -6,14 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import NystraError
 from ..core.option import Options, option
 from .options import BACKEND, LIBRARY, PRECISION, THREADS
-
-if TYPE_CHECKING:
-    from .session import Session
 
 FASTEST = "fastest"
 """Not a backend: `choose_fastest` says which of them takes its place."""
@@ -23,7 +20,8 @@ FASTEST = "fastest"
 class SessionSpec(Options):
     """A model file and how it is run.
 
-    ``dataclasses.replace`` makes another one of it: ``replace(session.spec, threads=1).open()``.
+    `Session.open` loads it, and ``dataclasses.replace`` makes another one of it:
+    ``Session.open(replace(session.spec, threads=1))``.
 
     Attributes:
         model: The model file.
@@ -70,18 +68,6 @@ class SessionSpec(Options):
     def backend_name(self) -> str:
         """Backend and device as a user names them: ``ort-cpu``, ``openvino:GPU``."""
         return self.backend if self.device is None else f"{self.backend}:{self.device}"
-
-    def open(self) -> Session:
-        """Load the model file.
-
-        Raises:
-            NystraError: See `Session`.
-            BackendUnavailableError: The same.
-        """
-        from .session import Session
-
-        others = {item.name: getattr(self, item.name) for item in fields(self)[1:]}
-        return Session(self.model, **others)
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON takes it, with absolute paths: for another process of this machine."""

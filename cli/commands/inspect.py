@@ -121,12 +121,13 @@ def _window(sides: tuple[int, ...] | None) -> str:
 def _inspect_model(args: argparse.Namespace) -> int:
     from ...runtime.backends import find_backend
     from ...runtime.model.onnx_header import read_onnx_header
+    from ...runtime.session import Session
 
     metadata = dict(read_onnx_header(args.file).metadata)
     stated = ModelMetadata.read(metadata)
     library, reason, path = None, "", "not run here"
     try:
-        session = session_spec(args, args.file).open()
+        session = Session.open(session_spec(args, args.file))
         library, reason = session.library, session.library_reason
         path = "body" if library is None else "kernel"
     except BackendUnavailableError as error:

@@ -77,8 +77,9 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
         side: Of the pictures or tiles to come, where it is known.
     """
     from ...runtime.backends.base import EMULATED
+    from ...runtime.session import Session
 
-    session = session_spec(args, args.model, side).open()
+    session = Session.open(session_spec(args, args.model, side))
     if session.emulated and not args.quiet:
         echo_error(f"note: {EMULATED}")
     return session

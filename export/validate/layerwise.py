@@ -308,11 +308,11 @@ def _open(
 
     def reference() -> Session:
         progress("load the reference")
-        return SessionSpec(spec.model, "ort-cpu", spec.threads, None).open()
+        return Session(spec.model, "ort-cpu", spec.threads, None)
 
     def candidate() -> Session:
         progress(f"load {spec.backend}")
-        return spec.open()
+        return Session.open(spec)
 
     if engine:
         first = reference()

@@ -152,7 +152,8 @@ def add_speed(
     Raises:
         NystraError: The other model cannot be used.
     """
-    sessions = {"model": session, "other": replace(session.spec, model=Path(other)).open()}
+    opened = Session.open(replace(session.spec, model=Path(other)))
+    sessions = {"model": session, "other": opened}
     taken = size or session.facts.sides or DEFAULT_SIZE
     feeds = {
         name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()

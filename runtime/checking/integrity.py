@@ -59,7 +59,7 @@ def bodies_of(session: Session) -> Session | None:
     if not read_onnx_header(session.path).functions:
         return None
     try:
-        return replace(session.spec, library="none").open()
+        return Session.open(replace(session.spec, library="none"))
     except BackendUnavailableError:
         return None
 

@@ -14,6 +14,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import file_sha256
 from ..images.picture import Picture
 from ..machine.memory import available_memory, resident_memory
+from ..session import Session
 from ..session_spec import SessionSpec
 from ..tasks.errors import in_one_line
 from ..tasks.restoration.answer import RestoredPicture, restore
@@ -98,7 +99,7 @@ class Worker:
         model = setup.session.model
         if file_sha256(model, "the model") != setup.sha256:
             raise NystraError(f"{model} is another file here: put the same on every machine")
-        session = setup.session.open()
+        session = Session.open(setup.session)
         if (session.library is not None) != setup.kernels:
             raise NystraError(
                 f"{session.library_reason}, unlike on the machine that began the run: results "

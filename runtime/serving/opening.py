@@ -89,7 +89,7 @@ def open_models(
     models = Models()
     try:
         for spec in specs:
-            session, name = spec.open(), spec.model.stem
+            session, name = Session.open(spec), spec.model.stem
             service = service_of(session)
             on_run = ran.get(name, lambda images, seconds: None)
             models.add(service, service.open(session, name, limits, on_run))

@@ -26,6 +26,7 @@ from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port
 from ..machine.gpu import DeviceMemory
 from ..machine.memory import PeakMemory
+from ..session import Session
 from ..session_spec import SessionSpec
 from ..workers.loop import Send, answer_requests
 
@@ -67,7 +68,7 @@ def open_session(request: Mapping[str, Any]) -> Opened:
     """
     from ...core.errors import BackendUnavailableError
 
-    session = SessionSpec.from_dict(request["session"]).open()
+    session = Session.open(SessionSpec.from_dict(request["session"]))
     if request.get("needs_library") and session.library is None:
         raise BackendUnavailableError(session.library_reason)
     notes = {"library_reason": session.library_reason}

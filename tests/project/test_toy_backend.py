@@ -123,15 +123,16 @@ def test_its_options_are_read_as_it_declares_them(
 ) -> None:
     image = np.ones((1, 3, 2, 2), np.float32)
     spec = SessionSpec(model, options={"gain": 3})
-    assert spec.open()(image).max() == 3
-    assert SessionSpec(model, options={"gain": "2.5"}).open()(image).max() == 2.5
-    assert SessionSpec.from_dict(json.loads(json.dumps(spec.as_dict()))).open()(image).max() == 3
+    assert Session.open(spec)(image).max() == 3
+    assert Session(model, options={"gain": "2.5"})(image).max() == 2.5
+    sent = SessionSpec.from_dict(json.loads(json.dumps(spec.as_dict())))
+    assert Session.open(sent)(image).max() == 3
     for options, message in (
         ({"gain": -1.0}, "`gain` is -1.0, expected a number of 0 or more"),
         ({"bits": 4}, "toy has no option bits: expected gain"),
     ):
         with pytest.raises(NystraError, match=message):
-            SessionSpec(model, options=options).open()
+            Session(model, options=options)
     with pytest.raises(NystraError, match="toy takes no device: got 'toy:1', expected 'toy'"):
         Session(model, "toy:1")
     upscaler = save_upscaler(model.with_name("two.onnx"))

@@ -129,14 +129,15 @@ def test_commands_say_what_was_chosen(
     assert "note: fastest at 64x64: openvino 200 ms, ort-cpu 300 ms" in capsys.readouterr().err
     fastest = choose_fastest(SessionSpec(model, "fastest", threads=1))
     assert "fastest at 128x128: openvino 200 ms" in fastest.reason
-    session = fastest.spec.open()
+    session = Session.open(fastest.spec)
     assert session.backend == "openvino"
     assert session(np.zeros((1, 3, 8, 8), np.float32)).shape == (1, 3, 16, 16)
     assert timed == [(64, 64), (128, 128)]
 
 
 def test_nothing_is_timed_where_a_session_is_made(timed: list[Any], model: Path) -> None:
-    for opening in (lambda: Session(model, "fastest"), SessionSpec(model, "fastest").open):
+    spec = SessionSpec(model, "fastest")
+    for opening in (lambda: Session(model, "fastest"), lambda: Session.open(spec)):
         with pytest.raises(NystraError, match=r"fastest is no backend: nystra\.runtime"):
             opening()
     assert timed == []

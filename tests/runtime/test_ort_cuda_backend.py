@@ -19,7 +19,7 @@ import pytest
 import ort_cuda_tools as tools
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.plugins.library import CUDA_LIBRARY
-from nystra.runtime import Session, SessionSpec
+from nystra.runtime import Session
 from nystra.runtime.backends import backend_class, ort_cuda
 from nystra.runtime.machine.gpu import Device
 from runtime_models import save_operator, save_upscaler
@@ -120,10 +120,10 @@ def test_runs_and_says_by_what(name: str, fake: FakeOnnxruntime, tmp_path: Path,
 def test_the_search_of_cudnn_is_an_option(name: str, fake: FakeOnnxruntime, tmp_path: Path) -> None:
     path = save_operator(tmp_path / "m.onnx", body=True)
     for options, search in (({}, "HEURISTIC"), ({"conv_search": "exhaustive"}, "EXHAUSTIVE")):
-        SessionSpec(path, name, options=options).open()
+        Session(path, name, options=options)
         assert dict(fake.asked)["CUDAExecutionProvider"]["cudnn_conv_algo_search"] == search
     with pytest.raises(NystraError, match="`conv_search` is 'all', expected heuristic, exhaustive"):
-        SessionSpec(path, name, options={"conv_search": "all"}).open()
+        Session(path, name, options={"conv_search": "all"})
 
 
 def test_tensorrt_gets_the_plugins_and_no_cache(fake: FakeOnnxruntime, tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from runtime_models import nystra_metadata, save_upscaler
 def test_it_opens_what_a_session_opens(tmp_path: Path) -> None:
     path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
     spec = SessionSpec(path, "ort-cpu", threads=2, library=None)
-    session = spec.open()
+    session = Session.open(spec)
     assert session.spec == spec == Session(path, "ort-cpu", 2, None).spec
     assert (session.path, session.backend) == (path, "ort-cpu")
-    single = replace(session.spec, threads=1).open()
+    single = Session.open(replace(session.spec, threads=1))
     assert (single.spec.threads, spec.threads) == (1, 2)
     image = np.ones((1, 3, 2, 2), np.float32)
     np.testing.assert_array_equal(single(image), session(image))
@@ -30,7 +30,7 @@ def test_it_opens_what_a_session_opens(tmp_path: Path) -> None:
 
 def test_auto_is_resolved_in_the_session(tmp_path: Path) -> None:
     path = save_upscaler(tmp_path / "m.onnx", metadata=nystra_metadata())
-    assert SessionSpec(path).open().spec.backend == "ort-cpu"
+    assert Session.open(SessionSpec(path)).spec.backend == "ort-cpu"
 
 
 def test_a_device_is_taken_off_the_name() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import NystraError
+from ...session import Session
 from ...session_spec import SessionSpec
 from ...workers.loop import Send, answer_requests
 from .options import RunOptions
@@ -28,7 +29,7 @@ class _Worker:
     def answer(self, request: Mapping[str, Any], _send: Send) -> dict[str, Any]:
         if request["do"] == "load":
             options = RunOptions(**request["options"])
-            session = SessionSpec.from_dict(request["session"]).open()
+            session = Session.open(SessionSpec.from_dict(request["session"]))
             self._job = PictureJob(restorer_for(session), options)
             return {}
         if self._job is None:

@@ -61,7 +61,7 @@ def in_threads(
         pairs: Pictures and their outputs, no file twice among them.
         most: As `most_pixels` returns it.
     """
-    single = replace(session.spec, threads=1).open()
+    single = Session.open(replace(session.spec, threads=1))
     single_job = replace(job, restorer=restorer_for(single))
     large = []
     pool = ThreadPoolExecutor(_cores(session) + 1, "nystra-picture")  # one waits for its files
