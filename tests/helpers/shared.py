@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("cli", "core", "deploy", "export", "models", "plugins", "runtime")
+"""The folders that the package ``nystra`` is made of."""
 
 
 def shared_path(*parts: str) -> Path:

@@ -7,14 +7,20 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-GENERATOR = np.random.default_rng(0)
-
-
 CONV = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
 
-def weight(name: str, *shape: int, value: float | None = None) -> onnx.TensorProto:
-    values = GENERATOR.standard_normal(shape) if value is None else np.full(shape, value)
+def weight(
+    name: str,
+    *shape: int,
+    value: float | None = None,
+    random: np.random.Generator | None = None,
+) -> onnx.TensorProto:
+    """A tensor of one value, or of random ones: the same each time unless a generator is shared."""
+    if value is not None:
+        values = np.full(shape, value)
+    else:
+        values = (random or np.random.default_rng(0)).standard_normal(shape)
     return numpy_helper.from_array(values.astype(np.float32), name)
 
 
@@ -40,6 +46,7 @@ def model_of(
 
 def small(opset: int = 20, *, weights: float | None = None) -> onnx.ModelProto:
     """Convolution, normalisation, two products with a residual sum around, convolution, mean."""
+    random = np.random.default_rng(0)
     nodes = [
         helper.make_node("Conv", ["x", "w0", "b0"], ["first"], **CONV),
         helper.make_node("Shape", ["first"], ["sizes"]),
@@ -57,14 +64,14 @@ def small(opset: int = 20, *, weights: float | None = None) -> onnx.ModelProto:
         helper.make_node("Add", ["last", "mean"], ["y"]),
     ]
     given = [
-        weight("w0", 4, 4, 3, 3, value=weights),
-        weight("b0", 4),
-        weight("g", 4),
-        weight("w1", 4, 8),
-        weight("b1", 8),
-        weight("w2", 8, 4),
-        weight("w3", 4, 4, 3, 3),
-        weight("mean", 1, 4, 1, 1),
+        weight("w0", 4, 4, 3, 3, value=weights, random=random),
+        weight("b0", 4, random=random),
+        weight("g", 4, random=random),
+        weight("w1", 4, 8, random=random),
+        weight("b1", 8, random=random),
+        weight("w2", 8, 4, random=random),
+        weight("w3", 4, 4, 3, 3, random=random),
+        weight("mean", 1, 4, 1, 1, random=random),
     ]
     return model_of(nodes, given, opset)
 

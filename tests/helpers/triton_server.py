@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from nystra.plugins.library import LIBRARY_DIR_VARIABLE, library_path
-from shared import ROOT
+from shared import PACKAGES, ROOT
 
 _PATIENCE = 180.0
 """Seconds until it is ready: 7 at a load of 7 on two cores."""
@@ -107,7 +107,7 @@ def _add_package(place: Path, first: Path) -> None:
     packages = [str(first), *(path for path in sys.path if path.endswith("site-packages"))]
     text = f'import sys\n\nsys.path[:0] = {packages!r}\n__version__ = ""\n'
     (place / "__init__.py").write_text(text)
-    for name in ("deploy", "export", "models", "plugins", "runtime"):
+    for name in PACKAGES:
         (place / name).symlink_to(ROOT / name, target_is_directory=True)
 
 

@@ -16,7 +16,7 @@ from nystra.models.registry import ARCHITECTURES
 from nystra.plugins.operators import OPERATORS
 from nystra.runtime.backends import backend_names
 from nystra.runtime.tasks.registry import TASKS
-from shared import ROOT
+from shared import PACKAGES, ROOT
 from toy_tree import table
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def test_installed_files_are_the_tracked_ones() -> None:
     if "nystra/cli/main.py" not in kept:
         pytest.skip("nystra is installed in place")
     listed = subprocess.run(
-        ["git", "ls-files", "deploy", "export", "models", "plugins", "runtime"],
+        ["git", "ls-files", *PACKAGES],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from shared import PACKAGES, ROOT
 
 
 @pytest.mark.full
@@ -20,7 +20,7 @@ def test_annotations(tmp_path: Path) -> None:
     package.mkdir()
     (package / "__init__.py").write_text('__version__: str = ""\n')
     (package / "py.typed").touch()
-    for name in ("cli", "core", "deploy", "export", "models", "plugins", "runtime"):
+    for name in PACKAGES:
         (package / name).symlink_to(ROOT / name, target_is_directory=True)
     (tmp_path / "studies").symlink_to(ROOT / "studies", target_is_directory=True)
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shared import ROOT
+from shared import PACKAGES, ROOT
 
 Replacements = tuple[tuple[str, str], ...]
 
@@ -75,7 +75,7 @@ def planted(folder: Path, *toys: Toy) -> Path:
     Where a toy has tests, the copy has those of the operators too.
     """
     tree = folder / "nystra"
-    for part in ("cli", "core", "deploy", "export", "models", "plugins", "runtime"):
+    for part in PACKAGES:
         shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.so"))
     if any(toy.has_tests for toy in toys):
         for part in ("helpers", "plugins"):
