@@ -26,11 +26,12 @@ SHIPPED = (
     "uformer_denoise25_w16",
     "vit_cifar10_p4",
 )
+PHOTOGRAPHS = str(Path(__file__).parents[1] / "export" / "photographs")
 OPTIONS = (
     ("--attn", "nystra", "--precision", "fp16"),
     ("--attn", "nystra", "--precision", "bf16"),
     ("--attn", "full", "--precision", "bf16", "--target", "tensorrt"),
-    ("--attn", "cluster", "--precision", "int8"),
+    ("--attn", "cluster", "--precision", "int8", "--calibrate", PHOTOGRAPHS),
     ("--attn", "nystra", "--opset", "18"),
     ("--attn", "nystra", "--static", "1x3x40x56"),
     ("--attn", "nystromformer", "--inline"),
@@ -80,7 +81,8 @@ def exports(checkpoints: Path) -> Iterator[tuple[str, list[str]]]:
         for mechanism in MECHANISMS:
             yield f"{Path(source).stem}-{mechanism}", [source, "--attn", mechanism]
     for options in OPTIONS:
-        yield "-".join(options).replace("--", ""), [SHIPPED[0], *options]
+        words = [word for word in options if word != PHOTOGRAPHS]
+        yield "-".join(words).replace("--", ""), [SHIPPED[0], *options]
 
 
 def export_all(checkpoints: Path, folder: Path) -> None:
