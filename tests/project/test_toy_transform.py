@@ -20,7 +20,7 @@ from toy_tree import NYSTRA, planted, run_in
 @pytest.mark.full
 def test_a_wrong_transform_fails(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
-    transform = tree / "export" / "build" / "toy" / "stepping.py"
+    transform = tree / "export" / "graph" / "toy" / "stepping.py"
     text = transform.read_text()
     assert "= np.round," in text
     transform.write_text(text.replace("= np.round,", "= np.floor,"))
