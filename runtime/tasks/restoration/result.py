@@ -31,3 +31,14 @@ class PictureResult(Result):
             for name in ("input_size", "output_size")
         }
         return cls(**{**document, **sizes})
+
+
+def line(result: PictureResult) -> str:
+    """Return what became of one picture or frame, in words."""
+    if result.status == "failed":
+        return f"{result.input} failed: {result.error}"
+    width, height = result.output_size or (0, 0)
+    return (
+        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles} tiles, "
+        f"{result.seconds:.2f} s (model {result.model_seconds:.2f} s)"
+    )

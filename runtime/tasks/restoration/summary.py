@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..video.result import VideoResult
 from ..video.summary import rows as video_rows
 from .result import PictureResult
+from .result import line as line
 
 
 def rows(results: Sequence[PictureResult]) -> list[tuple[str, ...]]:
@@ -21,17 +22,6 @@ def rows(results: Sequence[PictureResult]) -> list[tuple[str, ...]]:
             seconds, count = f"{result.seconds:.2f}", str(result.tiles)
             table.append((result.input, result.output or "", f"{width}x{height}", seconds, count))
     return table
-
-
-def line(result: PictureResult) -> str:
-    """Return what became of one picture or frame."""
-    if result.status == "failed":
-        return f"{result.input} failed: {result.error}"
-    width, height = result.output_size or (0, 0)
-    return (
-        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles} tiles, "
-        f"{result.seconds:.2f} s (model {result.model_seconds:.2f} s)"
-    )
 
 
 def example(model: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..restoration.result import PictureResult
+from ..restoration.result import line as line
 from .result import VideoResult
 
 
@@ -18,17 +18,6 @@ def rows(results: Sequence[VideoResult]) -> list[tuple[str, ...]]:
             size, seconds = f"{width}x{height}", f"{result.seconds:.2f}"
             table.append((result.input, result.output or "", size, seconds, frames))
     return table
-
-
-def line(result: PictureResult) -> str:
-    """Return what became of one frame, or of a picture."""
-    if result.status == "failed":
-        return f"{result.input} failed: {result.error}"
-    width, height = result.output_size or (0, 0)
-    return (
-        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles} tiles, "
-        f"{result.seconds:.2f} s (model {result.model_seconds:.2f} s)"
-    )
 
 
 def example(model: str) -> str:
