@@ -12,23 +12,26 @@ import sys
 import traceback
 from collections.abc import Container, Sequence
 from functools import cache
+from importlib import import_module
+from typing import Any
 
 from ..core.errors import NystraError
-from .commands import bench, build, check, deploy, export, inspect, run, serve, validate
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
 
-_COMMANDS = {
-    "export": export,
-    "validate": validate,
-    "run": run,
-    "serve": serve,
-    "inspect": inspect,
-    "build": build,
-    "bench": bench,
-    "check": check,
-    "deploy": deploy,
-}
+_COMMANDS = (
+    "export",
+    "validate",
+    "run",
+    "serve",
+    "inspect",
+    "build",
+    "bench",
+    "check",
+    "deploy",
+)
+"""Each is a module of ``commands``, imported when it is wanted."""
+
 _INSTALL = {
     "torch": "nystra[export]",
     "onnx": "nystra[export]",
@@ -67,15 +70,25 @@ def build_parsers(
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     parsers = {}
-    for name, command in _COMMANDS.items():
+    listed = not any(name in wanted for name in _COMMANDS)  # the help of nystra itself
+    for name in _COMMANDS:
+        if not listed and name not in wanted:
+            parsers[name] = group.add_parser(name)
+            continue
+        command = _command(name)
         parsers[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
         if name in wanted:
             command.add_arguments(parsers[name])
     return parser, parsers
 
 
+def _command(name: str) -> Any:
+    return import_module(f".commands.{name}", __package__)
+
+
 def export_main(argv: Sequence[str] | None = None) -> int:
     """Run ``nystra-export`` with these arguments; return the exit code."""
+    export = _command("export")
     parser = argparse.ArgumentParser(prog="nystra-export", description=export.SUMMARY)
     parser.add_argument("--version", action="version", version=f"nystra {_version()}")
     parser.set_defaults(command="export")
@@ -110,7 +123,7 @@ def _dispatch(
         return error.exit_code
     args.command_line = [parser.prog, *argv]
     try:
-        code: int = _COMMANDS[args.command].run(args)
+        code: int = _command(args.command).run(args)
         sys.stdout.flush()
         return code
     except NystraError as error:

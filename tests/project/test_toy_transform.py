@@ -34,6 +34,7 @@ def test_a_wrong_transform_fails(tmp_path: Path) -> None:
     assert set(failed["allowed_for"]) == {"twice what toy does"}
 
 
+@pytest.mark.full
 def test_its_parameter_is_read_by_name_and_range(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
     for text, message in (
