@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nystra.core.option import Option
+from nystra.core.option_kinds import Switch
 
 
 @dataclass(frozen=True)
@@ -29,22 +30,7 @@ class Counts(Option):
 
 
 @dataclass(frozen=True)
-class Kept(Option):
+class Kept(Switch):
     """On unless its flag, ``--no-<name>``, is given; ``doc`` says what that does."""
 
     default: bool = field(default=True, init=False)
-
-    @property
-    def expected(self) -> str:
-        """What a value has to be, in words."""
-        return "true or false"
-
-    @property
-    def help(self) -> str:
-        """The meaning of the flag."""
-        return self.doc
-
-    def _accepted(self, name: str, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self.refused(name, value)
-        return value
