@@ -34,6 +34,9 @@ class Session:
         library: Path of the operator library in use, or None.
         library_reason: One sentence: why that library, or why none.
         library_missing: The operator library that ``auto`` takes is not built here.
+        library_refused: It is built here and cannot serve the model, which runs on bodies.
+        operators: What computes the operators of nystra: ``kernels`` of that library, their
+            ``bodies``, or "" where there are none.
         emulated: The precision that was asked for is slow on this machine.
     """
 
@@ -85,6 +88,8 @@ class Session:
         self.library = loaded.library
         self.library_reason = loaded.library_reason
         self.library_missing = loaded.library_missing
+        self.library_refused = loaded.library_refused
+        self.operators = loaded.operators
         self.emulated = loaded.emulated
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
 

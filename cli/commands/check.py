@@ -18,7 +18,8 @@ from ..progress import steps
 
 if TYPE_CHECKING:
     from ...runtime.checking.baseline import Baseline
-    from ...runtime.checking.gate import CheckResult, Measured
+    from ...runtime.checking.gate import CheckResult
+    from ...runtime.checking.measured import Measured
     from ...runtime.session import Session
     from ..flags.quality_flags import Requested
 
@@ -149,8 +150,8 @@ def _unasked(args: argparse.Namespace, item: str, needs: str) -> NystraError:
 def _measure(
     args: argparse.Namespace, session: Session, baseline: Baseline | None, requested: Requested
 ) -> Measured:
-    from ...runtime.checking.gate import add_quality, add_speed, measure_file
     from ...runtime.checking.integrity import bodies_of
+    from ...runtime.checking.measured import add_quality, add_speed, measure_file
     from ...runtime.model.references import read_references
 
     with steps(args) as progress:

@@ -148,7 +148,9 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
             "operators, often slower. `nystra inspect` explains.",
             file=sys.stderr,
         )
-    if verbose:
+    if session.library_refused:
+        warn(session.library_reason)
+    elif verbose:
         echo(session.library_reason, file=sys.stderr)
 
 

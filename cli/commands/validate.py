@@ -100,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
         print_json(document)
     elif not args.quiet:
         _print(report, by_bodies, measured, session.library_reason)
-    for text in (*changes, *(text for each in measured.values() for text in each.warnings)):
+    refused = [session.library_reason] if session.library_refused else []
+    warnings = [text for each in measured.values() for text in each.warnings]
+    for text in (*changes, *refused, *warnings):
         warn(text)
     return 0 if passed else 1
 

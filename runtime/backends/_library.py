@@ -17,12 +17,14 @@ class LibraryChoice:
         reason: One sentence without a full stop that says why.
         required: The user asked for this one: failing to load it is an error.
         missing: The library that ``auto`` takes is needed, and not built here.
+        refused: That library was tried, and cannot serve the model.
     """
 
     path: Path | None
     reason: str
     required: bool = False
     missing: bool = False
+    refused: bool = False
 
 
 def choose_library(

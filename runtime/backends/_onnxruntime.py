@@ -44,6 +44,7 @@ class OnnxRuntimeBackend(Backend):
         self.library = choice.path
         self.library_reason = choice.reason
         self.library_missing = choice.missing
+        self.library_refused = choice.refused
         self.inputs = tuple(_tensor(node) for node in self._session.get_inputs())
         self.outputs = tuple(_tensor(node) for node in self._session.get_outputs())
 
@@ -106,6 +107,7 @@ class OnnxRuntimeBackend(Backend):
                     None,
                     f"the operator library {choice.path} cannot serve this model, so the "
                     f"operators' ONNX bodies are used: {_first_line(error)}",
+                    refused=True,
                 )
         try:
             return self._create(None), choice

@@ -66,6 +66,7 @@ class Backend:
         library: The operator library in use, or None.
         library_reason: One sentence: why that library, or why none.
         library_missing: The library that ``auto`` takes is not built here.
+        library_refused: It is built, and cannot serve the file, which runs on bodies.
         emulated: What it was asked to compute in is slow on this machine, see `EMULATED`.
     """
 
@@ -99,6 +100,7 @@ class Backend:
         self.library: Path | None = None
         self.library_reason = ""
         self.library_missing = False
+        self.library_refused = False
         self.emulated = False
         self.chosen = self._chosen()
         self.metadata = self.read_metadata()
@@ -153,6 +155,18 @@ class Backend:
     def header(self) -> OnnxHeader:
         """The head of an ONNX file."""
         return read_onnx_header(self.path)
+
+    @property
+    def operators(self) -> str:
+        """What computes the operators of nystra: ``kernels`` of a library, or their ``bodies``.
+
+        Empty where the file has none, and where the backend runs neither.
+        """
+        if self.artefact != "onnx" or not self.header.has_operators:
+            return ""
+        if self.library is not None:
+            return "kernels"
+        return "bodies" if self.bodies else ""
 
     def _chosen(self) -> Options:
         """Return the options that were given, as `options` reads them."""

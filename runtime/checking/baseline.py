@@ -1,9 +1,9 @@
 """The baseline: accepted figures and tolerances, with which `nystra check` compares a model file.
 
 The file is JSON: ``{"schema_version": 1, "model": name, "items": {name: {"accepted": number,
-"tolerance": number}}, "metadata": {...}, "quality": {...}, "accuracy": {...}, "speed": {...}}``.
-``metadata`` says which model it is; the last three how those figures were taken, since they mean
-nothing otherwise.
+"tolerance": number}}, "digests": {...}, "metadata": {...}, "quality": {...}, "accuracy": {...},
+"speed": {...}}``. ``digests`` and ``metadata`` say which model it is and what it is measured
+against, the last three how those figures were taken, since they mean nothing otherwise.
 Unknown keys are errors.
 """
 
@@ -32,13 +32,23 @@ _REFERENCE_ITEMS = {
     "top1": GuardedFigure("top-1 agreement with the references", "", "drop", 0.0),
     "top5": GuardedFigure("top-5 agreement with the references", "", "drop", 0.0),
 }
+KERNELS = "kernels"
+"""The item that says how many operators the library computes."""
+
 _FILE_ITEMS = {
+    KERNELS: GuardedFigure("nodes that the operator library computes", "", "drop", 0.0),
     "nodes": GuardedFigure("nodes of the graph", "", "growth", 0.0),
     "bytes": GuardedFigure("size of the model file", "bytes", "growth_share", 0.02),
     "speed": GuardedFigure(
         "times as fast as the other model", "", "drop_share", 0.15, "`speed_against`"
     ),
 }
+DIGESTS = {
+    "references": "the recorded inputs, outputs and tolerances",
+    "weights": "the weights",
+}
+"""What a baseline holds SHA-256 digests of: key -> in words."""
+
 _SPEED_SETTINGS = {"against": str, "size": list}
 
 
@@ -73,12 +83,14 @@ class Baseline:
         settings: How figures were taken. ``speed``: ``against`` (a file name), ``size`` [height,
             width]; others as the qualities of the tasks say.
         metadata: The model's metadata as `without_provenance` returns them; None: not recorded.
+        digests: Key of `DIGESTS` -> SHA-256; those that were not recorded are absent.
     """
 
     model: str
     items: Mapping[str, Accepted]
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metadata: Mapping[str, str] | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline, at once or not at all.
@@ -93,6 +105,8 @@ class Baseline:
         }
         if self.metadata is not None:
             document["metadata"] = self.metadata
+        if self.digests:
+            document["digests"] = self.digests
         document |= {key: values for key, values in self.settings.items() if values}
         atomic_write_bytes(path, stable_json(document))
 
@@ -112,7 +126,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         value, where, SCHEMA_VERSION, "name a file that nystra check --update wrote"
     )
     types = _setting_types()
-    known = {"schema_version", "model", "items", "metadata", *types}
+    known = {"schema_version", "model", "items", "metadata", "digests", *types}
     require_keys(value, where, known, ["model", "items"])
     if not isinstance(value["model"], str):
         raise NystraError(f"{where}: model is {shown(value['model'])}, expected model to be text")
@@ -132,7 +146,11 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         isinstance(text, str) for text in (metadata or {}).values()
     ):
         raise NystraError(f"{where}: metadata is {shown(metadata)}, expected an object of texts")
-    return Baseline(value["model"], accepted, settings, metadata)
+    digests = require_keys(value.get("digests", {}), f"{where}, digests", DIGESTS)
+    for key, digest in digests.items():
+        if not isinstance(digest, str):
+            raise NystraError(f"{where}, digests: {key} is {shown(digest)}, expected a text")
+    return Baseline(value["model"], accepted, settings, metadata, digests)
 
 
 def _accepted(where: str, value: Any) -> Accepted:

@@ -1,56 +1,22 @@
-"""What ``nystra check`` does: measure a model file and compare it with its baseline."""
+"""What ``nystra check`` decides: a measured model file against its baseline."""
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import NystraError
 from ...core.json_text import json_number
-from ...core.metadata import without_provenance
-from ...core.ports.examples import example_arrays
-from ...core.ports.port import Size, picture_size
-from ..machine.clock import interleaved
-from ..metrics.measures import FIGURES, PSNR_CEILING, ROUNDING
-from ..model.onnx_nodes import count_nodes
-from ..model.references import References
-from ..session import Session
-from ..tasks.quality import Quality, QualityReport
-from .baseline import Accepted, Baseline, guarded_items
-from .integrity import find_changes, metadata_changes
-from .validation import SizeReport, ValidationReport, allowed_differences, compare, sides_text
+from ..metrics.measures import FIGURES
+from .baseline import DIGESTS, KERNELS, Accepted, Baseline, guarded_items
+from .integrity import metadata_changes
+from .measured import BY_BODIES, Measured
+from .validation import sides_text
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 FILE = "file"
 """The item that is no figure: whether the file is the one that was exported and accepted."""
-DEFAULT_SIZE = picture_size(128, 128)
-
-
-@dataclass
-class Measured:
-    """The figures of a model file.
-
-    Attributes:
-        items: Name among `guarded_items` -> value.
-        findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
-        settings: As in `Baseline`.
-        tolerance: The largest difference the references were recorded with, at any size.
-        sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
-        changes: In what the file is not what was exported, see `find_changes`.
-        metadata: Of the model, as in `Baseline`.
-    """
-
-    items: dict[str, float] = field(default_factory=dict)
-    findings: dict[str, str] = field(default_factory=dict)
-    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    tolerance: float = ROUNDING
-    sizes: tuple[SizeReport, ...] = ()
-    changes: tuple[str, ...] = ()
-    metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,7 +24,7 @@ class CheckResult:
     """One item of the gate.
 
     Attributes:
-        item: Name among `guarded_items`, or `FILE`.
+        item: Name among `guarded_items`, key of `DIGESTS`, or `FILE`.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
         accepted: The baseline's value, or None.
@@ -82,108 +48,23 @@ class CheckResult:
         return {"item": self.item, "state": self.state, "message": self.message, **numbers}
 
 
-def measure_file(
-    session: Session, references: References, bodies: Session | None = None
-) -> Measured:
-    """Measure what needs no further input: fidelity, nodes, bytes, and whether the file is whole.
-
-    External weights, ``<name>.data`` in its folder, are counted with the bytes of the model file.
-
-    Args:
-        session: The model.
-        references: Its recorded outputs.
-        bodies: The model on its operators' bodies, measured too: the worse figure counts.
-
-    Raises:
-        NystraError: The references are another model's.
-    """
-    limits = allowed_differences(references, precision=session.precision)
-    runners = [session] if bodies is None else [session, bodies]
-    anything = [(math.inf, None)] * len(limits)
-    reports = [compare(runner, references, anything) for runner in runners]
-    report = ValidationReport(tuple(size for each in reports for size in each.sizes))
-    measured = Measured(tolerance=max(largest for largest, _ in limits))
-    measured.sizes = tuple(
-        replace(size, tolerance=largest, mean_tolerance=mean)
-        for size, (largest, mean) in zip(report.sizes, limits * len(runners), strict=True)
-    )
-    measured.changes = tuple(find_changes(session, references))
-    measured.metadata = without_provenance(session.metadata)
-    measured.items["max_abs"] = report.max_abs
-    measured.items |= {
-        name: value if math.isnan(value) else min(value, PSNR_CEILING)
-        for name, value in report.figures.items()
-    }
-    if session.kind.artefact == "onnx":
-        measured.items["nodes"] = count_nodes(session.path)
-    weights = session.path.with_name(f"{session.path.name}.data")
-    measured.items["bytes"] = session.path.stat().st_size + (
-        weights.stat().st_size if weights.is_file() else 0
-    )
-    broken = [text for size in report.sizes for text in size.findings]
-    if broken:
-        measured.findings["max_abs"] = "; ".join(broken)
-    return measured
-
-
-def add_quality(measured: Measured, quality: Quality, report: QualityReport) -> None:
-    """Add the figures against what is known of inputs."""
-    measured.items |= report.figures()
-    measured.settings[quality.name] = report.settings()
-
-
-def add_speed(
-    measured: Measured,
-    session: Session,
-    other: str | os.PathLike[str],
-    size: Size | None = None,
-    *,
-    seconds: float = 10.0,
-) -> None:
-    """Add how many times as fast the model is as another one, in interleaved runs.
-
-    Args:
-        measured: What to add to.
-        session: The model.
-        other: The model file it is compared with, run in the same way.
-        size: Of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
-        seconds: As in `interleaved`.
-
-    Raises:
-        NystraError: The other model cannot be used.
-    """
-    opened = Session.open(replace(session.spec, model=Path(other)))
-    sessions = {"model": session, "other": opened}
-    taken = size or session.facts.sides or DEFAULT_SIZE
-    feeds = {
-        name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()
-    }
-    timing = interleaved(
-        {
-            "model": lambda: sessions["model"].run(feeds["model"]),
-            "other": lambda: sessions["other"].run(feeds["other"]),
-        },
-        seconds,
-        warmup=2,
-    )
-    measured.items["speed"] = timing.ratios["other", "model"]
-    measured.settings["speed"] = {"against": Path(other).name, "size": list(taken.values())}
-
-
 def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
-    """Compare a file and its figures with a baseline: in the order of `guarded_items`, then `FILE`.
+    """Compare a file and its figures with a baseline.
+
+    The results come in the order of `guarded_items`, then `FILE` and `DIGESTS`.
 
     The difference from the references is checked size by size, as ``nystra validate`` does: each
     size has the tolerance it was recorded with, and where a seeded search takes part the mean may
     stand in for it, which then also excuses the other figures of that size. A tolerance of the
     baseline below the recorded ones holds for all sizes, one above all of them takes their place.
 
-    An item of the baseline that was not measured is skipped, and says what it needs.
+    An item of the baseline that was not measured is skipped, and says what it needs. So is what
+    baselines of former versions do not hold: `KERNELS` and the digests.
 
     Raises:
         NystraError: An item was measured that the baseline lacks, or in another way than there.
     """
-    surplus = [name for name in measured.items if name not in baseline.items]
+    surplus = [name for name in measured.items if name not in {*baseline.items, KERNELS}]
     if surplus:
         raise NystraError(
             f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
@@ -200,10 +81,12 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
             )
     figures = [
         _item_result(name, measured, baseline.items[name])
-        for name in guarded_items()
         if name in baseline.items
+        else _unrecorded(name, item.title, measured.items[name])
+        for name, item in guarded_items().items()
+        if name in baseline.items or name in measured.items
     ]
-    return [*figures, _file_result(measured, baseline)]
+    return [*figures, _file_result(measured, baseline), *_digest_results(measured, baseline)]
 
 
 def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
@@ -227,6 +110,7 @@ def accept(measured: Measured, model: str, old: Baseline | None) -> Baseline:
         items,
         {**(old.settings if old else {}), **measured.settings},
         measured.metadata,
+        {**(old.digests if old else {}), **measured.digests},
     )
 
 
@@ -234,11 +118,44 @@ def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
     changes = list(measured.changes)
     if baseline.metadata is not None:
         changes += metadata_changes(baseline.metadata, measured.metadata)
-    good = "what was exported and accepted"
+    accepted = "its metadata are those that were accepted"
     if baseline.metadata is None:
-        good = "what was exported; the baseline records no metadata: accept them with `update`"
-    text = "; ".join(changes) or good
+        accepted = "the baseline records no metadata: accept them with `update`"
+    exported = "it is the one that its manifest lists"
+    if not measured.listed:
+        exported = "no manifest beside it says whether it is the one that was exported"
+    text = "; ".join(changes or [exported, accepted])
     return CheckResult(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
+
+
+def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]:
+    """Return whether weights and references are those that were accepted, to the bit."""
+    results = []
+    for key, title in DIGESTS.items():
+        now, then = measured.digests.get(key), baseline.digests.get(key)
+        if now is None and then is None:
+            continue
+        if then is None:
+            results.append(_unrecorded(key, title))
+            continue
+        if now is None:
+            state, text = SKIPPED, "not measured: the backend opens no ONNX file"
+        elif now == then:
+            state, text = PASSED, "those that were accepted"
+        else:
+            state = FAILED
+            text = (
+                f"others than those that were accepted (SHA-256 {now:.16}..., accepted "
+                f"{then:.16}...): accept them with `update` where that is meant"
+            )
+        results.append(CheckResult(key, state, None, None, None, f"{title}: {text}"))
+    return results
+
+
+def _unrecorded(item: str, title: str, value: float | None = None) -> CheckResult:
+    """Return the result of what was measured and is not in a baseline of a former version."""
+    text = f"{title}: the baseline is of a former version and does not record this: add it with "
+    return CheckResult(item, SKIPPED, value, None, None, f"{text}`update`")
 
 
 def _item_result(name: str, measured: Measured, accepted: Accepted) -> CheckResult:
@@ -260,6 +177,8 @@ def _item_result(name: str, measured: Measured, accepted: Accepted) -> CheckResu
         text += "".join(f"; {words}" for words in sizes.wrong or sizes.excused)
     if name in measured.findings:
         text += f"; {measured.findings[name]}"
+    if name == KERNELS and not good:
+        text += f"; {measured.library_reason}"
     return CheckResult(name, PASSED if good else FAILED, value, accepted.accepted, limit, text)
 
 
@@ -277,8 +196,10 @@ def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
         return None
     wrong: list[str] = []
     excused: list[str] = []
-    for size in measured.sizes:
-        where = sides_text(size.shapes)
+    placed = [(size, "") for size in measured.sizes]
+    placed += [(size, BY_BODIES) for size in measured.body_sizes]
+    for size, by in placed:
+        where = sides_text(size.shapes) + by
         if name in FIGURES:
             if name not in size.figures:
                 continue

@@ -34,6 +34,16 @@ def find_changes(session: Session, references: References) -> list[str]:
     return changes + _scale_changes(session, references)
 
 
+def is_listed(session: Session) -> bool:
+    """Return whether a manifest beside a file lists its hash, which `find_changes` looks at.
+
+    Raises:
+        NystraError: The manifest cannot be read.
+    """
+    manifest = Manifest.for_model(session.path)
+    return manifest is not None and session.path.name in manifest.files
+
+
 def metadata_changes(
     before: Mapping[str, str], now: Mapping[str, str], word: str = "accepted"
 ) -> list[str]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core.errors import NystraError
-from .baseline import guarded_items
-from .gate import FAILED, SKIPPED, CheckResult
+from .baseline import DIGESTS, guarded_items
+from .gate import FAILED, FILE, SKIPPED, CheckResult
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -49,7 +49,8 @@ def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> b
 
 def markdown(model: str, results: Sequence[CheckResult]) -> str:
     """Return the results as a Markdown section with a table."""
-    known = guarded_items()
+    titles = {name: item.title for name, item in guarded_items().items()}
+    titles |= {FILE: "model file", **DIGESTS}
     failed = sum(result.state == FAILED for result in results)
     head = "passed" if not failed else f"{failed} of {len(results)} items failed"
     lines = [
@@ -63,8 +64,9 @@ def markdown(model: str, results: Sequence[CheckResult]) -> str:
         accepted = "" if result.accepted is None else f"{result.accepted:.6g}"
         limit = "" if result.limit is None else f"{_bound(result.item)} {result.limit:.6g}"
         state = f"**{result.state}**" if result.state == FAILED else result.state
-        title = known[result.item].title if result.item in known else "model file"
-        lines.append(f"| {_cell(title)} | {measured} | {accepted} | {limit} | {state} |")
+        lines.append(
+            f"| {_cell(titles[result.item])} | {measured} | {accepted} | {limit} | {state} |"
+        )
     lines += [
         "",
         *(f"- {_cell(result.message)}" for result in results if result.state == FAILED),

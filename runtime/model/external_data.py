@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from ...core.errors import NystraError
 from ...core.files.reading import regular_file
 from .onnx_header import opened_model
 from .protobuf import message_fields, message_strings
+
+Span = tuple[int, int]
+"""Where a message begins and ends in the bytes of a model file."""
 
 _DEEPEST = 64
 _EXTERNAL_DATA = 13
@@ -45,35 +48,54 @@ def external_files(path: str | os.PathLike[str]) -> dict[str, Path]:
     """
     with opened_model(path) as data:
         locations = {
-            entry.get(2, "")
-            for tensor in _tensors(data)
-            for number, value in message_fields(data, *tensor)
-            if number == _EXTERNAL_DATA and isinstance(value, tuple)
-            if (entry := message_strings(data, value)).get(1) == "location"
+            value
+            for tensor in tensors(data)
+            for key, value in external_entries(data, tensor)
+            if key == "location"
         }
-    return {location: _inside(Path(path), location) for location in sorted(locations)}
+    return {location: data_file(path, location) for location in sorted(locations)}
 
 
-def _tensors(data: mmap.mmap) -> Iterator[tuple[int, int]]:
-    """Yield where the tensors of a model are."""
-    stack = [("model", (0, len(data)), 0)]
+def external_entries(data: mmap.mmap, tensor: Span) -> list[tuple[str, str]]:
+    """Return where the bytes of a tensor lie: ``location``, ``offset``, ``length``; []: in it."""
+    entries = [
+        message_strings(data, value)
+        for number, value in message_fields(data, *tensor)
+        if number == _EXTERNAL_DATA and isinstance(value, tuple)
+    ]
+    return [(entry.get(1, ""), entry.get(2, "")) for entry in entries]
+
+
+def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
+    """Yield where the tensors of a model are.
+
+    Args:
+        data: Of `opened_model`.
+        without: Kinds of messages that are passed over: ``function``, ``training``, ...
+    """
+    stack: list[tuple[str, Span, int]] = [("model", (0, len(data)), 0)]
     while stack:
         kind, span, depth = stack.pop()
         if depth > _DEEPEST:
             raise ValueError(f"its graphs are nested more than {_DEEPEST} deep")
         inner = _FIELDS[kind]
         for number, value in message_fields(data, *span):
-            if number not in inner or not isinstance(value, tuple):
+            kind_inside = inner.get(number)
+            if kind_inside is None or kind_inside in without or not isinstance(value, tuple):
                 continue
-            if inner[number] == "tensor":
+            if kind_inside == "tensor":
                 yield value
             else:
-                stack.append((inner[number], value, depth + 1))
+                stack.append((kind_inside, value, depth + 1))
 
 
-def _inside(model: Path, location: str) -> Path:
-    """Return the path of a location; what leads out of the model's folder is never touched."""
-    folder = model.parent
+def data_file(model: str | os.PathLike[str], location: str) -> Path:
+    """Return the path of a location; what leads out of the model's folder is never touched.
+
+    Raises:
+        NystraError: It leads out of the folder, or is no regular file.
+    """
+    folder = Path(model).parent
     parts = location.replace("\\", "/").split("/")
     leads_out = not location or "\0" in location or ".." in parts or Path(location).is_absolute()
     if not leads_out:

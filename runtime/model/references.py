@@ -7,6 +7,7 @@ UTF-8 bytes of a JSON object. Nothing in it is ever unpickled.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
@@ -36,6 +37,12 @@ precision -> one number a case."""
 
 MEAN_TOLERANCES_IN = "mean_tolerances_in"
 """The same for mean differences, where they count."""
+
+_DECIDING = (
+    *("tolerances", "mean_tolerances", TOLERANCES_IN, MEAN_TOLERANCES_IN),
+    *("roles", "precision"),
+)
+"""Keys of the meta by which outputs are judged."""
 
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
@@ -79,6 +86,21 @@ class References:
 
     cases: tuple[ReferenceCase, ...]
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what decides whether a file passes: arrays and tolerances.
+
+        Versions of programs, and the metadata that `RECORDED_METADATA` holds, take no part.
+        """
+        deciding = {key: self.meta[key] for key in _DECIDING if key in self.meta}
+        digest = hashlib.sha256(stable_json(deciding))
+        for case in self.cases:
+            for kind, arrays in (("input", case.inputs), ("output", case.outputs)):
+                for name, array in sorted(arrays.items()):
+                    head = [kind, name, str(array.dtype), list(array.shape)]
+                    digest.update(stable_json(head))
+                    digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
 
 def write_references(

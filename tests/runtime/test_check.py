@@ -15,7 +15,8 @@ import pytest
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime.checking.baseline import Accepted, Baseline, guarded_items, read_baseline
-from nystra.runtime.checking.gate import CheckResult, Measured, check_measured
+from nystra.runtime.checking.gate import CheckResult, check_measured
+from nystra.runtime.checking.measured import Measured
 from nystra.runtime.checking.report import github_annotations, junit, markdown
 from nystra.runtime.model.onnx_nodes import count_nodes
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
@@ -68,8 +69,8 @@ def test_a_damaged_model_is_exit_code_1(model: Path, capsys: pytest.CaptureFixtu
     assert "failed" in out
     cases = ElementTree.parse(junit_file).getroot().findall("testsuite/testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
-    assert failed == {"max_abs", "psnr"}
-    assert "2 of 5 items failed" in summary.read_text()
+    assert failed == {"max_abs", "psnr", "weights"}
+    assert "3 of 8 items failed" in summary.read_text()
 
 
 def record(model: Path, **meta: Any) -> None:
@@ -119,8 +120,10 @@ def test_behind_a_seeded_search_the_mean_counts_as_in_validate(
     assert check(model, "--update", "-q") == 0
     damage(model, 1.01)  # the mean is 0.005, the largest 0.01
     assert same_as_validate(model, capsys)
-    assert states(model, capsys)["psnr"] == "passed", "the matches that changed it are excused"
-    assert check(model) == 0
+    verdicts = states(model, capsys)
+    assert verdicts["psnr"] == "passed", "the matches that changed it are excused"
+    assert {name for name, state in verdicts.items() if state == "failed"} == {"weights"}
+    assert check(model) == 1
     out = capsys.readouterr().out
     assert "the mean 0.00" in out
     assert "allowed is 0.02" in out
@@ -306,7 +309,7 @@ def test_github_annotations_and_summary(
     captured = capsys.readouterr()
     assert not json.loads(captured.out)["passed"], "annotations do not disturb the JSON"
     assert "::error file=model.onnx,title=nystra check%3A max_abs::largest" in captured.err
-    assert summary.read_text().startswith("before\n### nystra check model.onnx: 2 of 5")
+    assert summary.read_text().startswith("before\n### nystra check model.onnx: 3 of 8")
     assert check(model, "-q") == 1
     assert "::error" in capsys.readouterr().out
     monkeypatch.delenv("GITHUB_ACTIONS")

@@ -1,0 +1,162 @@
+"""The figures of a model file that the CI gate looks at, and the digests of what it is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.metadata import without_provenance
+from ...core.ports.examples import example_arrays
+from ...core.ports.port import Size, picture_size
+from ...plugins.operators.schema import DOMAIN
+from ..machine.clock import interleaved
+from ..metrics.measures import PSNR_CEILING, ROUNDING
+from ..model.onnx_nodes import count_nodes, domain_nodes
+from ..model.references import References
+from ..model.weights import weights_digest
+from ..session import Session
+from ..tasks.quality import Quality, QualityReport
+from .baseline import KERNELS
+from .integrity import find_changes, is_listed
+from .validation import SizeReport, ValidationReport, allowed_differences, compare
+
+DEFAULT_SIZE = picture_size(128, 128)
+BY_BODIES = " by the operators' bodies"
+"""What is added to a size that was computed without the operator library beside it."""
+
+
+@dataclass
+class Measured:
+    """The figures of a model file.
+
+    Attributes:
+        items: Name among `guarded_items` -> value.
+        findings: Name -> what is wrong whatever the baseline says: NaN, a flat picture.
+        settings: As in `Baseline`.
+        tolerance: The largest difference the references were recorded with, at any size.
+        sizes: The recorded sizes behind ``max_abs`` and the `FIGURES`, with their own tolerances.
+        body_sizes: The same, computed by the operators' bodies beside the kernels.
+        changes: In what the file is not what was exported, see `find_changes`.
+        listed: Its manifest lies beside it, and lists its hash.
+        metadata: Of the model, as in `Baseline`.
+        digests: As in `Baseline`.
+        library_reason: Why operators are computed by the library, or why not.
+    """
+
+    items: dict[str, float] = field(default_factory=dict)
+    findings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    tolerance: float = ROUNDING
+    sizes: tuple[SizeReport, ...] = ()
+    body_sizes: tuple[SizeReport, ...] = ()
+    changes: tuple[str, ...] = ()
+    listed: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    library_reason: str = ""
+
+
+def measure_file(
+    session: Session, references: References, bodies: Session | None = None
+) -> Measured:
+    """Measure what needs no further input: fidelity, nodes, kernels, bytes, and what file it is.
+
+    External weights, ``<name>.data`` in its folder, are counted with the bytes of the model file.
+
+    Args:
+        session: The model.
+        references: Its recorded outputs.
+        bodies: The model on its operators' bodies, measured too: the worse figure counts.
+
+    Raises:
+        NystraError: The references are another model's.
+    """
+    limits = allowed_differences(references, precision=session.precision)
+    measured = Measured(tolerance=max(largest for largest, _ in limits))
+    measured.sizes = _sizes(session, references, limits)
+    if bodies is not None:
+        measured.body_sizes = _sizes(bodies, references, limits)
+    report = ValidationReport(measured.sizes + measured.body_sizes)
+    measured.changes = tuple(find_changes(session, references))
+    measured.listed = is_listed(session)
+    measured.metadata = without_provenance(session.metadata)
+    measured.digests["references"] = references.digest()
+    measured.library_reason = session.library_reason
+    measured.items["max_abs"] = report.max_abs
+    measured.items |= {
+        name: value if math.isnan(value) else min(value, PSNR_CEILING)
+        for name, value in report.figures.items()
+    }
+    if session.kind.artefact == "onnx":
+        measured.digests["weights"] = weights_digest(session.path)
+        measured.items["nodes"] = count_nodes(session.path)
+        served = session.operators == "kernels"
+        measured.items[KERNELS] = len(domain_nodes(session.path, DOMAIN)) if served else 0
+    weights = session.path.with_name(f"{session.path.name}.data")
+    measured.items["bytes"] = session.path.stat().st_size + (
+        weights.stat().st_size if weights.is_file() else 0
+    )
+    broken = [text for size in measured.sizes for text in size.findings]
+    broken += [f"{text}{BY_BODIES}" for size in measured.body_sizes for text in size.findings]
+    if broken:
+        measured.findings["max_abs"] = "; ".join(broken)
+    return measured
+
+
+def _sizes(
+    runner: Session, references: References, limits: Sequence[tuple[float, float | None]]
+) -> tuple[SizeReport, ...]:
+    """Return the recorded sizes as they come out, each with its limits and not yet judged."""
+    report = compare(runner, references, [(math.inf, None)] * len(limits))
+    return tuple(
+        replace(size, tolerance=largest, mean_tolerance=mean)
+        for size, (largest, mean) in zip(report.sizes, limits, strict=True)
+    )
+
+
+def add_quality(measured: Measured, quality: Quality, report: QualityReport) -> None:
+    """Add the figures against what is known of inputs."""
+    measured.items |= report.figures()
+    measured.settings[quality.name] = report.settings()
+
+
+def add_speed(
+    measured: Measured,
+    session: Session,
+    other: str | os.PathLike[str],
+    size: Size | None = None,
+    *,
+    seconds: float = 10.0,
+) -> None:
+    """Add how many times as fast the model is as another one, in interleaved runs.
+
+    Args:
+        measured: What to add to.
+        session: The model.
+        other: The model file it is compared with, run in the same way.
+        size: Of the inputs; None takes the model's own, or `DEFAULT_SIZE`.
+        seconds: As in `interleaved`.
+
+    Raises:
+        NystraError: The other model cannot be used.
+    """
+    opened = Session.open(replace(session.spec, model=Path(other)))
+    sessions = {"model": session, "other": opened}
+    taken = size or session.facts.sides or DEFAULT_SIZE
+    feeds = {
+        name: example_arrays(session.facts.inputs, taken) for name, session in sessions.items()
+    }
+    timing = interleaved(
+        {
+            "model": lambda: sessions["model"].run(feeds["model"]),
+            "other": lambda: sessions["other"].run(feeds["other"]),
+        },
+        seconds,
+        warmup=2,
+    )
+    measured.items["speed"] = timing.ratios["other", "model"]
+    measured.settings["speed"] = {"against": Path(other).name, "size": list(taken.values())}
