@@ -33,6 +33,7 @@ class Option:
         flag: How the command line spells it, where not by its name.
         short: One letter that the command line takes too.
         metavar: What the command line shows in the place of a value, where not what the kind says.
+        required: The command line has to give it.
     """
 
     default: Any
@@ -42,6 +43,7 @@ class Option:
     flag: str = field(default="", kw_only=True)
     short: str = field(default="", kw_only=True)
     metavar: str = field(default="", kw_only=True)
+    required: bool = field(default=False, kw_only=True)
 
     @property
     def expected(self) -> str:

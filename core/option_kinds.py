@@ -1,4 +1,4 @@
-"""The kinds of options: numbers, bytes, texts, files, choices, switches and grids."""
+"""The kinds of options: numbers, bytes, texts, words, files, choices, switches and grids."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import numbers
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,37 @@ class Text(Option):
 
 
 @dataclass(frozen=True)
+class Words(Option):
+    """Several words, as a tuple; a text has commas between them."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "words with commas between them"
+
+    @property
+    def placeholder(self) -> str:
+        """``LIST``."""
+        return self.metavar or "LIST"
+
+    def read(self, name: str, text: str) -> tuple[str, ...]:
+        """Return the words of a text."""
+        return self._accepted(name, tuple(text.split(",")))
+
+    def show(self, value: tuple[str, ...]) -> str:
+        """Return the words with commas between them."""
+        return ",".join(value)
+
+    def _accepted(self, name: str, value: Any) -> tuple[str, ...]:
+        words = isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
+        if not words or "" in value:
+            raise self.refused(name, value)
+        return tuple(value)
+
+
+@dataclass(frozen=True)
 class File(Option):
-    """The path of a file or folder."""
+    """The path of a file or folder, as a `Path`."""
 
     @property
     def expected(self) -> str:
@@ -143,10 +173,10 @@ class File(Option):
         """``FILE``."""
         return self.metavar or "FILE"
 
-    def _accepted(self, name: str, value: Any) -> str | os.PathLike[str]:
+    def _accepted(self, name: str, value: Any) -> Path:
         if not isinstance(value, (str, os.PathLike)):
             raise self.refused(name, value)
-        return value
+        return Path(value)
 
 
 @dataclass(frozen=True)
@@ -158,8 +188,31 @@ class Folder(File):
         """``FOLDER``."""
         return self.metavar or "FOLDER"
 
-    def _accepted(self, name: str, value: Any) -> Path:
-        return Path(super()._accepted(name, value))
+
+@dataclass(frozen=True)
+class FileOrWord(Option):
+    """The path of a file, or one of several words, as a text.
+
+    Attributes:
+        words: What is no path.
+    """
+
+    words: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return f"{', '.join(self.words)} or a path"
+
+    @property
+    def placeholder(self) -> str:
+        """The words, and ``FILE``."""
+        return self.metavar or "|".join((*self.words, "FILE"))
+
+    def _accepted(self, name: str, value: Any) -> str:
+        if not isinstance(value, (str, os.PathLike)):
+            raise self.refused(name, value)
+        return os.fspath(value)
 
 
 @dataclass(frozen=True)
@@ -186,10 +239,25 @@ class Choice(Option):
 
 
 @dataclass(frozen=True)
-class Switch(Option):
-    """On or off; off unless given. Its flag takes no text."""
+class NamedChoice(Choice):
+    """One of several words, each with a flag of its own that takes no text.
 
-    default: bool = field(default=False, init=False)
+    Attributes:
+        flags: Word -> name of its flag and what it means; a word without one is the default.
+    """
+
+    flags: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Switch(Option):
+    """On or off; its flag takes no text.
+
+    Off unless its flag is given. One that is on by default has a flag ``--no-<name>``, and ``doc``
+    says what that does.
+    """
+
+    default: bool = field(default=False, kw_only=True)
 
     @property
     def expected(self) -> str:

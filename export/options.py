@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..core.option import Option, Options, option
-from ..core.option_kinds import Folder, Number, Switch, Text
+from ..core.option_kinds import Folder, NamedChoice, Number, Switch, Text
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
@@ -48,8 +48,6 @@ class ExportOptions(Options):
         plan: What to compute where, or how to find that out once the network is loaded; by
             default what it was trained with.
         hyper: Hyper-parameters that take precedence over the checkpoint's.
-        functions: Nystra nodes with bodies ``attached``, with ``none``, or bodies ``inline``.
-        speed: Time the file against the full-attention file.
         suggest: Measure what others would do where full attention is kept in large windows.
         command: The command line, for the manifest.
     """
@@ -60,7 +58,17 @@ class ExportOptions(Options):
     static: tuple[int, ...] | None = option(
         Shape(None, "the only input shape", metavar="BxCxHxW", usual="any size")
     )
-    functions: Functions = "attached"
+    functions: Functions = option(
+        NamedChoice(
+            "attached",
+            "bodies of the nystra nodes",
+            ("attached", "none", "inline"),
+            {
+                "none": ("no_functions", "no bodies: the file needs the library"),
+                "inline": ("inline", "plain ONNX without the nystra domain"),
+            },
+        )
+    )
     precision: str = option(
         Text(
             "fp32",
@@ -96,7 +104,7 @@ class ExportOptions(Options):
     )
     overwrite: bool = option(OVERWRITE, doc="replace the files of another export")
     keep: bool = option(Switch("keep the model of a failed validation"))
-    speed: bool = True
+    speed: bool = option(Switch("do not time the file", default=True))
     with_preprocessing: bool = option(
         Switch(
             "of a classifier: the file resizes, crops and normalises pictures of any size itself"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.option_kinds import Bytes, File, Number, Switch, Text
+from ..core.option_kinds import Bytes, File, FileOrWord, Number, Switch, Text
 
 TILE = Number(0, "side of a tile", 0, unit="input pixels", usual="0, by the memory", short="t")
 OVERLAP = Number(
@@ -15,10 +15,10 @@ THREADS = Number(None, "threads", 1, usual="all cores")
 WORKERS = Number(
     None, "processes that hold the model", 1, usual="as many as the CPUs or GPUs allow"
 )
-LIBRARY = File(
+LIBRARY = FileOrWord(
     "auto",
     "the operator or plugin library; none runs the standard-operator bodies",
-    metavar="auto|none|FILE",
+    ("auto", "none"),
 )
 PRECISION = Text(
     None,

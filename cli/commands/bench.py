@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import regular_file
-from ...core.ports.port import SIDES, picture_size, size_text
+from ...core.option import Options, option
+from ...core.option_kinds import File, Number, Words
+from ...core.ports.picture_sizes import PictureSizes
+from ...core.ports.port import SIDES, Size, picture_size, size_text
 from ...runtime.backends import backend_names
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json, print_table
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.file_options import CHECKPOINT
 from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
-from ..flags.sizes import parse_sizes
 from ..progress import steps
 
 if TYPE_CHECKING:
@@ -29,35 +32,43 @@ SUMMARY = "Time model files and backends against each other, in interleaved runs
 TORCH_WORKER = "nystra.export.pytorch.benchmark_worker"
 
 
+@dataclass(frozen=True)
+class BenchOptions(Options):
+    """What is timed, and for how long."""
+
+    backends: tuple[str, ...] | None = option(
+        Words(
+            None,
+            "ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
+            f"`checkpoint`), openvino-bf16, {', '.join(backend_names()[1:])}",
+            usual="ort-cpu, ort-cpu-library, and torch-cpu with `checkpoint`",
+        )
+    )
+    checkpoint: Path | None = option(
+        CHECKPOINT, doc="what PyTorch runs, with the file's plan", usual=""
+    )
+    sizes: tuple[Size, ...] | None = option(
+        PictureSizes(
+            None,
+            "input pictures, height x width in pixels",
+            usual="the model's own where it is fixed, else 128x128",
+        )
+    )
+    seconds: float = option(
+        Number(3.0, "timed seconds of a configuration", 0, above=True, metavar="SECONDS")
+    )
+    runs: int = option(Number(100, "or so many timed runs", 1, metavar="RUNS"))
+    plot: Path | None = option(
+        File(None, "draw time against size (needs matplotlib)", metavar="OUT.png")
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help=".onnx files")
-    parser.add_argument(
-        "--backends",
-        metavar="LIST",
-        help="ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
-        f"--checkpoint), openvino-bf16, {', '.join(backend_names()[1:])} (default: ort-cpu, "
-        "ort-cpu-library, and torch-cpu with --checkpoint)",
-    )
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="FILE", help="what PyTorch runs, with the file's plan"
-    )
-    parser.add_argument(
-        "--sizes",
-        metavar="HxW,...",
-        help="input pictures, height x width in pixels (default: the model's own where it is "
-        "fixed, else 128x128)",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="timed seconds of a configuration (default: 3)"
-    )
-    parser.add_argument(
-        "--runs", type=int, default=100, help="or so many timed runs (default: 100)"
-    )
+    add_options(parser, BenchOptions, ("backends", "checkpoint", "sizes", "seconds", "runs"))
     add_options(parser, SessionSpec, ("threads",))
-    parser.add_argument(
-        "--plot", type=Path, metavar="OUT.png", help="draw time against size (needs matplotlib)"
-    )
+    add_options(parser, BenchOptions, ("plot",))
     add_checkpoint_arguments(parser)
     add_output_arguments(parser)
 
@@ -104,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     return 2 if any(row.exit_code == 2 for row in rows) else UNAVAILABLE
 
 
-def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
+def _sizes(args: argparse.Namespace) -> Sequence[Size]:
     """Return the sizes asked for, or else those that fixed models are for."""
     from ...runtime.backends import artefact_of
     from ...runtime.model.onnx_tensors import read_facts
@@ -119,7 +130,8 @@ def _sizes(args: argparse.Namespace) -> Sequence[Mapping[str, int]]:
                     f"--sizes are heights and widths, which {model} does not take: its inputs are "
                     f"{taken}. Omit --sizes"
                 )
-        return parse_sizes("--sizes", args.sizes)
+        wanted: Sequence[Size] = args.sizes
+        return wanted
     own = [stated.sides for stated in facts.values() if stated.sides is not None]
     different = [sides for place, sides in enumerate(own) if sides not in own[:place]]
     return different or [picture_size(128, 128)]
@@ -131,7 +143,7 @@ def _configurations(args: argparse.Namespace) -> list[Configuration]:
     from ...runtime.timing.bench import LIBRARY_BACKEND, session_configuration
 
     if args.backends is not None:
-        backends = list(dict.fromkeys(args.backends.split(",")))
+        backends = list(dict.fromkeys(args.backends))
     else:
         backends = ["ort-cpu", LIBRARY_BACKEND, *(["torch-cpu"] if args.checkpoint else [])]
     checkpoint = None

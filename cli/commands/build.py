@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import File, Switch, Text
+from ...core.ports.picture_sizes import PictureSizes
+from ...core.ports.port import Size
 from ...runtime.session_spec import SessionSpec
 from ..console import echo, print_json
-from ..flags.option_flags import add_options
+from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
-from ..flags.sizes import parse_sizes
 from ..progress import steps
 
 if TYPE_CHECKING:
@@ -20,40 +23,56 @@ if TYPE_CHECKING:
     from ...runtime.engines.build import BuildOptions, BuiltEngine
     from ...runtime.engines.model import EngineModel
 
-_OF_TENSORRT = ("output", "target", "dry-run", "sizes", "seconds", "engine", "trust")
-"""Flags that OpenVINO has no use for."""
+_OF_TENSORRT = ("output", "targets", "dry_run", "sizes", "seconds", "engine", "trust")
+"""Options that OpenVINO has no use for."""
 
 SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
+
+
+@dataclass(frozen=True)
+class EngineOptions(Options):
+    """What becomes of an engine, or where it comes from."""
+
+    output: Path | None = option(
+        File(
+            None,
+            "copy the engine there; a name without a suffix is a folder",
+            short="o",
+            metavar="FILE|FOLDER",
+        )
+    )
+    backend: str = option(
+        Text(
+            "tensorrt",
+            "tensorrt; tensorrt-rtx, which needs no GPU to build; or openvino, which compiles for "
+            "one size on this machine's CPU",
+            metavar="BACKEND",
+        )
+    )
+    dry_run: bool = option(
+        Switch(
+            "build nothing: say whether the builder takes the file; needs the TensorRT package, "
+            "but no GPU"
+        )
+    )
+    sizes: tuple[Size, ...] | None = option(
+        PictureSizes(None, "pictures whose output shapes `dry_run` compares")
+    )
+    engine: Path | None = option(File(None, "take this engine, built elsewhere (`trust`)"))
+    trust: bool = option(Switch("whoever made `engine` may run code here"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ...runtime.engines.build import BuildOptions
+    from ...runtime.engines.profile import EngineShapes
 
     parser.add_argument("model", type=Path, help=".onnx file")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE|FOLDER",
-        help="copy the engine there; a name without a suffix is a folder",
-    )
-    parser.add_argument(
-        "--backend",
-        default="tensorrt",
-        help="tensorrt; tensorrt-rtx, which needs no GPU to build; or openvino, which compiles for "
-        "one size on this machine's CPU (default: tensorrt)",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="LIST",
-        help="GPUs for tensorrt-rtx, such as sm86,sm89,sm120 (default: this machine's, else sm80 "
-        "and newer)",
-    )
+    add_options(parser, EngineOptions, ("output", "backend"))
+    add_options(parser, BuildOptions, ("targets",))
     shapes = parser.add_argument_group("shapes (default: one tile)")
     add_options(shapes, BuildOptions, ("tile",))
-    for flag, what in (("min", "smallest"), ("opt", "best"), ("max", "largest")):
-        shapes.add_argument(f"--{flag}Shapes", metavar="input:1x3x64x64,...", help=f"{what} shapes")
+    add_options(shapes, EngineShapes)
     add_options(
         parser,
         SessionSpec,
@@ -61,22 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         library="the plugin library; none compiles the standard-operator bodies",
         precision="with openvino: compute in bfloat16",
     )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="build nothing: say whether the builder takes the file; needs the TensorRT package, "
-        "but no GPU",
-    )
-    parser.add_argument(
-        "--sizes", metavar="HxW,...", help="pictures whose output shapes --dry-run compares"
-    )
+    add_options(parser, EngineOptions, ("dry_run", "sizes"))
     add_options(parser, BuildOptions, ("seconds", "rebuild"))
-    parser.add_argument(
-        "--engine", type=Path, metavar="FILE", help="take this engine, built elsewhere (--trust)"
-    )
-    parser.add_argument(
-        "--trust", action="store_true", help="whoever made --engine may run code here"
-    )
+    add_options(parser, EngineOptions, ("engine", "trust"))
     add_output_arguments(parser)
 
 
@@ -84,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code: 1 when the builder refuses the model."""
     from ...runtime.engines.build import BuildOptions, build_engine
     from ...runtime.engines.model import EngineModel
-    from ...runtime.engines.profile import ShapeFlags
+    from ...runtime.engines.profile import EngineShapes
     from ...runtime.engines.toolkit import check_name
     from ...runtime.engines.transfer import take_engine
 
@@ -95,9 +101,9 @@ def run(args: argparse.Namespace) -> int:
     model = EngineModel.open(args.model, args.library)
     options = BuildOptions(
         args.backend,
-        ShapeFlags(args.minShapes, args.optShapes, args.maxShapes),
+        EngineShapes(**option_values(args, EngineShapes)),
         args.tile,
-        tuple(args.target.split(",")) if args.target else (),
+        args.targets,
         args.seconds,
         args.rebuild,
     )
@@ -119,18 +125,17 @@ def run(args: argparse.Namespace) -> int:
 def _compile(args: argparse.Namespace) -> int:
     """Compile with OpenVINO."""
     from ...runtime.backends.openvino.build import CompileOptions, compile_network
-    from ...runtime.engines.profile import ShapeFlags
+    from ...runtime.engines.profile import EngineShapes
 
-    values = vars(args)
-    unused = [flag for flag in _OF_TENSORRT if values[flag.replace("-", "_")]]
+    unused = [name for name in _OF_TENSORRT if getattr(args, name)]
     if unused:
         raise NystraError(
-            f"--{unused[0]} is for TensorRT: openvino compiles for this machine alone"
+            f"`{unused[0]}` is for TensorRT: openvino compiles for this machine alone"
         )
     _check(args)
     options = CompileOptions(
         args.backend,
-        ShapeFlags(args.minShapes, args.optShapes, args.maxShapes),
+        EngineShapes(**option_values(args, EngineShapes)),
         args.tile,
         args.precision,
         args.rebuild,
@@ -144,7 +149,7 @@ def _compile(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.precision and args.backend.partition(":")[0] != "openvino":
         raise NystraError("--precision is for openvino: TensorRT computes as the file says")
-    if args.target and args.backend != "tensorrt-rtx":
+    if args.targets and args.backend != "tensorrt-rtx":
         raise NystraError("--target is for --backend tensorrt-rtx: TensorRT builds for its own GPU")
     if args.sizes and not args.dry_run:
         raise NystraError("--sizes is for --dry-run; an engine's sizes are --tile or --optShapes")
@@ -157,8 +162,7 @@ def _dry_run(args: argparse.Namespace, model: EngineModel, options: BuildOptions
 
     with steps(args) as step:
         step(f"ask {options.backend}")
-        sizes = parse_sizes("--sizes", args.sizes) if args.sizes else None
-        verdict = dry_run(model, options, sizes=sizes)
+        verdict = dry_run(model, options, sizes=args.sizes)
     if args.json:
         document = {"schema_version": 1, "accepted": verdict.accepted, "model": str(args.model)}
         reason = {"library_reason": model.library_reason, "not_shown": NOT_SHOWN}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
-from ...core.ports.port import picture_size
+from ...core.option import Options, option
+from ...core.option_kinds import File, Number, Switch
+from ...core.ports.picture_sizes import PictureSize
+from ...core.ports.port import Size, picture_size
 from ..console import echo, in_flags, print_json, print_table, warn
+from ..flags.file_options import REFERENCES
+from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
 from ..flags.session_flags import add_session_arguments, open_session
-from ..flags.sizes import parse_size
 from ..progress import steps
 
 if TYPE_CHECKING:
@@ -26,37 +30,50 @@ if TYPE_CHECKING:
 SUMMARY = "Hold a model file against a baseline of accepted figures; exit code 1 on a regression."
 
 
+@dataclass(frozen=True)
+class BaselineOptions(Options):
+    """What a file is compared with."""
+
+    baseline: Path | None = option(
+        File(None, "the accepted figures", metavar="FILE.json", required=True)
+    )
+    update: bool = option(Switch("accept the present figures: write the baseline"))
+    partial: bool = option(
+        Switch("skip what the baseline has and is not measured now (default: an error)")
+    )
+    references: Path | None = option(REFERENCES)
+
+
+@dataclass(frozen=True)
+class SpeedOptions(Options):
+    """Whether and how it is timed."""
+
+    speed_against: Path | None = option(
+        File(None, "time it against this model", metavar="OTHER.onnx")
+    )
+    speed_size: Size | None = option(
+        PictureSize(None, "picture for the timing", usual="the baseline's, or 128x128")
+    )
+    speed_seconds: float = option(
+        Number(10.0, "seconds of the timing", 0, above=True, metavar="SPEED_SECONDS")
+    )
+
+
+@dataclass(frozen=True)
+class ReportOptions(Options):
+    """What is written besides."""
+
+    junit: Path | None = option(File(None, "write a JUnit report", metavar="FILE.xml"))
+    markdown: Path | None = option(File(None, "write a summary", metavar="FILE.md"))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("model", type=Path, help=".onnx file")
-    parser.add_argument(
-        "--baseline", type=Path, required=True, metavar="FILE.json", help="the accepted figures"
-    )
-    parser.add_argument(
-        "--update", action="store_true", help="accept the present figures: write the baseline"
-    )
-    parser.add_argument(
-        "--partial",
-        action="store_true",
-        help="skip what the baseline has and is not measured now (default: an error)",
-    )
-    parser.add_argument(
-        "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
-    )
+    add_options(parser, BaselineOptions)
     add_quality_arguments(parser, fixed=True)
-    parser.add_argument(
-        "--speed-against", type=Path, metavar="OTHER.onnx", help="time it against this model"
-    )
-    parser.add_argument(
-        "--speed-size",
-        metavar="HxW",
-        help="picture for the timing (default: the baseline's, or 128x128)",
-    )
-    parser.add_argument(
-        "--speed-seconds", type=float, default=10.0, help="seconds of the timing (default: 10)"
-    )
-    parser.add_argument("--junit", type=Path, metavar="FILE.xml", help="write a JUnit report")
-    parser.add_argument("--markdown", type=Path, metavar="FILE.md", help="write a summary")
+    add_options(parser, SpeedOptions)
+    add_options(parser, ReportOptions)
     add_session_arguments(parser)
     add_output_arguments(parser)
 
@@ -164,7 +181,7 @@ def _measure(
             add_quality(measured, quality, quality.measure(session, options))
         if args.speed_against is not None:
             progress("speed")
-            size = _speed_size(args)
+            size = args.speed_size
             if size is None and baseline is not None and "speed" in baseline.settings:
                 size = picture_size(*baseline.settings["speed"]["size"])
             add_speed(
@@ -177,17 +194,10 @@ def _measure(
     return measured
 
 
-def _speed_size(args: argparse.Namespace) -> dict[str, int] | None:
-    return None if args.speed_size is None else parse_size("--speed-size", args.speed_size)
-
-
 def _check_outputs(args: argparse.Namespace) -> None:
     """Find out before the measurement whether the reports can be written."""
     from ...core.files.writing import check_writable_folder
 
-    _speed_size(args)
-    if args.speed_seconds <= 0:
-        raise NystraError(f"--speed-seconds is {args.speed_seconds:g}, expected more than 0")
     written = [args.junit, args.markdown, args.baseline if args.update else None]
     for path in written:
         if path is not None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
+from ...core.option import Options, option
+from ...core.option_kinds import Folder
 from ..console import echo, print_json
+from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.shared_flags import add_shared_options, read_shared
 
 SUMMARY = "Write the folder that a server takes a model file from, such as Triton's repository."
+
+
+@dataclass(frozen=True)
+class FolderOptions(Options):
+    """Where it goes."""
+
+    output: Path | None = option(Folder(None, "where it is written", short="o", required=True))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = [target.name for target in TARGETS]
     parser.add_argument("server", choices=names, help=f"for which server: {targets}")
     parser.add_argument("model", type=Path, help=".onnx file")
-    parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="where it is written"
-    )
+    add_options(parser, FolderOptions)
     add_shared_options(parser, {target.name: target.options for target in TARGETS})
     add_output_arguments(parser)
 

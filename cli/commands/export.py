@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import File, Folder
 from ...export.report.figures import figures_of
 from ..console import echo, print_json, print_table, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.file_options import SHEET
 from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
 from ..progress import steps
@@ -20,6 +24,45 @@ if TYPE_CHECKING:
 SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
 
 
+_EXPORT = (
+    "opset",
+    "static",
+    "precision",
+    "target",
+    "with_preprocessing",
+    "functions",
+    "calibrate",
+    "min_psnr",
+    "overwrite",
+    "keep",
+    "speed",
+)
+"""Options of an export, in the order in which they are described."""
+
+
+@dataclass(frozen=True)
+class PageOptions(Options):
+    """Where the file goes, and what is drawn and written about it."""
+
+    output: Path = option(
+        File(
+            Path(),
+            ".onnx file or existing folder",
+            short="o",
+            metavar="FILE|FOLDER",
+            usual="the current folder",
+        )
+    )
+    sheet: Path | None = option(SHEET)
+    report: Path | None = option(
+        Folder(
+            None,
+            "write a page there: figures, pictures, sites, how to load the file; with `mechanism` "
+            "auto another that says why (needs matplotlib)",
+        )
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ...export.options import ExportOptions
@@ -27,42 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ..flags.plan_flags import add_plan_arguments
 
     parser.add_argument("checkpoint", type=Path, help=".safetensors, .pth or .pt file")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path(),
-        metavar="FILE|FOLDER",
-        help=".onnx file or existing folder (default: the current folder)",
-    )
+    add_options(parser, PageOptions, ("output",))
     add_plan_arguments(parser)
     add_auto_arguments(parser)
     add_checkpoint_arguments(parser)
-    add_options(
-        parser, ExportOptions, ("opset", "static", "precision", "target", "with_preprocessing")
-    )
-    functions = parser.add_mutually_exclusive_group()
-    functions.add_argument(
-        "--no-functions", action="store_true", help="no bodies: the file needs the library"
-    )
-    functions.add_argument(
-        "--inline", action="store_true", help="plain ONNX without the nystra domain"
-    )
-    add_options(parser, ExportOptions, ("calibrate", "min_psnr", "overwrite", "keep"))
-    parser.add_argument("--no-speed", action="store_true", help="do not time the file")
-    parser.add_argument(
-        "--sheet",
-        type=Path,
-        metavar="OUT.png",
-        help="draw photographs: input, full attention, exported, difference",
-    )
-    parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="FOLDER",
-        help="write a page there: figures, pictures, sites, how to load the file; with --attn "
-        "auto another that says why (needs matplotlib)",
-    )
+    add_options(parser, ExportOptions, _EXPORT)
+    add_options(parser, PageOptions, ("sheet", "report"))
     add_output_arguments(parser)
 
 
@@ -79,10 +92,8 @@ def run(args: argparse.Namespace) -> int:
     options = ExportOptions(
         plan=plan_or_auto(args),
         hyper=hyper_from(args),
-        functions="none" if args.no_functions else "inline" if args.inline else "attached",
-        speed=not args.no_speed,
         **option_values(args, ExportOptions),
-        suggest=not (args.mechanism or args.plan or args.no_speed or args.quiet),
+        suggest=not (args.mechanism or args.plan or args.quiet or not args.speed),
         command=args.command_line,
     )
     if args.sheet is not None:

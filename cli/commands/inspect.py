@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.metadata import ModelMetadata, key_of
+from ...core.option import Options, option
+from ...core.option_kinds import Choice, Folder
 from ..console import echo, print_json, print_table, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.session_flags import add_session_arguments, session_spec
 from ..progress import steps
@@ -27,6 +30,20 @@ _LEGEND = (
 )
 
 
+@dataclass(frozen=True)
+class InspectOptions(Options):
+    """How sites are measured and listed."""
+
+    calibrate: Path | None = option(Folder(None, "your pictures to measure the plan on"))
+    sort: str = option(
+        Choice(
+            "network",
+            "the sites in the network's order, or those that lose most first",
+            ("network", "loss"),
+        )
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from ..flags.plan_flags import add_plan_arguments
@@ -34,15 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="checkpoint, or .onnx file")
     add_plan_arguments(parser)
     add_checkpoint_arguments(parser)
-    parser.add_argument(
-        "--calibrate", type=Path, metavar="FOLDER", help="your pictures to measure the plan on"
-    )
-    parser.add_argument(
-        "--sort",
-        choices=("network", "loss"),
-        default="network",
-        help="the sites in the network's order, or those that lose most first (default: network)",
-    )
+    add_options(parser, InspectOptions)
     add_session_arguments(parser)
     add_output_arguments(parser)
 

@@ -8,10 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import File, Text
 from ..console import echo, print_json, print_table, warn
 from ..flags.option_flags import add_options, option_values
 from ..flags.output_flags import add_output_arguments
@@ -19,7 +22,6 @@ from ..flags.ray_flags import add_cluster_arguments, cluster_options, distribute
 from ..flags.session_flags import add_session_arguments, open_session
 
 if TYPE_CHECKING:
-    from ...core.option import Options
     from ...runtime.session import Session
     from ...runtime.tasks.result import Result
     from ...runtime.tasks.task import Report, Summary, Task
@@ -30,6 +32,30 @@ _LONG = 30.0
 """Seconds after which a run that nobody watches says where it is."""
 
 
+@dataclass(frozen=True)
+class FileOptions(Options):
+    """What is read and written."""
+
+    input: Path | None = option(
+        File(
+            None,
+            "picture, video, folder, or - for stdin",
+            short="i",
+            metavar="INPUT",
+            required=True,
+        )
+    )
+    output: str | None = option(
+        Text(
+            None,
+            "picture, video, folder, or - for stdout; of classes a .csv or .json file",
+            short="o",
+            metavar="OUTPUT",
+            usual="a table",
+        )
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = (
@@ -37,15 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "are written all the same) or nothing could be done; 3 a backend is missing."
     )
     parser.add_argument("model", type=Path, help=".onnx file")
-    parser.add_argument(
-        "-i", "--input", type=Path, required=True, help="picture, video, folder, or - for stdin"
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        help="picture, video, folder, or - for stdout; of classes a .csv or .json file (default: "
-        "a table)",
-    )
+    add_options(parser, FileOptions)
     add_output_arguments(parser)
     shown = {"quiet"}  # of every command
     for record in _records():

@@ -25,6 +25,7 @@ _LOCAL = ("127.0.0.1", "localhost", "::1")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
+    from ...runtime.serving.address import Address
     from ...runtime.serving.limits import Limits
 
     parser.epilog = (
@@ -32,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "answers what is under way and ends with exit code 0."
     )
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx")
-    parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    add_options(parser, Address)
     add_options(parser.add_argument_group("limits"), Limits)
     add_session_arguments(parser)
     add_output_arguments(parser)

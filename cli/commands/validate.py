@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import Number, Switch
 from ..console import echo, print_json, print_table, warn
 from ..flags.checkpoint_flags import add_checkpoint_arguments, hyper_from
+from ..flags.file_options import CHECKPOINT, REFERENCES, SHEET
+from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.quality_flags import add_quality_arguments, check_requested, requested_qualities
 from ..flags.session_flags import add_session_arguments, open_session, session_spec
@@ -26,33 +31,34 @@ if TYPE_CHECKING:
 SUMMARY = "Compare a model file with PyTorch, its recorded outputs, or ground truth."
 
 
+@dataclass(frozen=True)
+class ValidateOptions(Options):
+    """What a file is compared with, besides inputs with a ground truth."""
+
+    checkpoint: Path | None = option(CHECKPOINT)
+    references: Path | None = option(REFERENCES)
+    tolerance: float | None = option(
+        Number(None, "largest difference allowed", 0, real=True, metavar="X")
+    )
+    sheet: Path | None = option(
+        SHEET,
+        doc="draw `images`, else photographs: input, exported, truth, difference; with "
+        "`checkpoint` also what full attention makes of them",
+    )
+    layerwise: bool = option(
+        Switch(
+            "name the first layer that departs from ort-cpu without the operator library; "
+            "`tolerance` is then a share of each layer's largest magnitude"
+        )
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("model", type=Path, help=".onnx file")
-    parser.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="FILE",
-        help="run PyTorch now (default: recorded outputs)",
-    )
-    parser.add_argument(
-        "--references", type=Path, metavar="FILE.npz", help="recorded outputs (default: beside)"
-    )
-    parser.add_argument("--tolerance", type=float, metavar="X", help="largest difference allowed")
+    add_options(parser, ValidateOptions, ("checkpoint", "references", "tolerance"))
     add_quality_arguments(parser)
-    parser.add_argument(
-        "--sheet",
-        type=Path,
-        metavar="OUT.png",
-        help="draw --images, else photographs: input, exported, truth, difference; with "
-        "--checkpoint also what full attention makes of them",
-    )
-    parser.add_argument(
-        "--layerwise",
-        action="store_true",
-        help="name the first layer that departs from ort-cpu without the operator library; "
-        "--tolerance is then a share of each layer's largest magnitude",
-    )
+    add_options(parser, ValidateOptions, ("sheet", "layerwise"))
     add_checkpoint_arguments(parser)
     add_session_arguments(parser)
     add_output_arguments(parser)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import File
+from .option_flags import add_options
 from .plan_flags import AUTO, given_parameters, parameter_flag, plan_from
 
 if TYPE_CHECKING:
@@ -17,18 +21,25 @@ if TYPE_CHECKING:
     from ...export.auto.result import AutoResult
 
 
+@dataclass(frozen=True)
+class SearchOptions(Options):
+    """What a search goes by, besides what an export is given anyway."""
+
+    costs: Path | None = option(
+        File(
+            None,
+            "table of the times of attention: read if it is there, else measured and written",
+        )
+    )
+
+
 def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what goes with ``--attn auto``."""
     group = parser.add_argument_group(
         "--attn auto",
         "the fastest plan that keeps --min-psnr (default: 50) on the pictures of --calibrate",
     )
-    group.add_argument(
-        "--costs",
-        type=Path,
-        metavar="FILE",
-        help="table of the times of attention: read if it is there, else measured and written",
-    )
+    add_options(group, SearchOptions)
 
 
 def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:

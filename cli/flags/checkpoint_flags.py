@@ -9,25 +9,24 @@ from typing import Any
 
 from ...core.errors import NystraError
 from ...core.option_kinds import Number
+from ...core.ports.picture_sizes import PictureSize
 from .option_flags import add_option, flag_of
-from .sizes import parse_size
 
-_NUMBERS = {
+_OPTIONS = {
     "window_size": Number(None, "attention window of the network", 1, flag="--window"),
     "num_heads": Number(None, "attention heads of the network", 1, flag="--heads"),
     "frames": Number(None, "frames of a video that a video network takes", 1),
+    "resize_positions": PictureSize(
+        None,
+        "run a vision transformer at this size: its learned positions are resized (bicubic)",
+    ),
 }
 
 
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
-    for name, kind in _NUMBERS.items():
+    for name, kind in _OPTIONS.items():
         add_option(parser, name, kind, type=partial(kind.read, name))
-    parser.add_argument(
-        "--resize-positions",
-        metavar="HxW",
-        help="run a vision transformer at this size: its learned positions are resized (bicubic)",
-    )
     parser.add_argument(
         "--set",
         dest="hyper",
@@ -53,14 +52,11 @@ def hyper_from(args: argparse.Namespace) -> dict[str, Any]:
             hyper[key] = json.loads(value)
         except json.JSONDecodeError:
             hyper[key] = value
-    for name, kind in _NUMBERS.items():
+    for name, kind in _OPTIONS.items():
         value = getattr(args, name)
         if value is not None and name in hyper:
             flag = flag_of(name, kind)
             raise NystraError(f"{flag} and --set {name} contradict each other: give one")
         if value is not None:
-            hyper[name] = value
-    if args.resize_positions is not None:
-        size = parse_size("--resize-positions", args.resize_positions)
-        hyper["resize_positions"] = list(size.values())
+            hyper[name] = list(value.values()) if isinstance(value, dict) else value
     return hyper

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ...core.option import Option, Options, spelled
-from ...core.option_kinds import Switch
+from ...core.option_kinds import NamedChoice, Switch
 
 
 def add_options(
@@ -27,15 +27,16 @@ def add_options(
         **docs: What an option means, where the record does not say it in full.
     """
     options = record.declared()
+    flags = flags_by_name(parser) | {name: flag_of(name, kind) for name, kind in options.items()}
     for name in options if names is None else names:
         doc = docs.get(name, options[name].doc)
-        kind = replace(options[name], doc=spelled(doc, lambda each: _flag_among(options, each)))
+        usual = options[name].usual
+        kind = replace(options[name], doc=spelled(doc, flags.get), usual=spelled(usual, flags.get))
+        if isinstance(kind, NamedChoice):
+            _add_named_choice(parser, name, kind)
+            continue
         how = {} if isinstance(kind, Switch) else {"type": partial(kind.read, name)}
         add_option(parser, name, kind, default=kind.default, **how)
-
-
-def _flag_among(options: Mapping[str, Option], name: str) -> str | None:
-    return flag_of(name, options[name]) if name in options else None
 
 
 def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **how: Any) -> None:
@@ -48,14 +49,35 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **ho
         **how: As argparse takes it; without ``type`` the text of the flag stays as it is.
     """
     flags = [*([f"-{kind.short}"] if kind.short else []), flag_of(name, kind)]
-    looks = {"action": "store_true"} if isinstance(kind, Switch) else {"metavar": kind.placeholder}
-    how = {"default": None, **looks, **how}
+    looks: dict[str, Any] = {"metavar": kind.placeholder}
+    if isinstance(kind, Switch):
+        looks = {"action": "store_false" if kind.default else "store_true"}
+    how = {"default": None, "required": kind.required, **looks, **how}
     parser.add_argument(*flags, dest=name, help=kind.help, **how)
+
+
+def _add_named_choice(parser: argparse._ActionsContainer, name: str, kind: NamedChoice) -> None:
+    group = parser.add_mutually_exclusive_group()
+    for word, (flag_name, doc) in kind.flags.items():
+        group.add_argument(
+            _spelled_flag(flag_name),
+            dest=name,
+            action="store_const",
+            const=word,
+            default=kind.default,
+            help=doc,
+        )
 
 
 def flag_of(name: str, kind: Option) -> str:
     """Return the flag of an option, such as ``--max-memory``."""
-    return kind.flag or f"--{name.replace('_', '-')}"
+    if kind.flag:
+        return kind.flag
+    return _spelled_flag(f"no_{name}" if isinstance(kind, Switch) and kind.default else name)
+
+
+def _spelled_flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def option_values(args: argparse.Namespace, record: type[Options]) -> dict[str, Any]:
@@ -63,10 +85,15 @@ def option_values(args: argparse.Namespace, record: type[Options]) -> dict[str, 
     return {name: getattr(args, name) for name in record.declared()}
 
 
-def flags_by_name(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """Return the flag of each option that a parser knows, by the name of the option."""
-    return {
-        action.dest: action.option_strings[-1]
-        for action in parser._actions  # argparse lists them in no other way
-        if action.option_strings
-    }
+def flags_by_name(parser: argparse._ActionsContainer) -> dict[str, str]:
+    """Return the flag of each option that a parser knows, by the name of the option.
+
+    A word that has a flag of its own is named like its flag.
+    """
+    flags = {}
+    for action in parser._actions:  # argparse lists them in no other way
+        if action.option_strings:
+            flag = action.option_strings[-1]
+            word = flag[2:].replace("-", "_")
+            flags[word if isinstance(action.const, str) else action.dest] = flag
+    return flags

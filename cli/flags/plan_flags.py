@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import File
 from ...export.attention.as_trained.parameters import AsTrained
 from ...export.attention.plan import Plan, read_plan
 from ...export.attention.registry import MECHANISMS, mechanism, mechanism_class
+from .option_flags import add_options
 from .shared_flags import Records, add_shared_options, flag_among, given_texts, read_shared
 
 AUTO = "auto"
 """The word in the place of a mechanism that lets `export.auto` choose."""
+
+
+@dataclass(frozen=True)
+class PlanOptions(Options):
+    """Where a plan is read from."""
+
+    plan: Path | None = option(File(None, "a plan file, site by site"))
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +36,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MECHANISM",
         help=f"{summaries} (default: as_trained, which mostly is full)",
     )
-    parser.add_argument("--plan", type=Path, metavar="FILE", help="a plan file, site by site")
+    add_options(parser, PlanOptions)
     parser.add_argument(
         "--keep-full",
         action="append",

@@ -283,17 +283,17 @@ def _build(
     """Build the engine of a marked file, for shapes from the smallest to the largest recorded."""
     from ...runtime.engines.build import BuildOptions, build_engine
     from ...runtime.engines.model import EngineModel
-    from ...runtime.engines.profile import ShapeFlags
+    from ...runtime.engines.profile import EngineShapes
 
     ends = []
     for pick in (min, max, max):
-        rows = []
+        shapes = {}
         for name in cases[0].inputs:
             sizes = zip(*(case.inputs[name].shape for case in cases), strict=True)
-            rows.append(f"{name}:{'x'.join(str(pick(several)) for several in sizes)}")
-        ends.append(",".join(rows))
+            shapes[name] = tuple(pick(several) for several in sizes)
+        ends.append(shapes)
     model = EngineModel.open(spec.model, str(spec.library))
-    options = BuildOptions(spec.backend, ShapeFlags(*ends))
+    options = BuildOptions(spec.backend, EngineShapes(*ends))
     build_engine(model, options, say=lambda text: progress(f"{spec.backend}: {text}"))
 
 

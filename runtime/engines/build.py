@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ...core.errors import BackendUnavailableError, ExportError
 from ...core.option import Options, option
-from ...core.option_kinds import Number
+from ...core.option_kinds import Number, Words
 from ..machine import gpu
 from ..workers.child import Progress
 from . import cache, toolkit
 from .child import ask
 from .model import EngineModel
-from .profile import ENGINE_TILE, REBUILD, Profile, ShapeFlags, profile_text
+from .profile import ENGINE_TILE, REBUILD, EngineShapes, Profile, profile_text
 from .record import EngineRecord
 from .refusal import refusal_of, unsupported_reason
 
@@ -27,13 +27,19 @@ class BuildOptions(Options):
     Attributes:
         backend: ``tensorrt`` or ``tensorrt-rtx``.
         shapes: The profile asked for.
-        targets: GPUs for TensorRT-RTX; empty: the one at hand, else `toolkit.TARGETS`.
     """
 
     backend: str
-    shapes: ShapeFlags = field(default_factory=ShapeFlags)
+    shapes: EngineShapes = field(default_factory=EngineShapes)
     tile: int | None = option(ENGINE_TILE)
-    targets: tuple[str, ...] = ()
+    targets: tuple[str, ...] = option(
+        Words(
+            (),
+            "GPUs for tensorrt-rtx, such as sm86,sm89,sm120",
+            usual="this machine's, else sm80 and newer",
+            flag="--target",
+        )
+    )
     seconds: float | None = option(
         Number(None, "give the build up after so long", 0, real=True, above=True, metavar="S")
     )

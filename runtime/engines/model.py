@@ -14,7 +14,7 @@ from ..model.external_data import external_files
 from ..model.model_facts import parse_facts
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import read_onnx_header
-from .profile import Profile, ShapeFlags, make_profile
+from .profile import EngineShapes, Profile, make_profile
 
 LIBRARY = "nystra_trt"
 """The plugin library, as `library_path` names it."""
@@ -91,7 +91,7 @@ class EngineModel:
     def profile(
         self,
         inputs: Sequence[Mapping[str, Any]],
-        flags: ShapeFlags | None = None,
+        shapes: EngineShapes | None = None,
         tile: int | None = None,
     ) -> Profile:
         """Return the profile of the network whose inputs the worker described.
@@ -103,4 +103,4 @@ class EngineModel:
             TensorInfo(tensor["name"], tuple(tensor["shape"]), tensor["dtype"]) for tensor in inputs
         ]
         facts = parse_facts(read_onnx_header(self.path).metadata, tensors, [])
-        return make_profile(facts.inputs, flags or ShapeFlags(), tile)
+        return make_profile(facts.inputs, shapes, tile)

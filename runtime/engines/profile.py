@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...core.errors import NystraError
+from ...core.option import Option, Options, option
 from ...core.option_kinds import Switch
 from ...core.ports.port import SIDES, Port
 from ..options import TILE
@@ -28,45 +30,68 @@ Profile = dict[str, tuple[Shape, Shape, Shape]]
 
 
 @dataclass(frozen=True)
-class ShapeFlags:
-    """``--minShapes``, ``--optShapes`` and ``--maxShapes``, as trtexec has them, or None."""
-
-    minimum: str | None = None
-    best: str | None = None
-    maximum: str | None = None
+class InputShapes(Option):
+    """Shapes by the name of an input; a text says ``input:1x3x64x64,other:1x1``."""
 
     @property
-    def given(self) -> bool:
-        """Whether one of them is given."""
-        return any(text is not None for text in (self.minimum, self.best, self.maximum))
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "shapes such as input:1x3x64x64,other:1x1"
+
+    @property
+    def placeholder(self) -> str:
+        """The form of a text."""
+        return self.metavar or "input:1x3x64x64,..."
+
+    def read(self, name: str, text: str) -> dict[str, Shape]:
+        """Return the shapes that a text says."""
+        shapes = {}
+        for part in text.split(","):
+            tensor, _, sizes = part.rpartition(":")
+            try:
+                shapes[tensor] = tuple(int(size) for size in sizes.split("x"))
+            except ValueError:
+                raise self.refused(name, text) from None
+        if "" in shapes or any(min(shape) < 1 for shape in shapes.values()):
+            raise self.refused(name, text)
+        return shapes
+
+    def show(self, value: Mapping[str, Shape]) -> str:
+        """Return shapes as a text says them, which trtexec takes too."""
+        return ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in value.items())
+
+    def _accepted(self, name: str, value: Any) -> dict[str, Shape]:
+        if isinstance(value, str):
+            return self.read(name, value)
+        if not isinstance(value, Mapping) or not value:
+            raise self.refused(name, value)
+        return self.read(name, self.show(value))
 
 
-def parse_shapes(text: str) -> dict[str, Shape]:
-    """Read ``input:1x3x64x64,other:1x1``.
+@dataclass(frozen=True)
+class EngineShapes(Options):
+    """The shapes asked for, as trtexec takes them."""
 
-    Raises:
-        NystraError: It is not of that form.
-    """
-    shapes = {}
-    for part in text.split(","):
-        name, _, sizes = part.rpartition(":")
-        try:
-            shape = tuple(int(size) for size in sizes.split("x"))
-        except ValueError:
-            shape = ()
-        if not name or not shape or min(shape) < 1:
-            raise NystraError(f"the shapes {text!r} are not of the form input:1x3x64x64,...")
-        shapes[name] = shape
-    return shapes
+    min_shapes: Mapping[str, Shape] | None = option(
+        InputShapes(None, "smallest shapes", flag="--minShapes")
+    )
+    opt_shapes: Mapping[str, Shape] | None = option(
+        InputShapes(None, "best shapes", flag="--optShapes")
+    )
+    max_shapes: Mapping[str, Shape] | None = option(
+        InputShapes(None, "largest shapes", flag="--maxShapes")
+    )
 
 
-def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = None) -> Profile:
+def make_profile(
+    inputs: Sequence[Port], shapes: EngineShapes | None = None, tile: int | None = None
+) -> Profile:
     """Return the profile of a model.
 
     Args:
         inputs: The model's.
-        flags: The shapes asked for; what is left out of three is taken from the best or the
-            largest one given.
+        shapes: Those asked for; what is left out of three is taken from the best or the
+            largest one.
         tile: Side of the picture where no shapes are asked for: one fixed shape, of batch 1.
 
     Raises:
@@ -74,17 +99,16 @@ def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = N
             are not in order, or an input has open sizes and no shape is asked for.
     """
     dynamic = {port.name: port for port in inputs if port.free_axes()}
-    if not flags.given:
+    wanted = EngineShapes() if shapes is None else shapes
+    if not wanted.changed():
         side = DEFAULT_TILE if tile is None else tile
         fixed = {name: _tile_shape(port, side) for name, port in dynamic.items()}
         return {name: (shape, shape, shape) for name, shape in fixed.items()}
     if tile is not None:
-        raise NystraError("`tile` and `minShapes`, `optShapes`, `maxShapes`: give one or the other")
-    parsed = [
-        None if text is None else parse_shapes(text)
-        for text in (flags.minimum, flags.best, flags.maximum)
-    ]
-    least, best, largest = parsed
+        raise NystraError(
+            "`tile` and `min_shapes`, `opt_shapes`, `max_shapes`: give one or the other"
+        )
+    least, best, largest = wanted.min_shapes, wanted.opt_shapes, wanted.max_shapes
     best = best or largest or least or {}
     least, largest = least or best, largest or best
     wrong = sorted((set(least) | set(best) | set(largest)) - {port.name for port in inputs})
@@ -96,14 +120,12 @@ def make_profile(inputs: Sequence[Port], flags: ShapeFlags, tile: int | None = N
 
 def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], index: int) -> str:
     """Return the shapes of one index (0 smallest, 1 best, 2 largest) as trtexec takes them."""
-    return ",".join(
-        f"{name}:{'x'.join(str(size) for size in row[index])}" for name, row in profile.items()
-    )
+    return InputShapes(None, "").show({name: row[index] for name, row in profile.items()})
 
 
 def _tile_shape(port: Port, side: int) -> Shape:
     if not set(SIDES) <= set(port.axes):
-        raise NystraError(f"{_open(port)}: say which with `optShapes`")
+        raise NystraError(f"{_open(port)}: say which with `opt_shapes`")
     return port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
 
 

@@ -24,13 +24,14 @@ from torch import Tensor
 from nystra.cli.flags.option_flags import flag_of, option_values
 from nystra.core.errors import NystraError
 from nystra.core.option import spelled
+from nystra.core.option_kinds import Switch
 
 from .classifying import Classifying
 from .denoising import Denoising
 from .enlarging import Enlarging, EnlargingByHat
 from .loop import train, write_file
 from .recipe import Recipe
-from .settings import Counts, Kept
+from .settings import Counts
 
 RECIPES: dict[str, type[Recipe]] = {
     "swinir": Enlarging,
@@ -98,8 +99,8 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (2)")
     for name, kind in recipe.declared().items():
         flag, how = flag_of(name, kind), {"dest": name, "default": kind.default, "help": kind.help}
-        if isinstance(kind, Kept):
-            parser.add_argument(f"--no-{flag[2:]}", action="store_false", **how)
+        if isinstance(kind, Switch):
+            parser.add_argument(flag, action="store_false" if kind.default else "store_true", **how)
         elif isinstance(kind, Counts):
             parser.add_argument(flag, type=int, nargs="+", **how)
         else:

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from nystra.core.errors import NystraError
 from nystra.core.option import option
-from nystra.core.option_kinds import Number
+from nystra.core.option_kinds import Number, Switch
 from nystra.models.hat.network import HAT
 from nystra.models.layers.picture_network import PictureNetwork
 from nystra.models.swinir.network import SwinIR
 
 from .data import Pair, Picture, draw_batch, read_pairs
 from .restoring import Restoring, psnr_of_error
-from .settings import Counts, Kept
+from .settings import Counts
 
 _LUMA = (65.481, 128.553, 24.966)  # BT.601 in studio swing, of RGB 0..1
 
@@ -48,8 +48,8 @@ class Enlarging(Restoring):
     width: int = option(Number(32, "channels of the map", 1))
     depths: tuple[int, ...] = option(Counts((6,), "blocks a group"))
     heads: int = option(Number(2, "attention heads of every block", 1))
-    position_bias: bool = option(Kept("attention without bias"))
-    mask: bool = option(Kept("shifted windows see across the cut"))
+    position_bias: bool = option(Switch("attention without bias", default=True))
+    mask: bool = option(Switch("shifted windows see across the cut", default=True))
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""

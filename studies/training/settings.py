@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from nystra.core.option import Option
-from nystra.core.option_kinds import Switch
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,3 @@ class Counts(Option):
         if not whole or min(value, default=0) < 1:
             raise self.refused(name, value)
         return tuple(value)
-
-
-@dataclass(frozen=True)
-class Kept(Switch):
-    """On unless its flag, ``--no-<name>``, is given; ``doc`` says what that does."""
-
-    default: bool = field(default=True, init=False)

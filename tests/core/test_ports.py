@@ -13,7 +13,7 @@ from nystra.core.errors import NystraError
 from nystra.core.ports.examples import example_array, example_arrays, own_sizes, trace_size
 from nystra.core.ports.listing import write_ports
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port, picture_size
-from nystra.runtime.engines.profile import ShapeFlags, make_profile
+from nystra.runtime.engines.profile import EngineShapes, make_profile
 from nystra.runtime.model.model_facts import ModelFacts, parse_facts
 from nystra.runtime.model.model_ports import TensorInfo
 from nystra.runtime.model.onnx_tensors import read_facts, read_inputs
@@ -81,10 +81,10 @@ def test_examples_are_noise_in_range_a_hole_or_zeros() -> None:
 
 
 def test_a_profile_of_frames_and_of_a_fixed_crop() -> None:
-    profile = make_profile([FRAMES, MASK], ShapeFlags(), 16)
+    profile = make_profile([FRAMES, MASK], EngineShapes(), 16)
     assert profile["frames"][1] == (1, 5, 3, 16, 16)
     assert profile["mask"][1] == (1, 1, 16, 16)
-    assert make_profile([CROP], ShapeFlags())["input"][2] == (1, 3, 8, 8)
+    assert make_profile([CROP], EngineShapes())["input"][2] == (1, 3, 8, 8)
 
 
 @pytest.mark.parametrize("ports", [(IMAGE, MASK), (FRAMES, REFERENCE), (CROP, LOGITS)])

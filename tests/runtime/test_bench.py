@@ -103,12 +103,12 @@ def test_bad_input_is_exit_code_2(
     broken.write_bytes(b"no protobuf")
     fixed = save_upscaler(tmp_path / "fixed.onnx", size=(16, 16), metadata=nystra_metadata())
     for arguments, message in [
-        ([str(model), "--sizes", "16"], "is not of the form 128x128"),
-        ([str(model), "--sizes", "0x16"], "is not of the form 128x128"),
+        ([str(model), "--sizes", "16"], "--sizes is '16', expected a height x width such as"),
+        ([str(model), "--sizes", "0x16"], "--sizes is '0x16', expected a height x width such as"),
         ([str(model), "--backends", "abacus"], "unknown backend 'abacus'"),
         ([str(model), "--checkpoint", str(tmp_path / "no.pth")], "No such file"),
         ([str(model), "--threads", "0"], "expected a whole number of 1 or more"),
-        ([str(model), "--seconds", "0"], "expected numbers above 0"),
+        ([str(model), "--seconds", "0"], "--seconds is 0.0, expected a number above 0"),
         ([str(model), "--plot", str(tmp_path / "plot.txt")], "is not a .png"),
         ([str(tmp_path / "none.onnx")], "cannot read the model"),
         ([str(broken)], "is not an ONNX file"),

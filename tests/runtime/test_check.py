@@ -258,8 +258,8 @@ def test_bad_usage_is_exit_code_2(model: Path, capsys: pytest.CaptureFixture[str
     assert check(model, "--update", "-q") == 0
     for arguments, message in [
         (["--images", "x"], "belong together"),
-        (["--speed-size", "8"], "is not of the form"),
-        (["--speed-seconds", "0"], "more than 0"),
+        (["--speed-size", "8"], "--speed-size is '8', expected a height x width such as"),
+        (["--speed-seconds", "0"], "--speed-seconds is 0.0, expected a number above 0"),
         (["--junit", str(model.with_name("no") / "a.xml")], "does not exist"),
         (["--references", "none.npz"], "no recorded references"),
         (["--speed-against", "none.onnx"], "cannot read"),

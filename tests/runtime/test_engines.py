@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,8 @@ from nystra.runtime.engines.build import trtexec_line
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.profile import (
     DEFAULT_TILE,
-    ShapeFlags,
+    EngineShapes,
     make_profile,
-    parse_shapes,
     profile_text,
 )
 from nystra.runtime.engines.toolkit import RTX, TENSORRT, installed, loader_links
@@ -39,52 +39,55 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_tile_is_the_default() -> None:
     side = DEFAULT_TILE
-    profile = make_profile([IMAGE, MASK], ShapeFlags())
+    profile = make_profile([IMAGE, MASK], EngineShapes())
     assert profile["input"] == ((1, 3, side, side),) * 3
     assert profile["mask"] == ((1, 1, side, side),) * 3
-    assert make_profile([IMAGE], ShapeFlags(), 64)["input"][1] == (1, 3, 64, 64)
+    assert make_profile([IMAGE], EngineShapes(), 64)["input"][1] == (1, 3, 64, 64)
 
 
 def test_a_fixed_input_needs_no_profile() -> None:
     fixed = IMAGE.fixed({"height": 8, "width": 8})
-    assert make_profile([fixed], ShapeFlags()) == {}
+    assert make_profile([fixed], EngineShapes()) == {}
 
 
 def test_shapes_as_trtexec_takes_them() -> None:
-    flags = ShapeFlags("input:1x3x16x16", None, "input:2x3x64x96")
+    flags = EngineShapes("input:1x3x16x16", None, "input:2x3x64x96")
     profile = make_profile([IMAGE], flags)
     assert profile == {"input": ((1, 3, 16, 16), (2, 3, 64, 96), (2, 3, 64, 96))}
     assert profile_text(profile, 0) == "input:1x3x16x16"
-    assert parse_shapes("a:1x2,b:3") == {"a": (1, 2), "b": (3,)}
-    only = make_profile([IMAGE], ShapeFlags(best="input:1x3x32x32"))
+    assert EngineShapes("a:1x2,b:3").min_shapes == {"a": (1, 2), "b": (3,)}
+    assert EngineShapes({"a": (1, 2), "b": [3]}).min_shapes == {"a": (1, 2), "b": (3,)}
+    only = make_profile([IMAGE], EngineShapes(opt_shapes="input:1x3x32x32"))
     assert only == {"input": ((1, 3, 32, 32),) * 3}
 
 
-BAD_SHAPES = [
-    (ShapeFlags(best="input"), "not of the form input:1x3x64x64"),
-    (ShapeFlags(best="input:1x3x0x8"), "not of the form"),
-    (ShapeFlags(best="image:1x3x8x8"), "has no input image; its inputs are input"),
-    (ShapeFlags(best="input:1x3x8"), r"\(1, 3, 8\) does not fit the input 'input'"),
-    (ShapeFlags(best="input:1x4x8x8"), r"\(1, 4, 8, 8\) does not fit"),
-    (ShapeFlags("input:1x3x9x8", "input:1x3x8x8"), "are not in order"),
-    (ShapeFlags("mask:1x1x8x8"), "has no input mask"),
+BAD_SHAPES: list[tuple[dict[str, Any], str]] = [
+    ({"opt_shapes": "input"}, "`opt_shapes` is 'input', expected shapes such as input:1x3x64x64"),
+    ({"opt_shapes": "input:1x3x0x8"}, "expected shapes such as"),
+    ({"opt_shapes": {"input": (1, 3, 0, 8)}}, "expected shapes such as"),
+    ({"opt_shapes": {}}, "expected shapes such as"),
+    ({"opt_shapes": "image:1x3x8x8"}, "has no input image; its inputs are input"),
+    ({"opt_shapes": "input:1x3x8"}, r"\(1, 3, 8\) does not fit the input 'input'"),
+    ({"opt_shapes": "input:1x4x8x8"}, r"\(1, 4, 8, 8\) does not fit"),
+    ({"min_shapes": "input:1x3x9x8", "opt_shapes": "input:1x3x8x8"}, "are not in order"),
+    ({"min_shapes": "mask:1x1x8x8"}, "has no input mask"),
 ]
 
 
-@pytest.mark.parametrize(("flags", "message"), BAD_SHAPES)
-def test_bad_shapes(flags: ShapeFlags, message: str) -> None:
+@pytest.mark.parametrize(("shapes", "message"), BAD_SHAPES)
+def test_bad_shapes(shapes: dict[str, Any], message: str) -> None:
     with pytest.raises(NystraError, match=message):
-        make_profile([IMAGE], flags)
+        make_profile([IMAGE], EngineShapes(**shapes))
 
 
 def test_shapes_must_be_given_for_every_open_input() -> None:
     with pytest.raises(NystraError, match=r"'mask' has the open shape .* give its shapes"):
-        make_profile([IMAGE, MASK], ShapeFlags(best="input:1x3x8x8"))
+        make_profile([IMAGE, MASK], EngineShapes(opt_shapes="input:1x3x8x8"))
     with pytest.raises(NystraError, match="one or the other"):
-        make_profile([IMAGE], ShapeFlags(best="input:1x3x8x8"), 64)
+        make_profile([IMAGE], EngineShapes(opt_shapes="input:1x3x8x8"), 64)
     (tokens,) = input_ports([TensorInfo("tokens", ("n",), "int64")], {})
     with pytest.raises(NystraError, match="'tokens' has the open shape"):
-        make_profile([tokens], ShapeFlags())
+        make_profile([tokens], EngineShapes())
 
 
 def test_the_sizes_of_a_dry_run() -> None:

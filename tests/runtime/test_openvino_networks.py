@@ -18,7 +18,7 @@ from nystra.runtime import Session
 from nystra.runtime.backends import find_backend
 from nystra.runtime.backends.openvino.build import CompileOptions, compile_network
 from nystra.runtime.engines import cache
-from nystra.runtime.engines.profile import ShapeFlags
+from nystra.runtime.engines.profile import EngineShapes
 from runtime_models import save_upscaler
 
 openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not installed")
@@ -67,7 +67,7 @@ def test_operators_are_in_the_network(tmp_path: Path, compiled: list[Any]) -> No
     (name,) = (one.name for one in Session(model, "openvino", 1).inputs)
     feeds = {name: np.random.default_rng(0).random((1, 2, 4, 4), np.float32)}
     expected = Session(model, "openvino", 1).run(feeds)
-    options = CompileOptions("openvino", ShapeFlags(best=f"{name}:1x2x4x4"))
+    options = CompileOptions("openvino", EngineShapes(opt_shapes=f"{name}:1x2x4x4"))
     built, reason = compile_network(model, options)
     assert (built.fresh, built.record.flags) == (True, ["f32", "kernels", "rows and convolutions"])
     assert "libnystra_cpu" in reason

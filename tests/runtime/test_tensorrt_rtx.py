@@ -12,12 +12,12 @@ from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime.engines.build import BuildOptions, build_engine
 from nystra.runtime.engines.model import EngineModel
-from nystra.runtime.engines.profile import ShapeFlags
+from nystra.runtime.engines.profile import EngineShapes
 from nystra.runtime.engines.record import EngineRecord
 from tensorrt_tools import OPEN, cases, operator_model, plugins, swinir, use_sdk
 
 TARGETS = ("sm86", "sm89", "sm120")
-PINV_SHAPES = ShapeFlags("A_0:1x4x4", "A_0:64x16x16", "A_0:256x32x32")
+PINV_SHAPES = EngineShapes("A_0:1x4x4", "A_0:64x16x16", "A_0:256x32x32")
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_an_operator_alone(operator: str, dtype: str, tmp_path: Path) -> None:
         ",".join(f"{name}:{'x'.join(map(str, shape))}" for name, shape in case.items())
         for case in (cases([operator])[1], cases([operator])[0])
     ]
-    flags = ShapeFlags(sizes[0], sizes[1], sizes[1])
+    flags = EngineShapes(sizes[0], sizes[1], sizes[1])
     engine_model = EngineModel.open(model, plugins())
     built = build_engine(engine_model, BuildOptions("tensorrt-rtx", flags, targets=TARGETS))
     assert operator.encode() in built.path.read_bytes()

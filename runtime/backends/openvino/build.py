@@ -12,7 +12,7 @@ from ....core.errors import ExportError, NystraError
 from ....core.option import Options, option
 from ...engines import cache
 from ...engines.build import BuiltEngine
-from ...engines.profile import ENGINE_TILE, REBUILD, ShapeFlags, make_profile
+from ...engines.profile import ENGINE_TILE, REBUILD, EngineShapes, make_profile
 from ...model.model_facts import parse_facts
 from ...options import PRECISION
 from ...session_spec import SessionSpec
@@ -29,7 +29,7 @@ class CompileOptions(Options):
     """
 
     backend: str
-    shapes: ShapeFlags = field(default_factory=ShapeFlags)
+    shapes: EngineShapes = field(default_factory=EngineShapes)
     tile: int | None = option(ENGINE_TILE)
     precision: str | None = option(PRECISION)
     rebuild: bool = option(REBUILD)
@@ -90,7 +90,7 @@ def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]
         if not least == best == largest:
             raise NystraError(
                 f"{options.backend} compiles a network for one size, got {least} to {largest} for "
-                f"{name!r}: give `optShapes` or `tile` alone, and build once for each size"
+                f"{name!r}: give `opt_shapes` or `tile` alone, and build once for each size"
             )
     fixed = {tensor.name: tensor.shape for tensor in network.inputs}
     return fixed | {name: row[1] for name, row in profile.items()}

@@ -1,0 +1,76 @@
+"""The options that are sizes of pictures: height x width, in pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..option import Option
+from .port import SIDES, Size, picture_size, size_text
+
+
+@dataclass(frozen=True)
+class PictureSize(Option):
+    """The size of a picture; a text says ``64x96``, height x width."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return "a height x width such as 128x96, each 1 or more"
+
+    @property
+    def placeholder(self) -> str:
+        """``HxW``."""
+        return self.metavar or "HxW"
+
+    def read(self, name: str, text: str) -> Size:
+        """Return the size that a text says."""
+        try:
+            height, width = (int(side) for side in text.split("x"))
+        except ValueError:
+            raise self.refused(name, text) from None
+        if min(height, width) < 1:
+            raise self.refused(name, text)
+        return picture_size(height, width)
+
+    def show(self, value: Size) -> str:
+        """Return ``64x96``."""
+        return size_text(value)
+
+    def _accepted(self, name: str, value: Any) -> Size:
+        sides = isinstance(value, Mapping) and value.keys() == set(SIDES)
+        if not sides or not all(type(side) is int and side > 0 for side in value.values()):
+            raise self.refused(name, value)
+        return dict(value)
+
+
+@dataclass(frozen=True)
+class PictureSizes(Option):
+    """Sizes of pictures, as a tuple; a text says ``128x128,64x96``."""
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        return f"{_SIZE.expected}, or several with commas between them"
+
+    @property
+    def placeholder(self) -> str:
+        """``HxW,...``."""
+        return self.metavar or "HxW,..."
+
+    def read(self, name: str, text: str) -> tuple[Size, ...]:
+        """Return the sizes that a text says."""
+        return tuple(_SIZE.read(name, part) for part in text.split(","))
+
+    def show(self, value: Sequence[Size]) -> str:
+        """Return ``128x128,64x96``."""
+        return ",".join(map(_SIZE.show, value))
+
+    def _accepted(self, name: str, value: Any) -> tuple[Size, ...]:
+        if not isinstance(value, (list, tuple)) or not value:
+            raise self.refused(name, value)
+        return tuple(_SIZE.accept(name, size) for size in value)
+
+
+_SIZE = PictureSize({}, "")

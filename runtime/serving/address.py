@@ -1,0 +1,16 @@
+"""Where the service listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.option import Options, option
+from ...core.option_kinds import Number, Text
+
+
+@dataclass(frozen=True)
+class Address(Options):
+    """Where a service listens: by default to this machine alone."""
+
+    host: str = option(Text("127.0.0.1", "address", metavar="HOST"))
+    port: int = option(Number(8000, "0 takes a free one", 0, 65535, metavar="PORT"))
