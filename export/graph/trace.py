@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import Parameter
 from typing import Any
 
 import onnx
@@ -104,7 +106,7 @@ def _raw(
     program = torch.export.export(
         module,
         examples,
-        dynamic_shapes=free,
+        dynamic_shapes=_by_argument(module, free),
         prefer_deferred_runtime_asserts_over_guards=True,
     )
     exported = torch.onnx.export(
@@ -121,6 +123,19 @@ def _raw(
         raise ExportError("torch.onnx.export returned no program")
     _merge_equal_nodes(exported.model)
     return exported
+
+
+def _by_argument(
+    module: nn.Module, free: tuple[dict[int, Any], ...] | None
+) -> tuple[Any, ...] | None:
+    """Return the free axes of each input as the arguments of a module hold them."""
+    if free is None:
+        return None
+    kinds = [parameter.kind for parameter in inspect.signature(module.forward).parameters.values()]
+    if Parameter.VAR_POSITIONAL not in kinds:
+        return free
+    named = kinds.index(Parameter.VAR_POSITIONAL)
+    return (*free[:named], free[named:])
 
 
 def _templates(calls: Mapping[str, Call], opset: int) -> dict[str, Template]:

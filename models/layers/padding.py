@@ -36,7 +36,8 @@ def pad_to_multiple(image: Tensor, multiple: tuple[int, int]) -> Tensor:
 
 
 def crop(image: Tensor, height: int, width: int) -> Tensor:
-    """Return the top left ``height`` x ``width`` of an image (B, C, H, W)."""
+    """Return the top left ``height`` x ``width`` of an image (..., H, W)."""
     rows = torch.arange(height, device=image.device)
     columns = torch.arange(width, device=image.device)
-    return image.index_select(2, rows).index_select(3, columns)
+    first = image.dim() - 2
+    return image.index_select(first, rows).index_select(first + 1, columns)

@@ -1,45 +1,74 @@
-"""A third-party network behind nystra's interface: any size in, a picture of its scale out."""
+"""A network that spandrel built: its ports, how it is called, and the sizes that it takes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
-from ..layers.padding import crop
-from .sides import Sides
+from ...core.ports.port import Port
+from ..sizes.borders import Sides
+from ..sizes.own_padding import own_sides
+from ..sizes.padded_network import PaddedNetwork
+from ..sizes.trial import Stated, Trial, tried
+from .adapters import adapt
 from .tracing import traceable
 
 
-class ForeignNetwork(nn.Module):
-    """Pads, calls the network, crops: (B, C, H, W), and a mask where it takes one.
+@dataclass(frozen=True)
+class TraceableCall:
+    """Calls a network as spandrel does, with the stand-ins in their places while it is traced.
 
-    The output is not clipped to 0..1, as spandrel's own call does: a check sees what is beyond.
+    Attributes:
+        call: (network, inputs) -> the picture among its outputs, in 0..1.
     """
 
-    def __init__(
-        self, network: nn.Module, call: Callable[..., Tensor], sides: Sides, scale: int
-    ) -> None:
-        """Wrap a network.
+    call: Callable[..., Tensor]
 
-        Args:
-            network: The module with its weights.
-            call: (network, inputs) -> the picture among its outputs, in 0..1.
-            sides: How its inputs are padded.
-            scale: Output side over input side.
-        """
-        super().__init__()
-        self.network, self.call = network, call
-        self.sides, self.scale = sides, scale
+    def __call__(self, network: nn.Module, *inputs: Tensor) -> Tensor:
+        """Return the picture."""
+        with traceable(network, self.call):
+            return self.call(network, *inputs)
 
-    def forward(self, image: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the picture (B, C', H * scale, W * scale)."""
-        height, width = image.shape[2], image.shape[3]
-        # Some networks write into their inputs: they get a copy.
-        inputs = (image,) if mask is None else (image, mask)
-        padded = [self.sides.pad(tensor.clone()) for tensor in inputs]
-        with traceable(self.network, self.call):
-            output = self.call(self.network, *padded)
-        if self.sides.multiple == 1:
-            return output
-        return crop(output, height * self.scale, width * self.scale)
+
+def ports_of(descriptor: Any) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """Return the inputs and outputs of a network, before anything of it is measured."""
+    inputs = [Port("input", "image", lengths={"channels": descriptor.input_channels})]
+    if descriptor.purpose == "Inpainting":
+        inputs.append(Port("mask", "mask", lengths={"channels": 1}))
+    channels = {"channels": descriptor.output_channels}
+    outputs = (Port("output", "picture", lengths=channels, multiple=descriptor.scale),)
+    return tuple(inputs), outputs
+
+
+def tried_network(descriptor: Any, source: str) -> Trial:
+    """Return the network of a descriptor, its sites in place, padded to what it needs.
+
+    Args:
+        descriptor: spandrel's, with the network and its weights.
+        source: Name of the file, for messages.
+
+    Raises:
+        UnsupportedModelError: It fails at every size, or does not return a picture.
+    """
+    inputs, outputs = ports_of(descriptor)
+    needs = descriptor.size_requirements
+    # The descriptor's own call clips and runs in inference mode, where nothing can be traced.
+    call = TraceableCall(descriptor._call_fn)
+    network = descriptor.model.float().eval()
+    adapt(network)
+    own = own_sides(network, call, inputs)
+    sides = Sides(math.lcm(needs.multiple_of, own.multiple), own.border)
+    return tried(
+        PaddedNetwork(network, sides, outputs, call),
+        Stated(
+            inputs,
+            needs.minimum,
+            square=needs.square,
+            source=source,
+            by="spandrel",
+        ),
+    )

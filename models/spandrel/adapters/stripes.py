@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...geometry import WindowGeometry
 from ...layers.padding import crop
 from ...sites import WindowSite
-from ..sides import Sides
+from ...sizes.borders import Sides
 
 
 class Stripes(WindowSite):

@@ -1,4 +1,4 @@
-"""What is found out of a foreign network before anything is promised: padding, sizes, outputs."""
+"""What is found out of a network before anything is promised: padding, sizes, outputs."""
 
 from pathlib import Path
 
@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nystra.core.errors import ExportError, UnsupportedModelError
+from nystra.core.ports.port import Port
 from nystra.export.validate.model_file import validate_file
-from nystra.models.spandrel.network import ForeignNetwork
-from nystra.models.spandrel.sides import BORDERS, Sides, own_sides
-from nystra.models.spandrel.trial import tried
+from nystra.models.sizes.borders import BORDERS, Sides
+from nystra.models.sizes.own_padding import own_sides
+from nystra.models.sizes.padded_network import PaddedNetwork, call_plainly
+from nystra.models.sizes.trial import Stated, tried
 from nystra.runtime.model.references import ReferenceCase, References
 
 
@@ -44,19 +46,23 @@ class Halving(nn.Module):
         return self.first(F.pixel_shuffle(small, self.step))
 
 
-def run(network: nn.Module, *inputs: Tensor) -> Tensor:
-    return network(*inputs)  # type: ignore[no-any-return]
+IMAGE = Port("input", "image", lengths={"channels": 3})
 
 
-def wrapped(network: nn.Module, sides: Sides | None = None, scale: int = 1) -> ForeignNetwork:
-    return ForeignNetwork(network.eval(), run, sides or Sides(), scale)
+def wrapped(network: nn.Module, sides: Sides | None = None, scale: int = 1) -> PaddedNetwork:
+    output = Port("output", "picture", lengths={"channels": 3}, multiple=scale)
+    return PaddedNetwork(network.eval(), sides or Sides(), [output])
+
+
+def stated(minimum: int = 0) -> Stated:
+    return Stated((IMAGE,), minimum, source="a.pth", by="spandrel")
 
 
 @pytest.mark.parametrize(("mode", "border"), [("reflect", "reflect"), ("replicate", "replicate")])
 def test_the_padding_of_a_network_is_found(mode: str, border: str) -> None:
-    assert own_sides(Padding(8, mode).eval(), run, [3]) == Sides(8, border)
-    assert own_sides(Padding(1, mode).eval(), run, [3]) == Sides()
-    assert own_sides(Padding(8, "circular").eval(), run, [3]) == Sides()
+    assert own_sides(Padding(8, mode).eval(), call_plainly, [IMAGE]) == Sides(8, border)
+    assert own_sides(Padding(1, mode).eval(), call_plainly, [IMAGE]) == Sides()
+    assert own_sides(Padding(8, "circular").eval(), call_plainly, [IMAGE]) == Sides()
 
 
 def test_padding_before_it_changes_nothing() -> None:
@@ -78,16 +84,62 @@ def test_borders(border: str) -> None:
 
 
 def test_a_multiple_that_is_not_stated_is_found_and_said() -> None:
-    trial = tried(wrapped(Halving(4)), [3], 3, 0, square=False, source="a.pth")
+    trial = tried(wrapped(Halving(4)), stated())
     assert trial.network.sides.multiple == 4
     (warning,) = trial.warnings
     assert warning.startswith("it needs sides that are multiples of 4, which spandrel does not say")
-    assert tried(wrapped(Halving(1)), [3], 3, 0, square=False, source="a.pth").warnings == ()
+    assert tried(wrapped(Halving(1)), stated()).warnings == ()
+
+
+@pytest.mark.parametrize("step", [3, 12, 15, 20])
+def test_any_multiple_is_found(step: int) -> None:
+    trial = tried(wrapped(Halving(step)), Stated((IMAGE,)))
+    assert trial.network.sides.multiple == step
+    assert trial.warnings == (
+        f"it needs sides that are multiples of {step}; they are padded to it",
+    )
+
+
+class Several(nn.Module):
+    """Takes a picture and a mask, returns the picture at twice its size, the mask and a number."""
+
+    def __init__(self, kind: type = tuple) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, image: Tensor, mask: Tensor) -> object:
+        large = F.pixel_shuffle(F.pixel_unshuffle(image, 4), 4).repeat(1, 1, 2, 2)
+        values = {"large": large, "mask": mask[:, 0], "number": image.mean((1, 2, 3))[:, None]}
+        return values if self.kind is dict else self.kind(values.values())
+
+
+@pytest.mark.parametrize("kind", [tuple, list, dict])
+def test_several_inputs_and_outputs(kind: type) -> None:
+    outputs = (
+        Port("large", "picture", lengths={"channels": 3}, multiple=2),
+        Port("mask", "mask", ("batch", "height", "width")),
+        Port("number", "logits", ("batch", "classes"), {"classes": 1}),
+    )
+    network = PaddedNetwork(Several(kind).eval(), Sides(), outputs)
+    trial = tried(network, Stated((IMAGE, Port("mask", "mask", lengths={"channels": 1}))))
+    assert trial.network.sides.multiple == 4
+    large, mask, number = trial.network(torch.rand(2, 3, 5, 9), torch.ones(2, 1, 5, 9))
+    assert (large.shape, mask.shape, number.shape) == ((2, 3, 10, 18), (2, 5, 9), (2, 1))
+
+
+def test_what_does_not_fit_the_outputs_is_refused() -> None:
+    two = PaddedNetwork(Several(dict), Sides(), [Port("a", "picture"), Port("b", "picture")])
+    ports = (IMAGE, Port("mask", "mask", lengths={"channels": 1}))
+    with pytest.raises(UnsupportedModelError, match=r"a dictionary of large, .* expected a, b"):
+        tried(two, Stated(ports))
+    one = PaddedNetwork(Several(), Sides(), [Port("a", "picture")])
+    with pytest.raises(UnsupportedModelError, match=r"returns 3 values \(Tensor, .*expected 1 of"):
+        tried(one, Stated(ports))
 
 
 def test_a_least_side_that_is_not_stated_is_found_and_said() -> None:
     network = nn.Sequential(nn.ReflectionPad2d(4), nn.Conv2d(3, 3, 9))
-    trial = tried(wrapped(network), [3], 3, 0, square=False, source="a.pth")
+    trial = tried(wrapped(network), stated())
     assert trial.minimum == 8
     assert trial.warnings == ("it takes sides of 8 pixels and more, which spandrel does not say",)
 
@@ -101,7 +153,7 @@ class Alone(nn.Module):
 
 
 def test_a_network_of_one_picture_that_writes_into_it() -> None:
-    trial = tried(wrapped(Alone()), [3], 3, 0, square=False, source="a.pth")
+    trial = tried(wrapped(Alone()), stated())
     assert (trial.single, trial.minimum, trial.fixed) == (True, 1, None)
     assert trial.warnings == ("it takes one picture at a time: a batch of two fails",)
     image = torch.rand(1, 3, 5, 9)
@@ -121,7 +173,7 @@ class NoisyOfOneSize(nn.Module):
 @pytest.mark.parametrize(("network", "least"), [(Noisy(), 0), (NoisyOfOneSize(), 24)])
 def test_a_network_that_draws_random_numbers_is_refused(network: nn.Module, least: int) -> None:
     with pytest.raises(UnsupportedModelError, match=r"a\.pth: .* random numbers .* differ by \d"):
-        tried(wrapped(network), [3], 3, least, square=False, source="a.pth")
+        tried(wrapped(network), stated(least))
 
 
 class OneSize(nn.Module):
@@ -130,7 +182,7 @@ class OneSize(nn.Module):
 
 
 def test_a_network_of_one_size() -> None:
-    trial = tried(wrapped(OneSize()), [3], 3, 24, square=False, source="a.pth")
+    trial = tried(wrapped(OneSize()), stated(24))
     assert trial.fixed == (24, 24)
     assert "takes 24x24 only: fails at 27x37" in trial.warnings[0]
 
@@ -146,7 +198,7 @@ def test_a_network_of_one_size() -> None:
 )
 def test_what_is_no_picture_is_refused(network: nn.Module, scale: int, message: str) -> None:
     with pytest.raises(UnsupportedModelError, match=rf"a\.pth: the network .*{message}"):
-        tried(wrapped(network, scale=scale), [3], 3, 0, square=False, source="a.pth")
+        tried(wrapped(network, scale=scale), stated())
 
 
 def test_a_file_that_keeps_the_traced_size_is_refused_with_the_other_one(tmp_path: Path) -> None:

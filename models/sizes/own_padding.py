@@ -1,4 +1,4 @@
-"""Padding that a third-party network does by itself, detected, and done outside of it.
+"""Padding that a network does by itself, detected, so that it can be done in front of it.
 
 A network that pads to its windows inside computes the padding from the picture's sides, and a
 tracer cannot see that what comes out is a multiple. Padded before by the same rule there is
@@ -9,87 +9,36 @@ handing the network small pictures and looking at what its first layer is given.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from ..layers.padding import reflect_index
+from ...core.ports.examples import example_arrays
+from ...core.ports.port import Port, picture_size
+from .borders import BORDERS, Sides
+from .padded_network import Call
 
 _FIRST = 129  # the first side that is tried: larger than what is mirrored at any side of it
 _REACH = 129  # how many sides are tried, twice the largest multiple that is found
 _JUMPS = 3  # what is seen so often is the rule
 
 
-@dataclass(frozen=True)
-class Sides:
-    """How a picture is padded at the bottom and the right, and to what.
-
-    Attributes:
-        multiple: Sides become multiples of it, in pixels.
-        border: Name of a rule in `BORDERS`.
-    """
-
-    multiple: int = 1
-    border: str = "reflect"
-
-    def pad(self, image: Tensor) -> Tensor:
-        """Return an image (B, C, H, W) padded to the multiple; H and W may be symbolic."""
-        if self.multiple == 1:
-            return image
-        for axis in (2, 3):
-            index, inside = BORDERS[self.border](image.shape[axis], self.multiple)
-            image = image.index_select(axis, index.to(image.device))
-            if inside is not None:
-                shape = (-1, 1) if axis == 2 else (-1,)
-                image = image * inside.to(image).reshape(shape)
-        return image
-
-
-def _reflect(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
-    return reflect_index(size, multiple), None
-
-
-def _symmetric(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
-    position = torch.arange((size + multiple - 1) // multiple * multiple) % (2 * size)
-    return torch.minimum(position, 2 * size - 1 - position), None
-
-
-def _replicate(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
-    position = torch.arange((size + multiple - 1) // multiple * multiple)
-    return position.clamp(max=size - 1), None
-
-
-def _zero(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
-    position = torch.arange((size + multiple - 1) // multiple * multiple)
-    return position.clamp(max=size - 1), position < size
-
-
-BORDERS: dict[str, Callable[[int, int], tuple[Tensor, Tensor | None]]] = {
-    "reflect": _reflect,
-    "zero": _zero,
-    "symmetric": _symmetric,
-    "replicate": _replicate,
-}
-"""Name -> (size, multiple) to the index of the rows to take, and which of them count, or None."""
-
-
-def own_sides(network: nn.Module, call: Callable[..., Tensor], channels: Sequence[int]) -> Sides:
+def own_sides(network: nn.Module, call: Call, ports: Sequence[Port]) -> Sides:
     """Return how a network pads by itself; a multiple of 1 where it does not, or by no known rule.
 
     Args:
         network: In evaluation mode.
         call: (network, inputs) -> output.
-        channels: Of each input.
+        ports: Its inputs, of free height and width.
     """
-    random = torch.Generator().manual_seed(0)
-    inputs = [torch.rand(1, count, 2 * _FIRST, _FIRST, generator=random) for count in channels]
+    arrays = example_arrays(ports, picture_size(2 * _FIRST, _FIRST))
+    inputs = [torch.from_numpy(array) for array in arrays.values()]
 
     def first(rows: int, sides: Sides | None = None) -> Tensor | None:
-        cut = [image[:, :, :rows] for image in inputs]
+        cut = [image[..., :rows, :] for image in inputs]
         return _first_map(network, call, cut if sides is None else [*map(sides.pad, cut)])
 
     jumps: list[int] = []  # sides that are padded to less than the next one
@@ -124,9 +73,7 @@ class _Reached(Exception):  # noqa: N818 - no error: it ends a run early
         self.given = given
 
 
-def _first_map(
-    network: nn.Module, call: Callable[..., Tensor], inputs: Sequence[Tensor]
-) -> Tensor | None:
+def _first_map(network: nn.Module, call: Call, inputs: Sequence[Tensor]) -> Tensor | None:
     """Return what the first layer that takes a map is given; None where none is reached."""
     with torch.no_grad(), _stopping(network):
         try:

@@ -1,0 +1,64 @@
+"""How pictures are continued beyond their sides, to a multiple that a network needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..layers.padding import reflect_index
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How a picture is padded at the bottom and the right, and to what.
+
+    Attributes:
+        multiple: Sides become multiples of it, in pixels.
+        border: Name of a rule in `BORDERS`.
+    """
+
+    multiple: int = 1
+    border: str = "reflect"
+
+    def pad(self, image: Tensor) -> Tensor:
+        """Return an image (..., H, W) padded to the multiple; H and W may be symbolic."""
+        if self.multiple == 1:
+            return image
+        for axis in (image.dim() - 2, image.dim() - 1):
+            index, inside = BORDERS[self.border](image.shape[axis], self.multiple)
+            image = image.index_select(axis, index.to(image.device))
+            if inside is not None:
+                shape = (-1, 1) if axis == image.dim() - 2 else (-1,)
+                image = image * inside.to(image).reshape(shape)
+        return image
+
+
+def _reflect(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
+    return reflect_index(size, multiple), None
+
+
+def _symmetric(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
+    position = torch.arange((size + multiple - 1) // multiple * multiple) % (2 * size)
+    return torch.minimum(position, 2 * size - 1 - position), None
+
+
+def _replicate(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
+    position = torch.arange((size + multiple - 1) // multiple * multiple)
+    return position.clamp(max=size - 1), None
+
+
+def _zero(size: int, multiple: int) -> tuple[Tensor, Tensor | None]:
+    position = torch.arange((size + multiple - 1) // multiple * multiple)
+    return position.clamp(max=size - 1), position < size
+
+
+BORDERS: dict[str, Callable[[int, int], tuple[Tensor, Tensor | None]]] = {
+    "reflect": _reflect,
+    "zero": _zero,
+    "symmetric": _symmetric,
+    "replicate": _replicate,
+}
+"""Name -> (size, multiple) to the index of the rows to take, and which of them count, or None."""

@@ -1,0 +1,105 @@
+"""A network behind nystra's interface: any size in, a picture of its scale out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from torch import Tensor, nn
+
+from ...core.errors import UnsupportedModelError
+from ...core.ports.port import SIDES, Port
+from ..layers.padding import crop
+from .borders import Sides
+
+Call: TypeAlias = Callable[..., Any]
+"""(network, inputs in the order of its ports) -> what it returns."""
+
+
+def call_plainly(network: nn.Module, *inputs: Tensor) -> Any:
+    """Return what a network returns for its inputs."""
+    return network(*inputs)
+
+
+class PaddedNetwork(nn.Module):
+    """Pads the inputs, calls a network, crops its outputs.
+
+    A picture is not clipped to its range: a check sees what is beyond.
+
+    Attributes:
+        network: What is called, the module with its weights.
+        sides: How the inputs are padded.
+        outputs: What the network is to return, in this order.
+        call: How it is called.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        sides: Sides,
+        outputs: Sequence[Port],
+        call: Call = call_plainly,
+    ) -> None:
+        """Wrap a network."""
+        super().__init__()
+        self.network, self.sides, self.call = network, sides, call
+        self.outputs = tuple(outputs)
+
+    def padded_to(self, multiple: int) -> PaddedNetwork:
+        """Return the same network, its inputs padded to another multiple."""
+        sides = Sides(multiple, self.sides.border)
+        return PaddedNetwork(self.network, sides, self.outputs, self.call)
+
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the output, or all of them where there are several.
+
+        Args:
+            *inputs: Each (..., H, W).
+
+        Raises:
+            UnsupportedModelError: The network does not return what its ports say.
+        """
+        height, width = inputs[0].shape[-2:]
+        # Some networks write into their inputs: they get a copy.
+        padded = [self.sides.pad(tensor.clone()) for tensor in inputs]
+        returned = in_order(self.call(self.network, *padded), self.outputs)
+        if self.sides.multiple > 1:
+            returned = tuple(
+                _cropped(tensor, port, height, width)
+                for tensor, port in zip(returned, self.outputs, strict=True)
+            )
+        return returned[0] if len(returned) == 1 else returned
+
+
+def in_order(returned: Any, outputs: Sequence[Port]) -> tuple[Tensor, ...]:
+    """Return the tensors that a network returned, in the order of its outputs.
+
+    Args:
+        returned: A tensor, a tuple or a list of them, or a dictionary by the names of the outputs.
+        outputs: What it is to return; one alone of a tuple or list of one.
+
+    Raises:
+        UnsupportedModelError: It is something else, or not as many.
+    """
+    if isinstance(returned, Mapping):
+        names = [port.name for port in outputs]
+        if not all(name in returned for name in names):
+            raise UnsupportedModelError(
+                f"the network returns a dictionary of {', '.join(map(str, returned)):.200}, "
+                f"expected {', '.join(names)}"
+            )
+        returned = [returned[name] for name in names]
+    tensors = tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+    if len(tensors) != len(outputs) or not all(isinstance(each, Tensor) for each in tensors):
+        kinds = ", ".join(type(each).__name__ for each in tensors[:6])
+        raise UnsupportedModelError(
+            f"the network returns {len(tensors)} values ({kinds}), expected {len(outputs)} of the "
+            "kind Tensor"
+        )
+    return tensors
+
+
+def _cropped(tensor: Tensor, port: Port, height: int, width: int) -> Tensor:
+    if port.axes[-2:] != SIDES:
+        return tensor
+    return crop(tensor, height * port.multiple, width * port.multiple)
