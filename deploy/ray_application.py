@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import BackendUnavailableError, NystraError
+from ..runtime.distributed.cluster import isolated_workers
 from ..runtime.serving.application import open_application
 from ..runtime.serving.limits import Limits
 from ..runtime.session_spec import SessionSpec
@@ -32,6 +33,9 @@ def ray_serve(
     tiles of requests that it has at the same time share runs of the model. The model files have
     the same paths on all machines.
 
+    A program that is not connected to Ray is connected here, by ``ray.init`` with an empty
+    ``working_dir``, so that no worker imports a module from the present folder.
+
     Args:
         models: One file or several.
         replicas: The fewest and the most.
@@ -44,7 +48,8 @@ def ray_serve(
         **how: ``backend``, ``library``, ..., as `SessionSpec` takes them.
 
     Raises:
-        NystraError: A file is missing, or the numbers contradict each other.
+        NystraError: A file is missing, the numbers contradict each other, or Ray was started so
+            that its workers import from the present folder.
         BackendUnavailableError: Ray Serve or what the service needs is not installed.
     """
     paths = [models] if isinstance(models, str | os.PathLike) else list(models)
@@ -79,7 +84,27 @@ def ray_serve(
         ray_actor_options={"num_cpus": threads, "num_gpus": gpus},
         graceful_shutdown_timeout_s=bounds.patience,
     )
+    _connect(import_module("ray"))
     return deployment.bind()
+
+
+def _connect(ray: Any) -> None:
+    """Connect to Ray so that replicas import nothing from the present folder.
+
+    Replicas, proxies and the controller of Ray Serve search the folders that the program handed to
+    Ray when it connected; nothing later takes one away.
+
+    Raises:
+        NystraError: The program has connected, and the present folder is among them.
+    """
+    if not ray.is_initialized():
+        with isolated_workers() as runtime_env:
+            ray.init(namespace="serve", runtime_env=runtime_env)  # as serve.run does
+    elif "working_dir" not in ray.get_runtime_context().runtime_env:
+        raise NystraError(
+            "Ray was started so that its workers import modules from the present folder: call "
+            "ray_serve before ray.init, or give that runtime_env={'working_dir': AN_EMPTY_FOLDER}"
+        )
 
 
 def _ray_serve() -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,16 @@ from importlib import import_module
 from typing import Any
 
 from ...core.errors import BackendUnavailableError
+from ..workers.child import Child, ChildError
 from .options import LOCAL, ClusterOptions
 
 PATIENCE = 10.0
 """Seconds in which a cluster has to answer."""
 
 _LOCAL_STORE = 200 << 20
-_ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+_PROBE = f"{__package__}.cluster_probe"
+_NOT_INSTALLED = 3
+"""The exit code of a child that lacks a module."""
 
 
 @contextmanager
@@ -49,7 +51,9 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         failure = f"this machine cannot join the Ray cluster at {options.address}"
         advice = f"It has to be part of it: ray start --address={options.address}"
     try:
-        ray.init(**where, logging_level="ERROR", log_to_driver=False, configure_logging=True)
+        with isolated_workers() as runtime_env:
+            where |= {"runtime_env": runtime_env, "configure_logging": True}
+            ray.init(**where, logging_level="ERROR", log_to_driver=False)
     except Exception as error:  # RuntimeError, ConnectionError, ValueError and more of Ray's own
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise BackendUnavailableError(f"{failure}: {reason}. {advice}") from error
@@ -59,11 +63,21 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _check_answers(options: ClusterOptions) -> None:
-    """Raise `BackendUnavailableError` unless Ray answers at an address; Ray itself would wait long.
+@contextmanager
+def isolated_workers() -> Iterator[dict[str, Any]]:
+    """Yield the ``runtime_env`` of workers that import nothing from the present folder.
 
-    The question is asked by a process of its own, which can be ended.
+    Ray puts the present folder of the program that connects first on the path of all its workers,
+    on every machine, so that a ``numpy.py`` beside downloaded pictures would run. It does not where
+    they have a folder of their own; this one is empty. Ray has its copy of it after ``ray.init``.
     """
+    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")  # of `ray job submit`
+    with tempfile.TemporaryDirectory(prefix="nystra-") as empty:
+        yield {"working_dir": empty}
+
+
+def _check_answers(options: ClusterOptions) -> None:
+    """Raise `BackendUnavailableError` unless Ray answers at an address."""
     end = time.monotonic() + PATIENCE
     advice = "start one with `ray start --head` and give the address it prints, or `address` local"
     try:
@@ -73,20 +87,20 @@ def _check_answers(options: ClusterOptions) -> None:
         raise BackendUnavailableError(
             f"no Ray cluster answers at {options.address} ({error.strerror or error}): {advice}"
         ) from error
-    ask = [sys.executable, "-c", _ASK, options.address]
+    environment = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    left = max(end - time.monotonic(), 1.0)
     try:
-        subprocess.run(
-            ask, capture_output=True, check=True, timeout=max(end - time.monotonic(), 1.0)
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BackendUnavailableError(
-            f"what listens at {options.address} did not answer as a Ray cluster in "
-            f"{PATIENCE:.0f} s: {advice}"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        if b"No module named" in error.stderr:
+        with Child(_PROBE, left, environment=environment, grace=0.0) as probe:
+            probe.ask("connect", {"address": options.address})
+    except ChildError as error:
+        if error.exit_code == _NOT_INSTALLED:
             return  # the import that follows says what to install
-        if b"uthentication" in error.stderr:
+        if error.death is not None:
+            raise BackendUnavailableError(
+                f"what listens at {options.address} did not answer as a Ray cluster in "
+                f"{PATIENCE:.0f} s: {advice}"
+            ) from error
+        if "uthentication" in str(error):
             raise BackendUnavailableError(
                 f"the Ray cluster at {options.address} wants a token: set RAY_AUTH_MODE=token, and "
                 "give the one of its head in ~/.ray/auth_token or RAY_AUTH_TOKEN, on every machine"

@@ -11,14 +11,17 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.deploy import ray_serve
+from nystra.deploy.ray_application import _connect
 from nystra.runtime import Picture, RunOptions, run_pictures, write_picture
-from ray_start import patiently
+from ray_start import patiently, set_traps
 from runtime_models import nystra_metadata, save_upscaler
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -31,7 +34,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(model: Path) -> Iterator[str]:
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The present folder of the program that starts the service, full of traps."""
+    folder = tmp_path_factory.mktemp("service") / "downloads"
+    folder.mkdir()
+    set_traps(folder, folder.parent / "caught")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(
+    model: Path, downloads: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
     ray = pytest.importorskip("ray", reason="no Ray: pip install 'nystra[ray-serve]'")
     serve = pytest.importorskip("ray.serve", reason="no Ray Serve: pip install 'nystra[ray-serve]'")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -39,17 +53,25 @@ def address(model: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    patiently(
-        ray.init,
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=80 << 20,
-        logging_level="ERROR",
-        log_to_driver=False,
-    )
+    here = Path.cwd()
+    os.chdir(downloads)
+    start: dict[str, Any] = {
+        "address": "local",
+        "num_cpus": 2,
+        "include_dashboard": False,
+        "object_store_memory": 80 << 20,
+        "logging_level": "ERROR",
+        "log_to_driver": False,
+    }
+    patiently(ray.init, **start)
+    with pytest.raises(NystraError, match="workers import modules from the present folder"):
+        ray_serve(model)
+    ray.shutdown()
+    empty = tmp_path_factory.mktemp("empty")
+    patiently(ray.init, runtime_env={"working_dir": str(empty)}, **start)
     patiently(serve.start, http_options={"host": "127.0.0.1", "port": port})
     serve.run(ray_serve(model, replicas=(1, 2), token="secret"), route_prefix="/")
+    os.chdir(here)
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
     ray.shutdown()
@@ -65,7 +87,9 @@ def asked(address: str, path: str, data: bytes | None = None, token: str = "secr
 
 
 @pytest.mark.full
-def test_answers_are_the_files_of_nystra_run(address: str, model: Path, tmp_path: Path) -> None:
+def test_answers_are_the_files_of_nystra_run(
+    address: str, model: Path, downloads: Path, tmp_path: Path
+) -> None:
     random = np.random.default_rng(0)
     (tmp_path / "in").mkdir()
     for number in range(4):
@@ -88,6 +112,24 @@ def test_answers_are_the_files_of_nystra_run(address: str, model: Path, tmp_path
             assert answer.code == status
     assert b"nystra_run_images_count" in asked(address, "/metrics")
     assert right(0)
+    assert not (downloads.parent / "caught").exists()
+
+
+def test_a_program_that_is_not_connected(
+    model: Path, downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray is joined so that it is handed an empty folder, not the present one."""
+    given: dict[str, Any] = {}
+
+    def init(**how: Any) -> None:
+        folder = Path(how["runtime_env"]["working_dir"])
+        given.update(how, there=folder.is_dir(), holds=list(folder.iterdir()))
+
+    monkeypatch.chdir(downloads)
+    _connect(SimpleNamespace(is_initialized=lambda: False, init=init))
+    assert given["there"]
+    assert given["holds"] == []
+    assert given["namespace"] == "serve"
 
 
 def test_what_cannot_be_served(

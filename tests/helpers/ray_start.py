@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-_TOO_SLOW = ("timed out during startup", "HTTP proxies not available")
+TRAPS = ("numpy", "json", "grpc", "onnxruntime", "PIL", "starlette", "fastapi", "pydantic")
 
 
 def patiently(start: Callable[..., Any], **given: Any) -> Any:
@@ -22,3 +23,12 @@ def patiently(start: Callable[..., Any], **given: Any) -> Any:
             ):
                 raise
     return start(**given)
+
+
+def set_traps(folder: Path, caught: Path) -> None:
+    """Write modules that note their name in ``caught`` where they are imported, and fail."""
+    for name in TRAPS:
+        text = (
+            f"open({str(caught)!r}, 'a').write({name + chr(10)!r})\nraise ImportError('a trap')\n"
+        )
+        (folder / f"{name}.py").write_text(text)

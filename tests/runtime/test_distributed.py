@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +16,6 @@ from image_files import picture
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import RunOptions, Session, write_picture
-from nystra.runtime.distributed import cluster as cluster_module
 from nystra.runtime.distributed import worker_pool as crew_module
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.tiles import distribute_tiles
@@ -284,54 +280,6 @@ def test_addresses(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
     assert main([*given, "--workers", "2"]) == 2
     assert "--workers goes with --ray" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("listens", [False, True])
-def test_nobody_at_the_address(
-    listens: bool,
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert cluster_module.PATIENCE == 10
-    monkeypatch.setattr(cluster_module, "PATIENCE", 0.3)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.png").touch()
-    given = ["run", str(model), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
-    with socket.socket() as probe, socket.socket() as queued:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        if listens:  # and never answers: whoever comes behind the first one waits
-            probe.listen(0)
-            queued.connect(("127.0.0.1", port))
-        begin = time.monotonic()
-        assert main([*given, "--ray", f"127.0.0.1:{port}"]) == 3
-        assert time.monotonic() - begin < 3
-    assert f"no Ray cluster answers at 127.0.0.1:{port}" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_cluster_that_does_not_start(
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    asked: dict[str, Any] = {}
-
-    def init(**how: Any) -> None:
-        asked.update(how)
-        raise Exception("The current node timed out during startup.")
-
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
-    write_picture(tmp_path / "a.png", picture())
-    given = ["run", str(model), "-i", str(tmp_path), "-o", str(tmp_path / "out"), "--ray", "local"]
-    assert main([*given, "--workers", "3", "--threads", "2"]) == 3
-    assert "no Ray starts on this machine: The current node timed" in capsys.readouterr().err
-    assert asked["num_cpus"] == 6
-    assert asked["address"] == "local", "else Ray joins the cluster that ran here last"
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_worker_without_memory_says_so_and_lives_on(

@@ -21,13 +21,14 @@ import numpy as np
 import pytest
 
 from nystra.cli.main import main
+from nystra.core.files.leftovers import remove_leftovers
 from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
 from nystra.runtime.distributed.options import ClusterOptions
 from nystra.runtime.distributed.run import run_distributed
 from nystra.runtime.tasks.task import Report
 from nystra.runtime.tasks.video.options import VideoOptions
 from nystra.runtime.tasks.video.run import run_video
-from ray_start import patiently
+from ray_start import patiently, set_traps
 from runtime_models import nystra_metadata, save_upscaler
 
 pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
@@ -127,6 +128,35 @@ def test_a_folder_and_how_it_goes_on(
     same(tmp_path, expected)
 
 
+@pytest.mark.parametrize("where", ["local", "cluster"])
+def test_no_module_of_the_present_folder_runs(
+    where: str,
+    request: pytest.FixtureRequest,
+    session: Session,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("ray", reason="no Ray: pip install 'nystra[ray]'")
+    place = tmp_path / "downloads"
+    place.mkdir()
+    for number in range(6):
+        write_picture(place / f"{number}.png", Picture(np.full((20, 30, 3), 0.5, np.float32)))
+    run_pictures(session, place, tmp_path / "expected", QUIET)
+    set_traps(place, tmp_path / "caught")
+    address = "local" if where == "local" else request.getfixturevalue("cluster").address
+    monkeypatch.chdir(place)
+
+    def wait(_: dict[str, Any], done: int, __: int) -> None:  # else one worker does them all
+        time.sleep(8.0 if done == 1 and where == "cluster" else 0.0)
+
+    options = ClusterOptions(address, workers=2 if where == "local" else None)
+    results = run_distributed(session, place, tmp_path / "out", QUIET, cluster=options, report=wait)
+    assert not (tmp_path / "caught").exists()
+    workers = {result.worker for result in results if result.status == "done"}
+    assert len(workers) > 1 or where == "local"
+    same(tmp_path / "out", tmp_path / "expected")
+
+
 def test_a_worker_is_killed_and_then_a_node(
     cluster: Any, session: Session, folder: Path, expected: Path, tmp_path: Path
 ) -> None:
@@ -142,6 +172,7 @@ def test_a_worker_is_killed_and_then_a_node(
     results = spread(cluster, session, folder, tmp_path, kill)
     assert sum(result.status == "done" for result in results) == PICTURES
     assert max(result.tries for result in results) == 2
+    remove_leftovers.__wrapped__(tmp_path)  # of the killed: the next process to write does so
     same(tmp_path, expected)
 
 
