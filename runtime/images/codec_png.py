@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
 from typing import Any, BinaryIO
 
@@ -10,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
-from .inflating import inflates_within
 from .picture import Picture
 
 _METRES_PER_INCH = 0.0254
@@ -25,32 +23,30 @@ def is_deep_colour(stream: BinaryIO) -> bool:
 
 
 def decode(stream: BinaryIO, name: str) -> Picture:
-    """Read the pixels of a 16-bit PNG.
+    """Read the pixels of a 16-bit PNG whose chunks were checked.
 
     Raises:
-        NystraError: It is truncated, or holds more than its pixels.
+        NystraError: It has fewer rows than its header says.
     """
     import png
 
     stream.seek(0)
-    width, height = struct.unpack(">II", stream.read(24)[16:])
-    stream.seek(0)
-    data = (part for kind, part in png.Reader(file=stream).chunks() if kind == b"IDAT")
-    if not inflates_within(data, width * height * 8 + height * 4 + 4096):
-        raise NystraError(f"the picture {name} is damaged: it inflates to more than its pixels")
-    stream.seek(0)
     width, height, rows, info = png.Reader(file=stream).asDirect()
-    values = np.vstack([np.asarray(row, dtype=np.uint16) for row in rows])
     planes = int(info["planes"])
-    if values.shape != (height, width * planes):
-        raise NystraError(f"the picture {name} is truncated: {len(values)} of {height} rows")
+    values = np.empty((height, width * planes), np.uint16)
+    count = 0
+    for count, row in enumerate(rows, 1):
+        values[count - 1] = row
+    if count != height:
+        raise NystraError(f"the picture {name} is truncated: {count} of {height} rows")
+    values = values.reshape(height, width, planes)
     peak = np.float32((1 << int(info["bitdepth"])) - 1)
-    scaled = values.reshape(height, width, planes).astype(np.float32) / peak
-    if planes in (2, 4):
-        return Picture(
-            np.ascontiguousarray(scaled[:, :, :-1]), np.ascontiguousarray(scaled[:, :, -1]), 16
-        )
-    return Picture(scaled, bits=16)
+    colours = planes - 1 if planes in (2, 4) else planes
+    pixels = np.divide(values[:, :, :colours], peak, dtype=np.float32, order="C")
+    if colours == planes:
+        return Picture(pixels, bits=16)
+    alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
+    return Picture(pixels, alpha, 16)
 
 
 def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:

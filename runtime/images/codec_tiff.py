@@ -1,8 +1,9 @@
-"""TIFF: 16-bit colour by tifffile, the rest by Pillow; written by tifffile."""
+"""TIFF: grey and RGB by tifffile, other kinds by Pillow at the same page; written by tifffile."""
 
 from __future__ import annotations
 
-import math
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,20 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.errors import NystraError
-from .inflating import inflates_within
-from .picture import Picture, plausible_dpi
+from .codec_pillow import picture_of, pixel_limit_lifted, with_extras
+from .picture import Picture, plausible_dpi, turned, unpremultiplied
 from .tiff_directories import only_directory
+from .tiff_segments import DEFLATE, LZW, NONE, PACKBITS, check_segments, named
 
 _MINISWHITE, _MINISBLACK, _RGB = 0, 1, 2
-_NONE, _LZW, _PACKBITS = 1, 5, 32773
-_DEFLATE = (8, 32946)
 _ORIENTATION, _ICC = 274, 34675
 _UNDEFINED = 7  # the TIFF data type of plain bytes
 
 
 @contextmanager
-def single_page(stream: BinaryIO, name: str) -> Iterator[Any]:
-    """Open a TIFF and yield its only page; reduced copies of it do not count.
+def opened(stream: BinaryIO, name: str) -> Iterator[TiffFile]:
+    """Open a TIFF at its only picture; reduced copies of it do not count.
 
     Raises:
         NystraError: The file is damaged, or holds several pictures.
@@ -34,11 +34,66 @@ def single_page(stream: BinaryIO, name: str) -> Iterator[Any]:
     import tifffile
 
     index = only_directory(stream, name)
-    with tifffile.TiffFile(stream) as file:
-        yield file.pages[index].aspage()
+    with _log_silenced(), tifffile.TiffFile(stream) as file:
+        yield TiffFile(stream, name, index, file.pages[index].aspage())
 
 
-def is_deep(name: str, page: Any) -> bool:
+class TiffFile:
+    """A TIFF that is open at a page; see `PictureFile`."""
+
+    format = "TIFF"
+
+    def __init__(self, stream: BinaryIO, name: str, index: int, page: Any) -> None:
+        """Take a page of tifffile and its index."""
+        self.size = (page.imagelength, page.imagewidth)
+        self._stream, self._name, self._index, self._page = stream, name, index, page
+        self._tags = {tag.code: tag for tag in page.tags.values()}
+
+    def orientation(self) -> int:
+        """Return the orientation."""
+        value = self._value(_ORIENTATION)
+        return value if isinstance(value, int) else 1
+
+    def decode(self) -> Picture:
+        """Return the picture with profile and resolution.
+
+        Raises:
+            NystraError: They are compressed or coloured in a way that is not read, or the page
+                does not hold exactly the pixels that it says.
+        """
+        name, page = self._name, self._page
+        deep = _is_deep(name, page)
+        if deep:
+            _check_kind(name, page)
+        check_segments(self._stream, name, page)
+        if not (deep or _is_plain(page)):
+            return self._by_pillow()
+        icc = self._value(_ICC)
+        dpi = _dpi({code: self._value(code) for code in (282, 283, 296) if code in self._tags})
+        icc = icc if icc and isinstance(icc, bytes) else None
+        return turned(replace(_by_tifffile(name, page), icc=icc, dpi=dpi), self.orientation())
+
+    def _by_pillow(self) -> Picture:
+        """Return the same page by Pillow, which applies the orientation."""
+        from PIL import Image
+
+        self._stream.seek(0)
+        with pixel_limit_lifted(), Image.open(self._stream, formats=["TIFF"]) as image:
+            image.seek(self._index)
+            if sorted(image.size) != sorted(self.size):  # before the pixels take their memory
+                raise NystraError(
+                    f"the picture {self._name} is damaged: its size is read as {image.size} and "
+                    f"as {self.size[::-1]}"
+                )
+            image.load()
+            return with_extras(picture_of(image, self._name), image)
+
+    def _value(self, code: int) -> Any:
+        tag = self._tags.get(code)
+        return None if tag is None else tag.value
+
+
+def _is_deep(name: str, page: Any) -> bool:
     """Return whether a page has 16 bits a channel; fewer are read by Pillow.
 
     Raises:
@@ -54,63 +109,37 @@ def is_deep(name: str, page: Any) -> bool:
     return True
 
 
-def decode(stream: BinaryIO, name: str, page: Any, max_pixels: int) -> tuple[Picture, int]:
-    """Return a 16-bit page and its orientation (tag 274), which is not applied.
-
-    Raises:
-        NystraError: It is compressed or coloured in a way that is not read, or holds more than it
-            says.
-    """
-    _check_kind(name, page)
-    _check_segments(stream, name, page, max_pixels)
-    picture = _deep(name, page)
-    tags = {tag.code: tag.value for tag in page.tags.values()}
-    icc, orientation = tags.get(_ICC), tags.get(_ORIENTATION, 1)
+def _is_plain(page: Any) -> bool:
+    """Return whether a page is grey or RGB of 8 bits, in a way that tifffile decodes by itself."""
+    extras = [int(item) for item in page.extrasamples]
+    colours = 3 if int(page.photometric) == _RGB else 1
     return (
-        replace(picture, icc=icc if icc and isinstance(icc, bytes) else None, dpi=_dpi(tags)),
-        orientation if isinstance(orientation, int) else 1,
+        page.dtype == np.uint8
+        and page.bitspersample == 8
+        and int(page.photometric) in (_MINISWHITE, _MINISBLACK, _RGB)
+        and int(page.compression) in (NONE, *DEFLATE, PACKBITS)
+        and page.samplesperpixel == colours + len(extras)
+        and extras in ([], [1], [2])
     )
 
 
 def _check_kind(name: str, page: Any) -> None:
     if int(page.photometric) not in (_MINISWHITE, _MINISBLACK, _RGB):
-        raise NystraError(
-            f"{name} has the colours {_named(page.photometric)}, expected grey or RGB"
-        )
+        raise NystraError(f"{name} has the colours {named(page.photometric)}, expected grey or RGB")
     if page.samplesperpixel > 4:
         raise NystraError(
             f"{name} has {page.samplesperpixel} channels, expected grey or RGB and alpha"
         )
     compression = int(page.compression)
-    without_library = (_NONE, *_DEFLATE, _PACKBITS)
-    if compression in without_library or (compression == _LZW and find_spec("imagecodecs")):
+    if compression in (NONE, *DEFLATE, PACKBITS) or (
+        compression == LZW and find_spec("imagecodecs")
+    ):
         return
-    advice = "install imagecodecs, or " if compression == _LZW else ""
+    advice = "install imagecodecs, or " if compression == LZW else ""
     raise NystraError(
-        f"{name} is compressed by {_named(page.compression)}, which is not read in 16 bits: "
+        f"{name} is compressed by {named(page.compression)}, which is not read in 16 bits: "
         f"{advice}save it with deflate"
     )
-
-
-def _check_segments(stream: BinaryIO, name: str, page: Any, max_pixels: int) -> None:
-    """Raise NystraError when the strips or tiles of a page hold more than their pixels."""
-    expected = math.prod(page.chunks) * 2
-    if expected > max_pixels * 8:
-        raise NystraError(f"the picture {name} has tiles of {page.chunks}, more than its pixels")
-    for offset, count in zip(page.dataoffsets, page.databytecounts, strict=False):
-        if count > 2 * expected + 65_536:
-            raise NystraError(f"the picture {name} is damaged: {count} bytes for {expected}")
-        if int(page.compression) in _DEFLATE:
-            stream.seek(offset)
-            if not inflates_within([stream.read(count)], expected + 1024):
-                raise NystraError(
-                    f"the picture {name} is damaged: a strip or tile of {expected} bytes inflates "
-                    "to more"
-                )
-
-
-def _named(value: Any) -> str:
-    return str(getattr(value, "name", value))
 
 
 def _dpi(tags: dict[int, Any]) -> tuple[float, float] | None:
@@ -123,28 +152,54 @@ def _dpi(tags: dict[int, Any]) -> tuple[float, float] | None:
     return plausible_dpi(across, down)
 
 
-def _deep(name: str, page: Any) -> Picture:
-    """Return a 16-bit page."""
+def _by_tifffile(name: str, page: Any) -> Picture:
+    """Return a page of grey or RGB in 8 or 16 bits."""
     values = page.asarray()
     kind = int(page.photometric)
     if page.axes == "SYX":
         values = np.moveaxis(values, 0, 2)
     elif page.axes == "YX":
         values = values[:, :, None]
-    scaled = values.astype(np.float32) / np.float32(65535)
-    colours = 3 if kind == _RGB else 1
-    pixels = np.ascontiguousarray(scaled[:, :, :colours])
+    planes, colours = values.shape[2], 3 if kind == _RGB else 1
+    extras = [int(item) for item in page.extrasamples]
+    if planes != colours and (planes > colours + 1 or extras not in ([1], [2])):
+        raise NystraError(f"{name} has {planes} channels, expected grey or RGB and alpha")
+    peak = np.float32(np.iinfo(values.dtype).max)
+    pixels = np.divide(values[:, :, :colours], peak, dtype=np.float32, order="C")
     if kind == _MINISWHITE:
         pixels = np.float32(1) - pixels
-    if scaled.shape[2] == colours:
-        return Picture(pixels, bits=16)
-    extras = [int(item) for item in page.extrasamples]
-    if scaled.shape[2] > colours + 1 or extras not in ([1], [2]):
-        raise NystraError(f"{name} has {scaled.shape[2]} channels, expected grey or RGB and alpha")
-    alpha = np.ascontiguousarray(scaled[:, :, -1])
-    if extras == [1]:
-        pixels = np.clip(pixels / np.maximum(alpha, 1 / 65535)[:, :, None], 0, 1)
-    return Picture(pixels.astype(np.float32), alpha, 16)
+    if planes == colours:
+        return Picture(pixels, bits=page.bitspersample)
+    alpha = np.divide(values[:, :, -1], peak, dtype=np.float32, order="C")
+    return Picture(
+        unpremultiplied(pixels, alpha) if extras == [1] else pixels, alpha, page.bitspersample
+    )
+
+
+class _Silence(logging.Filter):
+    """Drops what a logger says in the threads that asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(self.asked, "depth", 0)
+
+
+_silence = _Silence()
+
+
+@contextmanager
+def _log_silenced() -> Iterator[None]:
+    """Keep tifffile's log off the terminal: what matters of it is an error here."""
+    logger = logging.getLogger("tifffile")
+    logger.addFilter(_silence)  # once, however often
+    _silence.asked.depth = getattr(_silence.asked, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _silence.asked.depth -= 1
 
 
 def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:

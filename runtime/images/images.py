@@ -84,12 +84,15 @@ def read_picture(path: str | os.PathLike[str]) -> Picture:
         return decode_picture(stream, str(path))
 
 
-def decode_picture(data: bytes | BinaryIO, name: str = "the picture") -> Picture:
+def decode_picture(
+    data: bytes | BinaryIO, name: str = "the picture", *, max_pixels: int | None = None
+) -> Picture:
     """Read a picture from bytes or a file object; see `read_picture`.
 
     Args:
         data: The content of a picture file, or a file opened for reading that can seek.
         name: What to call it in the messages.
+        max_pixels: That it may have, where that is fewer than `MAX_PIXELS`.
 
     Raises:
         NystraError: As `read_picture`.
@@ -97,7 +100,7 @@ def decode_picture(data: bytes | BinaryIO, name: str = "the picture") -> Picture
     from . import codecs
 
     stream = io.BytesIO(data) if isinstance(data, bytes) else data
-    limit = _max_pixels()
+    limit = _max_pixels() if max_pixels is None else min(max_pixels, _max_pixels())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the codecs, about odd metadata
         if not stream.read(1):
@@ -124,7 +127,8 @@ def picture_head(data: bytes, name: str = "the picture") -> tuple[tuple[int, int
         raise NystraError(f"{name} is empty, expected a picture")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return codecs.head(io.BytesIO(data), name)
+        with codecs.opened(io.BytesIO(data), name) as file:
+            return file.size, file.format
 
 
 def write_picture(

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 _STEP = 1 << 20
 
 
-def inflates_within(parts: Iterable[bytes], limit: int) -> bool:
-    """Return whether a deflate stream holds at most ``limit`` bytes.
+def inflated_length(parts: Iterable[bytes], limit: int) -> int:
+    """Return how many bytes a deflate stream holds; above ``limit`` the counting stops.
 
     Args:
         parts: The compressed data, in any pieces.
         limit: In bytes.
 
     Raises:
-        zlib.error: The data is no deflate stream.
+        zlib.error: The data is no deflate stream, its checksum is wrong, or it has no end.
     """
     inflater, total = zlib.decompressobj(), 0
     for part in parts:
@@ -24,6 +24,13 @@ def inflates_within(parts: Iterable[bytes], limit: int) -> bool:
         while rest and not inflater.eof:
             total += len(inflater.decompress(rest, _STEP))
             if total > limit:
-                return False
+                return total
             rest = inflater.unconsumed_tail
-    return True
+    while not inflater.eof:
+        more = len(inflater.decompress(inflater.unconsumed_tail, _STEP))
+        if not more:
+            raise zlib.error("its deflate stream has no end")
+        total += more
+        if total > limit:
+            return total
+    return total

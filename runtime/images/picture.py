@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,10 @@ from ...core.arrays import Array
 
 GREY_WEIGHTS = np.array((0.299, 0.587, 0.114), np.float32)
 """Weights of red, green and blue in the luma of BT.601."""
+
+
+EXCHANGING = (5, 6, 7, 8)
+"""EXIF orientations (tag 274) that exchange height and width."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,35 @@ def resize_plane(plane: Array, size: tuple[int, int]) -> npt.NDArray[np.float32]
     source = Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32))
     resized = source.resize((size[1], size[0]), Image.Resampling.LANCZOS)
     return np.clip(np.asarray(resized, dtype=np.float32), 0.0, 1.0)
+
+
+def unpremultiplied(
+    pixels: npt.NDArray[np.float32], alpha: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return colours (H, W, C) that were multiplied by alpha (H, W) as they were before."""
+    divisor = np.maximum(alpha, np.float32(1 / 65535))[:, :, None]
+    quotient: npt.NDArray[np.float32] = np.clip(pixels / divisor, 0, 1, dtype=np.float32)
+    return quotient
+
+
+def turned(picture: Picture, orientation: int) -> Picture:
+    """Apply an EXIF orientation to a picture and its resolution."""
+    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation)
+    dpi = picture.dpi
+    if dpi is not None and orientation in EXCHANGING:
+        dpi = (dpi[1], dpi[0])
+    return replace(picture, pixels=_turn(picture.pixels, orientation), alpha=alpha, dpi=dpi)
+
+
+def _turn(array: npt.NDArray[np.float32], orientation: int) -> npt.NDArray[np.float32]:
+    """Apply an EXIF orientation (tag 274, 1 to 8) to (H, W, ...)."""
+    if orientation in EXCHANGING:
+        array = np.swapaxes(array, 0, 1)
+    if orientation in (3, 4, 7, 8):
+        array = array[::-1]
+    if orientation in (2, 3, 6, 7):
+        array = array[:, ::-1]
+    return np.ascontiguousarray(array)
 
 
 def plausible_dpi(across: float, down: float) -> tuple[float, float] | None:

@@ -75,8 +75,12 @@ def _walk(stream: BinaryIO, name: str) -> list[bool]:
         if count > MOST_TAGS:
             raise NystraError(f"the picture {name} has {count} tags, expected {MOST_TAGS} at most")
         reduced.append(False)
+        tags: set[int] = set()
         for _ in range(count):
             tag, kind, values, value = _entry(stream, order, big)
+            if tag in tags:  # of which one library takes the first and another one the last
+                raise NystraError(f"the picture {name} is damaged: tag {tag} is there twice")
+            tags.add(tag)
             if values * _SIZES.get(kind, 0) > length:
                 raise NystraError(
                     f"the picture {name} is damaged: tag {tag} has {values} values, more than the "

@@ -43,7 +43,7 @@ class SequentialModel:
         """Return the answer, once those before it are there."""
         with self._turn:
             begin = time.perf_counter()
-            answer = self._answer(files, parameters, work.check)
+            answer = self._answer(files, parameters, work.check, self._most)
             self._on_run(1, time.perf_counter() - begin)
         return answer
 

@@ -93,7 +93,11 @@ class Answerer(Protocol):
         """What clients of tensors get."""
 
     def __call__(
-        self, files: Files, parameters: Any, check: Callable[[], None] = lambda: None
+        self,
+        files: Files,
+        parameters: Any,
+        check: Callable[[], None] = lambda: None,
+        max_pixels: int | None = None,
     ) -> Answer:
         """Return the answer to a request.
 
@@ -101,6 +105,7 @@ class Answerer(Protocol):
             files: One for each input.
             parameters: Of the type ``parameters``.
             check: Called between the steps; raises where nobody waits for the answer any more.
+            max_pixels: That a picture may have; None is what `decode_picture` reads.
 
         Raises:
             UnreadableFileError: A file cannot be read.
@@ -114,8 +119,8 @@ def file_tensor(content: bytes) -> Array:
     return np.array([content], np.object_)
 
 
-def decode_image(files: Files, role: str = "image") -> Picture:
-    """Return the picture of one role.
+def decode_image(files: Files, role: str = "image", max_pixels: int | None = None) -> Picture:
+    """Return the picture of one role, of at most ``max_pixels``.
 
     Raises:
         UnreadableFileError: It is none, or damaged.
@@ -124,7 +129,7 @@ def decode_image(files: Files, role: str = "image") -> Picture:
     if role not in files:
         raise NystraError(f"got {sorted(files)}, expected the {role} too")
     try:
-        return decode_picture(files[role], f"the {role}")
+        return decode_picture(files[role], f"the {role}", max_pixels=max_pixels)
     except Exception as error:  # whatever a decoder raises, the file is to blame
         raise UnreadableFileError(str(error)) from error
 

@@ -90,10 +90,14 @@ class DepthAnswerer:
         return (AnswerTensor(self.session.facts.outputs[0].name, "float32", (-1, -1)),)
 
     def __call__(
-        self, files: Files, parameters: DepthParameters, check: Callable[[], None] = lambda: None
+        self,
+        files: Files,
+        parameters: DepthParameters,
+        check: Callable[[], None] = lambda: None,
+        max_pixels: int | None = None,
     ) -> Answer:
         """Return the depth of the image."""
-        picture = decode_image(files)
+        picture = decode_image(files, max_pixels=max_pixels)
         check()
         depth = depth_of(self.session, picture, parameters.unit)
         stream = io.BytesIO()

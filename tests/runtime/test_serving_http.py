@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed")
@@ -198,3 +199,24 @@ def test_what_cannot_be_served(folder: Path, tmp_path: Path) -> None:
     nan = save_upscaler(tmp_path / "nan.onnx", gain=float("nan"), metadata=nystra_metadata())
     with pytest.raises(NystraError, match=r"a trial run of .* failed"):
         open_models([SessionSpec(nan, threads=1)], Limits())
+
+
+def test_what_is_costed_is_what_is_decoded(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thumbnail first was decoded in place of the picture, whatever its size."""
+    stream = io.BytesIO()
+    values = np.random.default_rng(0).integers(0, 256, (9, 7, 3)).astype(np.uint8)
+    with tifffile.TiffWriter(stream) as file:
+        reduced = np.zeros((300, 200, 3), np.uint8)
+        file.write(reduced, photometric="rgb", subfiletype=1, compression="zlib", metadata=None)
+        file.write(values, photometric="rgb", subfiletype=0, metadata=None)
+    reply = service.ask(f"{RESTORE}?format=png", stream.getvalue())
+    np.testing.assert_array_equal(pixels(reply.body), values.repeat(2, 0).repeat(2, 1))
+    monkeypatch.setattr(
+        "nystra.runtime.tasks.restoration.service.measured",
+        lambda files, most: dict.fromkeys(files, ((1, 1), "PNG")),
+    )
+    reply = service.ask(RESTORE, png(65, 64))
+    assert (reply.status, reply.code) == (400, "bad_request")
+    assert "64x65, more than 4096 pixels" in reply.message

@@ -60,12 +60,16 @@ class ClassificationAnswerer:
         )
 
     def __call__(
-        self, files: Files, parameters: ClassParameters, check: Callable[[], None] = lambda: None
+        self,
+        files: Files,
+        parameters: ClassParameters,
+        check: Callable[[], None] = lambda: None,
+        max_pixels: int | None = None,
     ) -> Answer:
         """Return the classes as JSON, as `nystra run` lists them."""
         if set(files) != {"image"}:
             raise NystraError(f"got {sorted(files)}, expected an image alone")
-        picture = decode_image(files)
+        picture = decode_image(files, max_pixels=max_pixels)
         check()
         logits = self.classifier(picture.pixels)
         classes = ranked(logits, self.classifier.preprocessing.labels, parameters.top)

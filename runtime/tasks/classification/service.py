@@ -50,7 +50,8 @@ class ClassificationModel:
     def answer(self, files: Files, parameters: ClassParameters, work: Work[Answer]) -> Answer:
         """Return the classes as JSON; images of several requests share a run."""
         classifier = replace(self._answer.classifier, function=partial(self._batcher, work))
-        return replace(self._answer, classifier=classifier)(files, parameters, work.check)
+        answer = replace(self._answer, classifier=classifier)
+        return answer(files, parameters, work.check, self._most)
 
     def close(self) -> None:
         """End the thread that runs the model."""

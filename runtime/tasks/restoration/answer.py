@@ -128,11 +128,15 @@ class RestorationAnswerer:
         return (AnswerTensor(self.output),)
 
     def __call__(
-        self, files: Files, parameters: RestoreParameters, check: Callable[[], None] = lambda: None
+        self,
+        files: Files,
+        parameters: RestoreParameters,
+        check: Callable[[], None] = lambda: None,
+        max_pixels: int | None = None,
     ) -> Answer:
         """Return the restored picture as a file; ``check`` is called after each tile."""
-        before = decode_image(files)
-        others = {key: decode_image(files, key) for key in files if key != "image"}
+        before = decode_image(files, max_pixels=max_pixels)
+        others = {key: decode_image(files, key, max_pixels) for key in files if key != "image"}
         auxiliary, warnings = auxiliary_arrays(self.restorer.auxiliary, others, before.size)
         restored = restore(
             self.restorer,

@@ -73,7 +73,7 @@ class RestorationModel:
         """Return the restored picture as a file; tiles of several requests share a run."""
         tile = self._tile(parameters.tile)
         answer = replace(self._answer, restorer=self._batched(tile, work))
-        return answer(files, replace(parameters, tile=tile), work.check)
+        return answer(files, replace(parameters, tile=tile), work.check, self._most)
 
     def close(self) -> None:
         """End the thread that runs the model."""

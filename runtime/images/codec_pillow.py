@@ -1,0 +1,224 @@
+"""Pictures by Pillow: everything in 8 bits, and grey PNG in 16."""
+
+from __future__ import annotations
+
+import io
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ...core.arrays import Array
+from ...core.errors import NystraError
+from . import codec_png, jpeg_scan
+from .picture import Picture, plausible_dpi, turned, unpremultiplied
+from .png_chunks import check_chunks
+
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "AVIF")
+"""What is read, as Pillow names it; TIFF goes by its own codec."""
+
+_ORIENTATION = 274
+_STALE_TAGS = (256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 322, 323, 324, 325, 338, 339)
+_STALE_EXIF_TAGS = (0xA002, 0xA003)  # pixel dimensions of the original
+_EXIF_FOLDER = 0x8769
+
+_PNG_LEVEL = 4
+"""Of deflate: a photograph takes half the time of level 6, and up to 4 % more bytes."""
+
+_PEAK_8, _PEAK_16 = np.float32(255), np.float32(65535)
+
+
+class PillowFile:
+    """A file that Pillow opened; see `PictureFile`."""
+
+    def __init__(self, image: Any, stream: BinaryIO, name: str) -> None:
+        """Take what Pillow read of the header."""
+        self.format, self.size = str(image.format), (image.size[1], image.size[0])
+        self._image, self._stream, self._name = image, stream, name
+
+        self._orientation: int | None = None
+
+    def orientation(self) -> int:
+        """Return the EXIF orientation."""
+        if self._orientation is None:
+            value = self._image.getexif().get(_ORIENTATION, 1)
+            self._orientation = value if isinstance(value, int) else 1
+        return self._orientation
+
+    def decode(self) -> Picture:
+        """Return the picture with profile, resolution and EXIF data."""
+        image = self._image
+        deep = self.format == "PNG" and self._check_png()
+        if self.format in ("PNG", "WEBP") and getattr(image, "n_frames", 1) > 1:
+            raise NystraError(f"{self._name} is animated, expected a single picture")
+        if self.format == "JPEG":
+            image = _jpeg_that_must_end(image, self._stream)
+        image.load()
+        orientation = self.orientation()  # a PNG may carry it behind its pixels
+        exif = _without_orientation(self._image.getexif())
+        picture = (
+            codec_png.decode(self._stream, self._name) if deep else picture_of(image, self._name)
+        )
+        return turned(replace(with_extras(picture, image), exif=exif), orientation)
+
+    def _check_png(self) -> bool:
+        """Check the chunks; return whether the picture is for `codec_png`."""
+        position = self._stream.tell()
+        check_chunks(self._stream, self._name)
+        deep = codec_png.is_deep_colour(self._stream)
+        self._stream.seek(position)
+        return deep
+
+
+@contextmanager
+def opened(stream: BinaryIO, name: str) -> Iterator[PillowFile]:
+    """Open a file of any of `FORMATS` but TIFF."""
+    from PIL import Image
+
+    with pixel_limit_lifted(), Image.open(stream, formats=_formats()) as image:
+        yield PillowFile(image, stream, name)
+
+
+@cache
+def _formats() -> list[str]:
+    """Return those of `FORMATS` that this Pillow reads; the modules of no others are loaded."""
+    from PIL import Image
+
+    Image.preinit()
+    for name in ("WebP", "Avif"):
+        with suppress(ImportError):
+            import_module(f"PIL.{name}ImagePlugin")
+    return [kind for kind in FORMATS if kind in Image.OPEN and kind != "TIFF"]
+
+
+def _jpeg_that_must_end(image: Any, stream: BinaryIO) -> Any:
+    from PIL import JpegImagePlugin
+
+    position = stream.tell()
+    data = jpeg_scan.without_end(stream)
+    stream.seek(position)
+    return image if data is None else JpegImagePlugin.JpegImageFile(io.BytesIO(data))
+
+
+def encode(
+    stream: BinaryIO, kind: str, values: Array, picture: Picture, quality: int | None
+) -> None:
+    """Write (H, W, 1 to 4) uint8 values as PNG, JPEG or WebP."""
+    from PIL import Image
+
+    lossless = {"lossless": True, "exact": True}
+    by_kind: dict[str, dict[str, Any]] = {
+        "PNG": {"compress_level": _PNG_LEVEL},
+        "JPEG": {"quality": 95 if quality is None else quality, "subsampling": 0},
+        "WebP": lossless if quality is None else {"quality": quality, "exact": True},
+    }
+    options = by_kind[kind]
+    if picture.icc:
+        options["icc_profile"] = picture.icc
+    if picture.exif:
+        options["exif"] = picture.exif
+    if picture.dpi and kind != "WebP":
+        options["dpi"] = picture.dpi
+    flat = values[:, :, 0] if values.shape[2] == 1 else values
+    Image.fromarray(np.ascontiguousarray(flat)).save(stream, format=kind.upper(), **options)
+
+
+def picture_of(image: Any, name: str) -> Picture:
+    """Return the pixels of a loaded Pillow image, in 8 bits or as 16-bit grey.
+
+    Raises:
+        NystraError: It has more bits.
+    """
+    if image.mode.startswith("I;16"):
+        return Picture(
+            np.divide(np.asarray(image), _PEAK_16, dtype=np.float32)[:, :, None], bits=16
+        )
+    if image.mode in ("I", "F"):
+        raise NystraError(f"{name} has 32 bits a channel, expected 8 or 16: convert it first")
+    grey = image.mode in ("1", "L", "LA", "La")
+    transparent = "transparency" in image.info or image.mode in ("LA", "PA", "RGBA")
+    if image.mode in ("La", "RGBa"):  # which Pillow would round to 8 bits once more
+        return _parted(np.asarray(image), premultiplied=True)
+    mode = ("LA" if transparent else "L") if grey else ("RGBA" if transparent else "RGB")
+    if image.mode == "L" and transparent:
+        mode, grey = "RGBA", False  # Pillow knows a transparent value only on the way to RGBA
+    values = np.asarray(image if image.mode == mode else image.convert(mode))
+    return _parted(values if values.ndim == 3 else values[:, :, None])
+
+
+def with_extras(picture: Picture, image: Any) -> Picture:
+    """Return a picture with profile and resolution of the Pillow image that it came from."""
+    # The profile of CMYK and its like is of the colours it had before.
+    keeps_colours = image.mode not in ("CMYK", "YCbCr", "LAB", "HSV")
+    icc = (image.info.get("icc_profile") or None) if keeps_colours else None
+    return replace(picture, icc=icc, dpi=_dpi(image.info.get("dpi")))
+
+
+def _parted(values: Array, *, premultiplied: bool = False) -> Picture:
+    """Return (H, W, 1 to 4) uint8 values as a picture; the last of 2 or 4 is alpha."""
+    planes = values.shape[2]
+    colours = planes - 1 if planes in (2, 4) else planes
+    pixels = np.divide(values[:, :, :colours], _PEAK_8, dtype=np.float32)
+    if colours == planes:
+        return Picture(pixels)
+    alpha = np.divide(values[:, :, -1], _PEAK_8, dtype=np.float32)
+    if premultiplied:
+        pixels = unpremultiplied(pixels, alpha)
+    return Picture(pixels, alpha)
+
+
+class _PixelLimit:
+    """Pillow's own limit, which is global: lifted while any thread reads by ours."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+        self._before: int | None = None
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        from PIL import Image
+
+        with self._lock:
+            if self._readers == 0:
+                self._before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if self._readers == 0:
+                    Image.MAX_IMAGE_PIXELS = self._before
+
+
+pixel_limit_lifted = _PixelLimit().lifted
+
+
+def _dpi(value: Any) -> tuple[float, float] | None:
+    try:
+        across, down = (float(item) for item in value)
+    except (TypeError, ValueError, ZeroDivisionError):
+        return None
+    return plausible_dpi(across, down)
+
+
+def _without_orientation(exif: Any) -> bytes | None:
+    for tag in (_ORIENTATION, *_STALE_TAGS):
+        exif.pop(tag, None)
+    inner = exif.get_ifd(_EXIF_FOLDER)
+    for tag in _STALE_EXIF_TAGS:
+        inner.pop(tag, None)
+    if not dict(exif) and not inner:
+        return None
+    try:
+        data: bytes = exif.tobytes()
+    except (ValueError, TypeError, struct.error):  # odd data that Pillow reads but cannot write
+        return None
+    return data if len(data) < 65_000 else None  # what a JPEG segment holds

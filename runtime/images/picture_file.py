@@ -1,0 +1,35 @@
+"""A picture file that is open: what its header says, and its pixels from that same header."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .picture import EXCHANGING, Picture
+
+
+class PictureFile(Protocol):
+    """A picture file, open.
+
+    Attributes:
+        format: As Pillow names it, such as ``PNG``.
+        size: Height and width as they lie in the file.
+    """
+
+    format: str
+    size: tuple[int, int]
+
+    def orientation(self) -> int:
+        """Return the EXIF orientation (tag 274, 1 to 8)."""
+
+    def decode(self) -> Picture:
+        """Return the picture with its orientation applied.
+
+        Raises:
+            Exception: Whatever the codec raises of a damaged file.
+        """
+
+
+def upright_size(file: PictureFile) -> tuple[int, int]:
+    """Return height and width of an open file's picture with its orientation applied."""
+    height, width = file.size
+    return (width, height) if file.orientation() in EXCHANGING else (height, width)

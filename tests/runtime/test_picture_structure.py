@@ -1,0 +1,271 @@
+"""A picture is read from the page of its size, whole, or not at all."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from image_files import png_header, with_tag
+from nystra.core.errors import NystraError
+from nystra.runtime.images import lzw
+from nystra.runtime.images.header import read_picture_size
+from nystra.runtime.images.images import decode_picture, picture_head
+
+WIDTH, LENGTH, TILE_WIDTH, TILE_LENGTH, ROWS = 256, 257, 322, 323, 278
+RANDOM = np.random.default_rng(0)
+
+
+def tiff(deep: bool, compression: str | None, tile: tuple[int, int] | None = None) -> bytes:
+    """Return a TIFF of 20x24 pixels in colour, in strips of 4 rows or in tiles."""
+    stream = io.BytesIO()
+    values = RANDOM.integers(0, 65536, (24, 20, 3)).astype(np.uint16)
+    options = {"rowsperstrip": 4} if tile is None else {"tile": tile}
+    values = values if deep else (values >> 8).astype(np.uint8)
+    tifffile.imwrite(
+        stream, values, photometric="rgb", compression=compression, metadata=None, **options
+    )
+    return stream.getvalue()
+
+
+def by_pillow(compression: str) -> bytes:
+    """Return an 8-bit TIFF of 20x24 pixels in colour and one strip."""
+    image = Image.fromarray(RANDOM.integers(0, 256, (24, 20, 3)).astype(np.uint8))
+    stream = io.BytesIO()
+    image.save(stream, "TIFF", compression=compression)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("tag", [WIDTH, LENGTH, ROWS])
+@pytest.mark.parametrize("change", [-1, 1, 36])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_strips_hold_the_pixels(deep: bool, compression: str | None, tag: int, change: int) -> None:
+    """A wrong length gave black rows, a wrong width sheared ones."""
+    content = tiff(deep, compression)
+    assert decode_picture(content).size == (24, 20)
+    wrong = with_tag(content, tag, {WIDTH: 20, LENGTH: 24, ROWS: 4}[tag] + change)
+    with pytest.raises(NystraError, match=r"p\.tif is damaged or truncated: .* (strips|bytes)"):
+        decode_picture(wrong, "p.tif")
+
+
+@pytest.mark.parametrize("tag", [WIDTH, LENGTH, TILE_WIDTH, TILE_LENGTH])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_tiles_hold_the_pixels(deep: bool, compression: str | None, tag: int) -> None:
+    content = tiff(deep, compression, (16, 16))
+    assert decode_picture(content).size == (24, 20)
+    with pytest.raises(NystraError, match=r"p\.tif is damaged"):
+        decode_picture(with_tag(content, tag, 48), "p.tif")
+
+
+@pytest.mark.parametrize("tag", [WIDTH, LENGTH])
+@pytest.mark.parametrize("change", [-3, -1, 1, 3])
+@pytest.mark.parametrize("kind", ["raw", "tiff_lzw", "packbits", "tiff_adobe_deflate", "jpeg"])
+def test_what_libtiff_reads_too(kind: str, change: int, tag: int) -> None:
+    content = by_pillow(kind)
+    assert decode_picture(content).size == (24, 20)
+    wrong = with_tag(content, tag, {WIDTH: 20, LENGTH: 24}[tag] + change)
+    with pytest.raises(NystraError, match=r"p\.tif is damaged"):
+        decode_picture(wrong, "p.tif")
+
+
+def thumbnail_first(size: tuple[int, int], small: tuple[int, int]) -> tuple[bytes, np.ndarray]:
+    values = RANDOM.integers(0, 256, (*size, 3)).astype(np.uint8)
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        reduced = np.zeros((*small, 3), np.uint8)
+        file.write(reduced, photometric="rgb", subfiletype=1, metadata=None, compression="zlib")
+        file.write(values, photometric="rgb", subfiletype=0, metadata=None)
+    return stream.getvalue(), values
+
+
+def test_a_thumbnail_first_is_not_the_picture(tmp_path: Path) -> None:
+    content, values = thumbnail_first((20, 30), (2, 3))
+    np.testing.assert_array_equal(decode_picture(content).pixels * 255, values)
+    (tmp_path / "p.tif").write_bytes(content)
+    assert read_picture_size(tmp_path / "p.tif") == (20, 30)
+    assert picture_head(content) == ((20, 30), "TIFF")
+
+
+def test_the_limit_is_that_of_the_pixels() -> None:
+    content, _ = thumbnail_first((9, 7), (300, 200))
+    assert decode_picture(content, max_pixels=63).size == (9, 7)
+    with pytest.raises(NystraError, match="7x9, more than 62 pixels"):
+        decode_picture(content, max_pixels=62)
+
+
+def test_a_tag_twice_is_read_in_one_way() -> None:
+    content = tiff(False, None)
+    at = struct.unpack_from("<I", content, 4)[0]
+    doubled = bytearray(content)
+    doubled[at + 2 + 12 : at + 2 + 24] = doubled[at + 2 : at + 2 + 12]
+    with pytest.raises(NystraError, match=r"tag [0-9]+ is there twice"):
+        decode_picture(bytes(doubled))
+
+
+def test_compression_that_cannot_be_checked() -> None:
+    for kind in ("group4", "zstd"):
+        image = Image.fromarray(np.zeros((8, 8), np.uint8)).convert("1" if kind[0] == "g" else "L")
+        stream = io.BytesIO()
+        image.save(stream, "TIFF", compression=kind)
+        with pytest.raises(NystraError, match="which is not read: save it with deflate"):
+            decode_picture(stream.getvalue())
+
+
+def test_premultiplied_8_bits_are_divided_once() -> None:
+    """Pillow rounds the quotient to 8 bits, up to 2 of 255 from it."""
+    alpha = np.arange(1, 256, dtype=np.uint8)
+    colour = (alpha // 2)[:, None].repeat(3, 1)
+    values = np.concatenate([colour, alpha[:, None]], 1)[None]
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, values, photometric="rgb", extrasamples=["assocalpha"], metadata=None)
+    picture = decode_picture(stream.getvalue())
+    expected = colour.astype(np.float64) / alpha[:, None]
+    np.testing.assert_allclose(picture.pixels[0], expected, atol=1e-6)
+    assert picture.alpha is not None
+    np.testing.assert_array_equal(picture.alpha[0] * 255, alpha)
+
+
+def test_lzw_is_counted_as_libtiff_decodes_it() -> None:
+    photograph = np.add.outer(np.arange(300), np.arange(400)).astype(np.uint8)
+    noise = RANDOM.integers(0, 256, (300, 400)).astype(np.uint8)
+    for values in (photograph, noise, np.zeros((300, 400), np.uint8), noise & 3):
+        stream = io.BytesIO()
+        Image.fromarray(values).save(stream, "TIFF", compression="tiff_lzw")
+        stream.seek(0)
+        with tifffile.TiffFile(stream) as file:
+            page = file.pages[0].aspage()
+            total = 0
+            for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True):
+                stream.seek(offset)
+                data = stream.read(count)
+                total += lzw.decoded_length(data, 1 << 20)
+        assert total == values.size
+        assert lzw.decoded_length(data[: count // 2], 1 << 20) < total
+    with pytest.raises(ValueError, match="outside their table"):
+        lzw.decoded_length(b"\x80\x7f\xff\xff", 1 << 20)
+
+
+def changed_header(content: bytes, place: int, value: int) -> bytes:
+    """Return a PNG with another number in its header, checksum and all."""
+    header = bytearray(content[16:29])
+    struct.pack_into(">I", header, place, value)
+    checksum = struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    return content[:16] + header + checksum + content[33:]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA"])
+def test_png_holds_the_pixels_of_its_header(mode: str) -> None:
+    values = RANDOM.integers(0, 256, (19, 21, 3)).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(values).convert(mode).save(stream, "PNG")
+    content = stream.getvalue()
+    assert decode_picture(content).size == (19, 21)
+    for place, right in ((0, 21), (4, 19)):
+        for change in (-9, 9):
+            with pytest.raises(NystraError, match=r"p\.png is damaged.*: it (holds|inflates)"):
+                decode_picture(changed_header(content, place, right + change), "p.png")
+    flipped = bytearray(content)
+    flipped[content.index(b"IDAT") + 30] ^= 4
+    with pytest.raises(NystraError, match=r"p\.png is damaged"):
+        decode_picture(bytes(flipped), "p.png")
+
+
+def test_interlaced_png_is_counted() -> None:
+    import png
+
+    for bits, (height, width) in ((8, (9, 7)), (16, (5, 13)), (8, (1, 1)), (1, (3, 9))):
+        values = RANDOM.integers(0, 1 << bits, (height, width))
+        stream = io.BytesIO()
+        png.Writer(width, height, greyscale=True, bitdepth=bits, interlace=True).write(
+            stream, values.tolist()
+        )
+        pixels = decode_picture(stream.getvalue()).pixels[:, :, 0]
+        np.testing.assert_allclose(pixels * ((1 << bits) - 1), values, atol=1e-2)
+
+
+def jpeg(progressive: bool = False, **options: int) -> bytes:
+    values = np.add.outer(np.arange(64), np.arange(96)).astype(np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(np.stack([values, values.T[:64, :64].repeat(2, 1)[:, :96], values], 2)).save(
+        stream, "JPEG", quality=90, progressive=progressive, **options
+    )
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("options", [{}, {"subsampling": 2}, {"restart_marker_blocks": 3}])
+def test_a_jpeg_that_ends_early_is_no_picture(options: dict[str, int]) -> None:
+    """libjpeg fills the rest with grey where an end marker follows."""
+    content = jpeg(**options)
+    with Image.open(io.BytesIO(content)) as image:
+        expected = np.asarray(image) / np.float32(255)
+    np.testing.assert_allclose(decode_picture(content).pixels, expected, atol=1e-7)
+    np.testing.assert_allclose(decode_picture(content + b"tail").pixels, expected, atol=1e-7)
+    scan = content.index(b"\xff\xda") + 14
+    half = content[: (scan + len(content)) // 2].rstrip(b"\xff") + b"\xff\xd9"
+    with pytest.raises(NystraError, match="truncated"):
+        decode_picture(half)
+    frame = content.index(b"\xff\xc0")
+    taller = bytearray(content)
+    struct.pack_into(">H", taller, frame + 5, 96)
+    with pytest.raises(NystraError, match="truncated"):
+        decode_picture(bytes(taller))
+
+
+def test_progressive_and_small_jpegs_are_read() -> None:
+    assert decode_picture(jpeg(progressive=True)).size == (64, 96)
+    for height, width in ((1, 1), (8, 8), (16, 16), (17, 33), (2, 50)):
+        for colour in ((), (3,)):
+            values = RANDOM.integers(0, 256, (height, width, *colour)).astype(np.uint8)
+            stream = io.BytesIO()
+            Image.fromarray(values).save(stream, "JPEG")
+            assert decode_picture(stream.getvalue()).size == (height, width)
+
+
+MEASURE = """
+import resource, sys
+from nystra.core.errors import NystraError
+from nystra.runtime.images.images import decode_picture, read_picture
+read_picture(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[2:]:
+    try:
+        read_picture(path)
+        print("read", path)
+    except NystraError:
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_small_files_that_say_they_are_large_take_no_memory(tmp_path: Path) -> None:
+    """346 bytes of ten million rows took 3.5 GB."""
+    cases: dict[str, Callable[[], bytes]] = {
+        "good.tif": lambda: tiff(True, "zlib"),
+        "deep.tif": lambda: with_tag(tiff(True, "zlib"), LENGTH, 10_000_000),
+        "raw.tif": lambda: with_tag(tiff(True, None), LENGTH, 10_000_000),
+        "flat.tif": lambda: with_tag(tiff(False, "zlib"), LENGTH, 10_000_000),
+        "strip.tif": lambda: with_tag(by_pillow("tiff_lzw"), LENGTH, 10_000_000),
+        "tile.tif": lambda: with_tag(tiff(True, "zlib", (16, 16)), TILE_LENGTH, 10_000_000),
+        "wide.tif": lambda: with_tag(tiff(False, None), WIDTH, 10_000_000),
+        "p.png": lambda: png_header(20_000, 20_000),
+        "p16.png": lambda: png_header(20_000, 20_000, 16),
+    }
+    for name, content in cases.items():
+        (tmp_path / name).write_bytes(content())
+    paths = [str(tmp_path / name) for name in cases]
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *paths], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert int(done.stdout) < 20_000, done.stdout
