@@ -13,6 +13,7 @@ from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
 from .auto.options import AutoOptions
+from .transforms import PRECISIONS, TENSORRT, parameters_help
 
 Functions = Literal["attached", "none", "inline"]
 
@@ -73,15 +74,16 @@ class ExportOptions(Options):
         Text(
             "fp32",
             "of weights and maps; sums, norms and the residual stream stay fp32, inputs and "
-            "outputs float32; int8, which needs `calibrate`, is for CPUs without bfloat16",
-            metavar="fp32|fp16|bf16|int8",
+            "outputs float32; int8, which needs `calibrate`, is for CPUs without bfloat16"
+            f"{parameters_help()}",
+            metavar="|".join(PRECISIONS),
         )
     )
     target: str | None = option(
         Text(
             None,
             "with bf16: a file for TensorRT alone, its convolutions and attention bf16 too",
-            metavar="tensorrt",
+            metavar=TENSORRT,
         )
     )
     calibrate: Path | None = option(

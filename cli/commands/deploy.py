@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("server", choices=names, help=f"for which server: {targets}")
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, FolderOptions)
-    add_shared_options(parser, {target.name: target.options for target in TARGETS})
+    add_shared_options(parser, {target.name: target.options() for target in TARGETS})
     add_output_arguments(parser)
 
 
@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
     from ...deploy.registry import TARGETS
 
-    records = {target.name: target.options for target in TARGETS}
+    records = {target.name: target.options() for target in TARGETS}
     values = read_shared(args, records, args.server)
     target = next(target for target in TARGETS if target.name == args.server)
-    folder = target.write(args.model, args.output, target.options(**values))
+    folder = target.write()(args.model, args.output, target.options()(**values))
     files = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     if args.json:
         print_json({"folder": str(folder), "files": files})

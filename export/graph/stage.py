@@ -16,12 +16,12 @@ from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
 from ..load.stage import Prepared
 from ..plan.stage import Planned
+from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 from .bodies import attach_bodies, inline_bodies
 from .metadata import describe, write_metadata
 from .preprocessing import prepend
 from .tidy import tidy
 from .trace import trace
-from .transforms import UNCHANGED, Transform, TransformInputs, TransformResult
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _graph(
             options.min_psnr,
             transform.parameters,
         )
-        transformed = transform.apply(model, inputs)
+        transformed = transform.apply()(model, inputs)
     for graph in [model] if transformed is None else [model, transformed.rounded_copy]:
         if options.with_preprocessing and facts.preprocessing is not None:
             prepend(graph, facts.preprocessing, prepared.loaded.facts.inputs[0])

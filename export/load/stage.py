@@ -14,8 +14,8 @@ from ...runtime.metrics.measures import measure_for
 from ..attention.plan import Plan
 from ..auto.options import AutoOptions
 from ..auto.samples import choose_samples
-from ..graph.transforms import Transform, find_transform
 from ..options import ExportOptions
+from ..transforms import Transform, find_transform
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
@@ -85,7 +85,8 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
         if trained is not None and traced.facts.preprocessing is not None:
             trained = prepared_network(trained, traced.facts.preprocessing)
     facts = loaded.facts
-    transform.allow(facts.architecture)
+    if transform.allow is not None:
+        transform.allow()(facts.architecture)
     headline = measure_for(facts.outputs[0]).headline
     if options.min_psnr is not None and headline != "psnr":
         raise NystraError(

@@ -29,6 +29,8 @@ from torch import Tensor, nn
 
 from ...models.architecture import PrecisionPolicy
 from ...models.sites import WindowSite
+from ..graph.int8.policy import int8_policy
+from ..graph.precision.policy import policy_for
 from ..graph.precision.table import LOW_TYPES
 
 _FLOAT32_DIGITS = 24
@@ -43,6 +45,21 @@ def round_digits(values: Tensor, digits: int) -> Tensor:
     half = (1 << (drop - 1)) - 1
     rounded = bits + half + ((bits >> drop) & 1)
     return (rounded & -(1 << drop)).view(torch.float32)
+
+
+def rounded_as(
+    precision: str, target: str | None, network: nn.Module, architecture: str, *_: object
+) -> nn.Module:
+    """Return a copy of a network that rounds where a file of a precision and a target would."""
+    label = precision if target is None else f"{precision}-{target}"
+    return rounded_network(network, label, policy_for(architecture, precision))
+
+
+def quantised_as(
+    network: nn.Module, architecture: str, exact: Collection[str], _: object
+) -> nn.Module:
+    """Return a copy of a network that rounds to 8 bits, but for modules left ``exact``."""
+    return quantised_network(network, int8_policy(architecture), exact)
 
 
 def rounded_network(

@@ -11,9 +11,9 @@ from ...core.metadata import ModelMetadata, key_of
 from ...runtime.model.onnx_tensors import read_facts
 from ...runtime.model.references import RECORDED_METADATA, References
 from ..graph.metadata import describe
-from ..graph.transforms import TRANSFORMS
 from ..load.images import validation_feeds
 from ..load.source import Source
+from ..transforms import TRANSFORMS
 from .fidelity import Progress
 from .references import record_references
 

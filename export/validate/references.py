@@ -17,10 +17,10 @@ from ...runtime.metrics.measures import MOST_OF_A_SEED, SHARE_OF_A_SEED, Measure
 from ...runtime.metrics.sanity import max_abs
 from ...runtime.model.references import MEAN_TOLERANCES_IN, TOLERANCES_IN, ReferenceCase, References
 from ..attention.site import swap
-from ..graph.transforms import TRANSFORMS, UNCHANGED, Transform
 from ..load.images import Feeds
 from ..load.source import Source
 from ..pytorch.network_session import NetworkSession
+from ..transforms import TRANSFORMS, UNCHANGED, Transform
 from .fidelity import Progress
 
 _COMPUTED_IN = {"bf16": "bf16-tensorrt"}
@@ -156,7 +156,7 @@ class _Runs:
         searching = others != dict(resolved)
         rounded = None
         if transform.fake_quantised is not None:
-            copied = transform.fake_quantised(plain, architecture, exact, transform.parameters)
+            copied = transform.fake_quantised()(plain, architecture, exact, transform.parameters)
             rounded = NetworkSession(copied)
         lowered = {}
         if transform.name in _COMPUTED_LOW and not searching:
@@ -228,11 +228,11 @@ class _Lowered:
         if transform.fake_quantised is None:
             return
         try:
-            rounded = transform.fake_quantised(plain, architecture, (), transform.parameters)
+            rounded = transform.fake_quantised()(plain, architecture, (), transform.parameters)
         except UnsupportedModelError:  # not measured, or known not to be safe
             return
         if own.fake_quantised is not None:  # the steps of rounded weights and inputs
-            rounded = own.fake_quantised(rounded, architecture, exact, own.parameters)
+            rounded = own.fake_quantised()(rounded, architecture, exact, own.parameters)
         self.network = NetworkSession(rounded)
 
     def allow(self, measure: Measure, limit: _Limit, exact: Array, arrays: Sequence[Array]) -> None:

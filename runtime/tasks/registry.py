@@ -7,11 +7,12 @@ a folder and a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
+from ...core.lazy import Lazy
 from ...core.ports.port import Port
-from .task import Lazy, Task
+from .task import Task
 
 if TYPE_CHECKING:
     from ...core.option import Options
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
     from .answer import Answerer
     from .quality import Quality
 
+
+def _part(module: str, name: str | None = None) -> Lazy[Any]:
+    return Lazy(__package__, module, name)
+
+
 _RESTORING: tuple[Callable[[], type[Options]], ...] = (
-    Lazy("restoration.options", "RunOptions"),
-    Lazy("video.options", "VideoOptions"),
+    _part("restoration.options", "RunOptions"),
+    _part("video.options", "VideoOptions"),
 )
 
 TASKS = [
@@ -30,37 +36,37 @@ TASKS = [
         takes=("image",),
         may_take=("mask", "reference"),
         gives="picture",
-        run=Lazy("video.dispatch", "run_restoration"),
-        summary=Lazy("restoration.summary"),
+        run=_part("video.dispatch", "run_restoration"),
+        summary=_part("restoration.summary"),
         options=_RESTORING,
-        answer=Lazy("restoration.answer", "RestorationAnswerer"),
-        service=Lazy("restoration.service", "SERVICE"),
-        quality=Lazy("video.quality", "QUALITY"),
-        run_distributed=Lazy(".distributed.run", "run_distributed"),
+        answer=_part("restoration.answer", "RestorationAnswerer"),
+        service=_part("restoration.service", "SERVICE"),
+        quality=_part("video.quality", "QUALITY"),
+        run_distributed=_part(".distributed.run", "run_distributed"),
     ),
     Task(
         names=("video",),
         takes=("frames",),
         may_take=(),
         gives="frames",
-        run=Lazy("video.run", "run_video"),
-        summary=Lazy("video.summary"),
+        run=_part("video.run", "run_video"),
+        summary=_part("video.summary"),
         options=_RESTORING,
-        quality=Lazy("video.quality", "QUALITY"),
-        run_distributed=Lazy(".distributed.run", "run_distributed"),
+        quality=_part("video.quality", "QUALITY"),
+        run_distributed=_part(".distributed.run", "run_distributed"),
     ),
     Task(
         names=("classification",),
         takes=("image",),
         may_take=(),
         gives="logits",
-        run=Lazy("classification.run", "classify_pictures"),
-        summary=Lazy("classification.summary"),
-        options=(Lazy("classification.options", "ClassOptions"),),
+        run=_part("classification.run", "classify_pictures"),
+        summary=_part("classification.summary"),
+        options=(_part("classification.options", "ClassOptions"),),
         needs_output=False,
-        answer=Lazy("classification.answer", "ClassificationAnswerer"),
-        service=Lazy("classification.service", "SERVICE"),
-        quality=Lazy("classification.quality", "QUALITY"),
+        answer=_part("classification.answer", "ClassificationAnswerer"),
+        service=_part("classification.service", "SERVICE"),
+        quality=_part("classification.quality", "QUALITY"),
     ),
 ]
 

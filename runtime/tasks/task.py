@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from ...core.option import Options
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from .answer import Answerer
     from .quality import Quality
     from .result import Result
-
-T = TypeVar("T")
 
 Runner: TypeAlias = "Callable[..., Sequence[Result]]"
 """Takes an open session, an input and an output path, the options of the row, and by name
@@ -36,25 +33,6 @@ class Summary(Protocol):
 
     def example(self, model: str, /) -> str:
         """Return a program in Python that runs a model file of this name."""
-
-
-@dataclass(frozen=True)
-class Lazy(Generic[T]):
-    """Something in the folder of a task, imported when it is called for.
-
-    Attributes:
-        module: Below this package; with a leading dot, beside it.
-        name: In the module; None is the module itself.
-    """
-
-    module: str
-    name: str | None = None
-
-    def __call__(self) -> T:
-        """Import it."""
-        module: Any = import_module(f".{self.module}", __package__)
-        value: T = module if self.name is None else getattr(module, self.name)
-        return value
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from nystra.export.graph.precision.constants import lost
 from nystra.export.graph.precision.lowering import lower_model
 from nystra.export.graph.precision.rounded_copy import rounded_copy
 from nystra.export.graph.precision.table import LOW_TYPES
-from nystra.export.graph.transforms import find_transform
+from nystra.export.transforms import find_transform
 from nystra.models.architecture import PrecisionPolicy
 from nystra.plugins.operators import OPERATORS
 from nystra.plugins.operators.schema import node_attributes

@@ -17,9 +17,9 @@ from nystra.cli.main import main
 from nystra.core.errors import BackendUnavailableError, UnsupportedModelError
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.graph.precision import lowering
-from nystra.export.graph.transforms import TRANSFORMS
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
+from nystra.export.transforms import TRANSFORMS
 from nystra.export.validate.fake_quantised import round_digits, rounded_network
 from nystra.export.validate.references import record_references
 from nystra.models import load

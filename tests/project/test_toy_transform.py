@@ -35,6 +35,15 @@ def test_a_wrong_transform_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_its_parameter_is_listed(tmp_path: Path) -> None:
+    tree = planted(tmp_path, toy_transform.TOY)
+    done = run_in(tree, NYSTRA, "export", "--help")
+    assert "--precision toy|fp32|fp16" in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "toy:steps=N sets steps: weights in steps of one part of so many, 2 to 1024" in words
+
+
+@pytest.mark.full
 def test_its_parameter_is_read_by_name_and_range(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
     for text, message in (

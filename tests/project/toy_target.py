@@ -39,13 +39,13 @@ def write_folder(model: Path, folder: Path, options: ToyOptions) -> Path:
     return target
 '''
 
-_LAST = '        ("triton.repository", "write_repository"),\n    ),\n'
+_LAST = '        _part("triton.repository", "write_repository"),\n    ),\n'
 _ROW = """\
     Target(
         "toy",
         "the toy server: a folder",
-        ("toy.options", "ToyOptions"),
-        ("toy.folder", "write_folder"),
+        _part("toy.options", "ToyOptions"),
+        _part("toy.folder", "write_folder"),
     ),
 """
 

@@ -236,11 +236,11 @@ TASKS = [
         takes=("image",),
         may_take=(),
         gives="depth",
-        run=Lazy("toy.run", "write_depth"),
-        summary=Lazy("toy.summary"),
-        options=(Lazy("toy.options", "DepthOptions"),),
-        answer=Lazy("toy.answer", "DepthAnswerer"),
-        quality=Lazy("toy.quality", "QUALITY"),
+        run=_part("toy.run", "write_depth"),
+        summary=_part("toy.summary"),
+        options=(_part("toy.options", "DepthOptions"),),
+        answer=_part("toy.answer", "DepthAnswerer"),
+        quality=_part("toy.quality", "QUALITY"),
     ),
 """
 

@@ -30,7 +30,7 @@ import onnx
 from onnx import numpy_helper
 
 if TYPE_CHECKING:
-    from ..transforms import TransformInputs
+    from ...transforms import TransformInputs
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,14 @@ def stepped_network(
 
 LAST = "            table.data = round_digits(table.data, digits)\n    return copied\n"
 
-_IMPORT = "from ..validate.fake_quantised import quantised_network, rounded_network\n"
-_STEPPED = """\
-from ..validate.fake_quantised import quantised_network, rounded_network, stepped_network
-from .toy.parameters import Steps
-from .toy.stepping import stepped
-"""
+_IMPORT = "from ..core.ports.port import Port\n"
+_ROW = """\
+Transform(
+        "toy",
+        _part("graph.toy.stepping", "stepped"),
+        _part("validate.fake_quantised", "stepped_network"),
+        parameters=Steps(),
+    ), """
 _FP16 = "Tolerance(coarsest=40.0),  # 2.5 steps of 8 bits\n"
 _FP16_LOGITS = "Tolerance(coarsest=0.02),\n"
 
@@ -97,12 +99,9 @@ TOY = Toy(
     {"export/graph/<name>/stepping.py": APPLY, "export/graph/<name>/parameters.py": PARAMETERS},
     {
         "export/validate/fake_quantised.py": ((LAST, LAST + FAKE_QUANTISED),),
-        "export/graph/transforms.py": (
-            (_IMPORT, _STEPPED),
-            (
-                "_ROWS = (",
-                '_ROWS = (Transform("toy", stepped, stepped_network, parameters=Steps()), ',
-            ),
+        "export/transforms.py": (
+            (_IMPORT, _IMPORT + "from .graph.toy.parameters import Steps\n"),
+            ("_ROWS = (", f"_ROWS = ({_ROW}"),
         ),
         "runtime/metrics/measures.py": tuple(
             (row, f'{row}        "toy": Tolerance(coarsest={coarsest}),\n')

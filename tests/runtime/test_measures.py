@@ -9,7 +9,7 @@ import pytest
 
 from nystra.core.errors import NystraError
 from nystra.core.ports.port import ROLES, Port
-from nystra.export.graph.transforms import TRANSFORMS
+from nystra.export.transforms import TRANSFORMS
 from nystra.runtime.metrics.measures import (
     MEASURES,
     clipped_psnr,

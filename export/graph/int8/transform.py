@@ -17,10 +17,12 @@ import onnx
 from ....core.errors import UnsupportedModelError
 from ....core.json_text import json_number
 from ....models.architecture import PrecisionPolicy
-from ....runtime.metrics.measures import Measure
+from ....runtime.metrics.measures import Measure, measure_for
+from ...transforms import TransformInputs
 from .budget import Kept, keep_budget
 from .calibration import calibrate
 from .layers import find_layers
+from .policy import int8_policy
 from .quantiser import quantise
 from .rounded_copy import rounded_copy
 
@@ -79,6 +81,15 @@ class Quantised:
             others = f" and {more} more" if more > 0 else ""
             texts.append(f"{len(kept.returned)} layers went back to float32: {named}{others}")
         return texts + [f"{path} stays in float32: {why}" for path, why in self.refused.items()]
+
+
+def quantise_within(model: onnx.ModelProto, inputs: TransformInputs) -> Quantised:
+    """Write 8-bit layers into a model, in place, within the loss that the user accepts."""
+    measure = measure_for(inputs.output)
+    budget = measure.tolerances["int8"].budget
+    least = budget if inputs.minimum is None else inputs.minimum
+    policy = int8_policy(inputs.architecture)
+    return quantise_model(model, policy, inputs.pictures, measure, least)
 
 
 def quantise_model(

@@ -17,14 +17,13 @@ import onnx
 
 from ....core.errors import UnsupportedModelError
 from ....models.architecture import PrecisionPolicy
+from ...transforms import TENSORRT
 from .cast import lower
 from .choice import choose
 from .policy import kept_layers
 from .ranges import largest_values, overflowing
 from .rounded_copy import rounded_copy
 from .table import LOW_TYPES
-
-TENSORRT = "tensorrt"
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,29 @@
 
 A transform rewrites the traced graph, returns a rounded float32 copy that is validated too, and
 names the fake-quantised PyTorch network that its tolerance is measured by. How far a file may
-depart stands in `runtime.metrics.measures`, under its name.
+depart stands in `runtime.metrics.measures`, under its name. Importing this module imports none of
+them: the command line lists them without torch and onnx.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import onnx
-from torch import nn
+from ..core.errors import NystraError
+from ..core.lazy import Lazy
+from ..core.option import Options
+from ..core.ports.port import Port
 
-from ...core.errors import NystraError, UnsupportedModelError
-from ...core.option import Options
-from ...core.ports.port import Port
-from ...models.architecture import PrecisionPolicy
-from ...models.registry import row_named
-from ...runtime.metrics.measures import measure_for
-from ..load.images import Feeds
-from ..validate.fake_quantised import quantised_network, rounded_network
-from .int8.transform import quantise_model
-from .precision.lowering import TENSORRT, lower_model
-from .precision.policy import policy_for
+if TYPE_CHECKING:
+    import onnx
+    from torch import nn
+
+    from ..core.arrays import Array
+
+TENSORRT = "tensorrt"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class TransformInputs:
     """
 
     architecture: str
-    feeds: Sequence[Feeds]
-    pictures: Sequence[Feeds]
+    feeds: Sequence[Mapping[str, Array]]
+    pictures: Sequence[Mapping[str, Array]]
     output: Port
     minimum: float | None = None
     parameters: Options | None = None
@@ -73,27 +72,32 @@ class TransformResult(Protocol):
         """Return what the user should know, one sentence each."""
 
 
+Apply: TypeAlias = "Callable[[onnx.ModelProto, TransformInputs], TransformResult]"
+FakeQuantised: TypeAlias = "Callable[[nn.Module, str, Collection[str], Any], nn.Module]"
+
+
 @dataclass(frozen=True)
 class Transform:
-    """One row.
+    """One row; what computes is imported when it is called for.
 
     Attributes:
         name: What ``--precision`` takes; the row of its tolerance.
-        apply: (model, inputs) -> result; the model, traced and tidied and without bodies,
+        apply: Returns (model, inputs) -> result; the model, traced and tidied and without bodies,
             is changed in place. None leaves the graph as it is.
-        fake_quantised: (the plain network, architecture, modules left in float32, parameters) -> a
-            copy that rounds as the transform does, by other code.
-        allow: Is called with the architecture; raises `UnsupportedModelError` where the transform
-            is known not to be safe, before anything long is begun.
+        fake_quantised: Returns (the plain network, architecture, modules left in float32,
+            parameters) -> a copy that rounds as the transform does, by other code.
+        allow: Returns what is called with the architecture and raises `UnsupportedModelError`
+            where the transform is known not to be safe, before anything long is begun; None: it
+            always is.
         target: The only program that takes the file, or None.
         calibrated: It measures the user's own pictures, which have to be inputs.
         parameters: Of the row, those by default; None where the transform has none.
     """
 
     name: str
-    apply: Callable[[onnx.ModelProto, TransformInputs], TransformResult] | None = None
-    fake_quantised: Callable[[nn.Module, str, Collection[str], Any], nn.Module] | None = None
-    allow: Callable[[str], object] = lambda _: None
+    apply: Callable[[], Apply] | None = None
+    fake_quantised: Callable[[], FakeQuantised] | None = None
+    allow: Callable[[], Callable[[str], object]] | None = None
     target: str | None = None
     calibrated: bool = False
     parameters: Options | None = None
@@ -136,60 +140,52 @@ class Transform:
         return replace(self, parameters=replace(self.parameters, **values))  # type: ignore[type-var]
 
 
-def _lower(
-    precision: str, target: str | None, model: onnx.ModelProto, inputs: TransformInputs
-) -> TransformResult:
-    policy = policy_for(inputs.architecture, precision)
-    return lower_model(model, precision, policy, inputs.feeds, tensorrt=target is not None)
-
-
-def _rounded(precision: str, label: str, network: nn.Module, name: str, *_: object) -> nn.Module:
-    return rounded_network(network, label, policy_for(name, precision))
+def _part(module: str, name: str) -> Lazy[Any]:
+    return Lazy(__package__, module, name)
 
 
 def _precision(name: str, target: str | None = None) -> Transform:
-    label = name if target is None else f"{name}-{target}"
+    """Return the row of a low float type."""
+    lower = _part("graph.precision.transform", "lower")
+    rounded = _part("validate.fake_quantised", "rounded_as")
+    policy = _part("graph.precision.policy", "policy_for")
     return Transform(
         name,
-        partial(_lower, name, target),
-        partial(_rounded, name, label),
-        partial(policy_for, precision=name),
+        lambda: partial(lower(), name, target),
+        lambda: partial(rounded(), name, target),
+        lambda: partial(policy(), precision=name),
         target,
     )
 
 
-def _int8_policy(name: str) -> PrecisionPolicy:
-    """Return what an architecture keeps in float32; every export measures the rest.
-
-    Raises:
-        UnsupportedModelError: The architecture says that int8 does not do.
-    """
-    policy = row_named(name).architecture().precision or PrecisionPolicy()
-    if "int8" in policy.refused:
-        raise UnsupportedModelError(
-            f"{name} in int8 is refused: {policy.refused['int8']}. Use `precision` fp32"
-        )
-    return policy
-
-
-def _quantise(model: onnx.ModelProto, inputs: TransformInputs) -> TransformResult:
-    measure = measure_for(inputs.output)
-    budget = measure.tolerances["int8"].budget
-    least = budget if inputs.minimum is None else inputs.minimum
-    policy = _int8_policy(inputs.architecture)
-    return quantise_model(model, policy, inputs.pictures, measure, least)
-
-
-def _quantised(network: nn.Module, name: str, exact: Collection[str], _: object) -> nn.Module:
-    return quantised_network(network, _int8_policy(name), exact)
-
-
 UNCHANGED = Transform("fp32")
-_INT8 = Transform("int8", _quantise, _quantised, _int8_policy, calibrated=True)
+_INT8 = Transform(
+    "int8",
+    _part("graph.int8.transform", "quantise_within"),
+    _part("validate.fake_quantised", "quantised_as"),
+    _part("graph.int8.policy", "int8_policy"),
+    calibrated=True,
+)
 _ROWS = (UNCHANGED, _precision("fp16"), _precision("bf16"), _precision("bf16", TENSORRT), _INT8)
 
 TRANSFORMS = {row.label: row for row in _ROWS}
 """By what ``nystra.precision`` says."""
+
+
+PRECISIONS = tuple(dict.fromkeys(row.name for row in _ROWS))
+"""Names of transforms: what ``--precision`` takes."""
+
+
+def parameters_help() -> str:
+    """Return what a precision takes behind a colon, as half a sentence for each that does."""
+    texts = []
+    for row in _ROWS:
+        if row.parameters is not None:
+            kinds = row.parameters.declared()
+            form = ",".join(f"{name}={kind.placeholder}" for name, kind in kinds.items())
+            meanings = ", ".join(f"{name}: {kind.help}" for name, kind in kinds.items())
+            texts.append(f"; {row.name}:{form} sets {meanings}")
+    return "".join(texts)
 
 
 def find_transform(precision: str, target: str | None = None) -> Transform:
@@ -203,9 +199,8 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
         NystraError: The precision is unknown, the target does not apply to it, or a parameter.
     """
     precision, _, parameters = precision.partition(":")
-    names = list(dict.fromkeys(row.name for row in _ROWS))
-    if precision not in names:
-        raise NystraError(f"precision {precision!r} is none of {', '.join(names)}")
+    if precision not in PRECISIONS:
+        raise NystraError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
     targets = {str(row.target): row.name for row in _ROWS if row.target is not None}
     if target is not None and target not in targets:
         raise NystraError(f"target {target!r} is unknown: expected {', '.join(targets)}")
