@@ -39,9 +39,9 @@ class BenchOptions(Options):
     backends: tuple[str, ...] | None = option(
         Words(
             None,
-            "ort-cpu (operator bodies), ort-cpu-library, torch-cpu and torch-cuda (with "
-            f"`checkpoint`), openvino-bf16, {', '.join(backend_names()[1:])}",
-            usual="ort-cpu, ort-cpu-library, and torch-cpu with `checkpoint`",
+            f"{', '.join(backend_names())}, ort-cpu-bodies (without the operator library), "
+            "openvino-bf16, torch-cpu and torch-cuda (with `checkpoint`)",
+            usual="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
         )
     )
     checkpoint: Path | None = option(
@@ -59,7 +59,7 @@ class BenchOptions(Options):
     )
     runs: int = option(Number(100, "or so many timed runs", 1, metavar="RUNS"))
     plot: Path | None = option(
-        File(None, "draw time against size (needs matplotlib)", metavar="OUT.png")
+        File(None, "draw times: bars, of several sizes lines (needs matplotlib)", metavar="OUT.png")
     )
 
 
@@ -140,12 +140,12 @@ def _sizes(args: argparse.Namespace) -> Sequence[Size]:
 def _configurations(args: argparse.Namespace) -> list[Configuration]:
     from ...export.pytorch.backend import TORCH_BACKENDS, register_torch
     from ...models.pretrained import checkpoint_path
-    from ...runtime.timing.bench import LIBRARY_BACKEND, session_configuration
+    from ...runtime.timing.bench import BODIES_BACKEND, session_configuration
 
     if args.backends is not None:
         backends = list(dict.fromkeys(args.backends))
     else:
-        backends = ["ort-cpu", LIBRARY_BACKEND, *(["torch-cpu"] if args.checkpoint else [])]
+        backends = [BODIES_BACKEND, "ort-cpu", *(["torch-cpu"] if args.checkpoint else [])]
     checkpoint = None
     if args.checkpoint is not None:
         checkpoint = regular_file(checkpoint_path(args.checkpoint), "the checkpoint")
@@ -181,11 +181,12 @@ def _check_plot(path: Path) -> None:
 
 
 def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
-    head = ["model", "backend", "size", "p50", "p90", "p99", "pictures/s", "MP/s", "memory"]
+    places, times = ("model", "backend", "operators", "size"), ("p50", "p90", "p99")
     device = any(row.device_memory is not None for row in rows)
-    table: list[tuple[str, ...]] = [(*head, *["GPU memory"] * device, "speed")]
+    figures = ("pictures/s", "MP/s", "memory", *["GPU memory"] * device, "speed")
+    table: list[tuple[str, ...]] = [(*places, *times, *figures)]
     for row in rows:
-        where = (row.model, row.backend, size_text(row.size))
+        where = (row.model, row.backend, row.operators or "-", size_text(row.size))
         if row.reason is not None:
             table.append((*where, *["-"] * (7 + device)))
             continue
@@ -203,6 +204,8 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     print_table(table)
     for reason in dict.fromkeys(f"{row.name}: {row.reason}" for row in rows if row.reason):
         echo(reason)
+    for note in dict.fromkeys(f"{row.name}: {row.note}" for row in rows if _fell_back(row)):
+        echo(note)
     if verbose:
         for row in rows:
             if row.reason is None:
@@ -215,6 +218,13 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     )
     for first in dict.fromkeys(row.ratio_to for row in rows if row.ratio_to):
         echo(f"faster, slower: than {first}, the median of interleaved runs")
+
+
+def _fell_back(row: Row) -> bool:
+    """Whether a row ran on the operators' bodies though they were not asked for."""
+    from ...runtime.timing.bench import BODIES_BACKEND
+
+    return row.operators == "bodies" and row.backend != BODIES_BACKEND
 
 
 def ratio_text(row: Row) -> str:

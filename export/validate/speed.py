@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core.ports.port import Size, picture_size
 from ...models.facts import Facts
-from ...runtime.timing.bench import LIBRARY_BACKEND, bench, session_configuration
+from ...runtime.timing.bench import BODIES_BACKEND, bench, session_configuration
 from ...runtime.timing.rows import Row
 
 _SIDE = 256
@@ -99,10 +99,10 @@ def compare_speed(
         planned: The file of the plan.
         full: The same with full attention.
         size: Height and width of the picture.
-        library: Run both with the operator library.
+        library: Run both with the operator library, where it serves them.
         seconds_per_pixel: As for `timed_size`; what is slow has fewer runs.
     """
-    backend = LIBRARY_BACKEND if library else "ort-cpu"
+    backend = "ort-cpu" if library else BODIES_BACKEND
     configurations = [session_configuration(path, backend) for path in (planned, full)]
     sizes: list[Size] = [picture_size(*size)]
     runs = max(_LEAST, min(_RUNS, _rounds(size, seconds_per_pixel)))
@@ -112,4 +112,5 @@ def compare_speed(
     first, second = rows
     ratios = [b / max(a, 1e-12) for a, b in zip(first.times, second.times, strict=False)]
     low, middle, high = (float(np.percentile(ratios, share)) for share in (25, 50, 75))
-    return Speed(first.percentile(50), second.percentile(50), middle, (low, high), size, library)
+    kernels = library and all(row.operators != "bodies" for row in rows)
+    return Speed(first.percentile(50), second.percentile(50), middle, (low, high), size, kernels)

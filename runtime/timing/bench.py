@@ -22,12 +22,11 @@ from ..session_spec import SessionSpec
 from ..workers.child import Child, ChildError
 from .rows import Row
 
-LIBRARY_BACKEND = "ort-cpu-library"
-"""The name under which ``ort-cpu`` runs with the operator library; plain it runs the bodies."""
+BODIES_BACKEND = "ort-cpu-bodies"
+"""The name under which ``ort-cpu`` runs the operators' bodies, also where the library is there."""
 
 _WAYS: dict[str, dict[str, Any]] = {
-    "ort-cpu": {"backend": "ort-cpu", "library": "none"},
-    LIBRARY_BACKEND: {"backend": "ort-cpu"},
+    BODIES_BACKEND: {"backend": "ort-cpu", "library": "none"},
     "openvino-bf16": {"backend": "openvino", "precision": "bf16"},
 }
 """Name in a benchmark -> what a session is opened with; any other name is that of a backend."""
@@ -65,7 +64,7 @@ def session_spec(
 
     Args:
         model: A model file.
-        name: Of one of the runtime's backends, `LIBRARY_BACKEND` or ``openvino-bf16``.
+        name: Of one of the runtime's backends, `BODIES_BACKEND` or ``openvino-bf16``.
         threads: As in `SessionSpec`.
     """
     return SessionSpec(Path(model), threads=threads, **_WAYS.get(name, {"backend": name}))
@@ -94,11 +93,7 @@ def session_configuration(
     kind = find_backend(spec.backend_name)
     if artefact_of(spec.model) == "onnx":
         read_onnx_header(model)
-    request = {
-        "session": spec.as_dict(),
-        "needs_library": backend == LIBRARY_BACKEND,
-        "device": kind.device != "cpu",
-    }
+    request = {"session": spec.as_dict(), "device": kind.device != "cpu"}
     return Configuration(str(model), backend, WORKER, request)
 
 
@@ -200,6 +195,7 @@ def _warm_up(contender: _Contender, configuration: Configuration, seconds: float
     if notes is None:
         return
     contender.row.note = notes.get("library_reason", "")
+    contender.row.operators = notes.get("operators", "")
     if contender.ask("prepare", {"size": dict(contender.row.size)}) is None:
         return
     first = contender.ask("run")

@@ -1,19 +1,33 @@
-"""Time against picture size, as a plot."""
+"""Times as a plot: against picture size, or as bars where there is one size."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...core.files.writing import atomic_path
+from ...core.ports.port import size_text
 from .rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAR = 0.42
+"""Inches for a bar and the gap to the next."""
+
+_ROOM = 1.2
+"""Length of the axis over that of the longest bar, which has a figure behind it."""
 
 
 def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
-    """Draw the median time of every model and backend against the input's megapixels.
+    """Draw the median time of every model and backend.
 
-    The whiskers reach from the median to the 90th percentile; both axes are logarithmic. What
-    could not run stands in the legend.
+    Of several sizes against the pixels of the input, both axes logarithmic; of one size a bar each,
+    from 0. The whiskers reach from the median to the 90th percentile. What could not run is named
+    with the reason.
 
     Args:
         rows: Of `bench`.
@@ -23,27 +37,77 @@ def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
         NystraError: The file cannot be written.
         ModuleNotFoundError: Matplotlib is not installed.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    names = dict.fromkeys(row.name for row in rows if row.reason is None)
-    for name in names:
-        own = sorted(
-            (row for row in rows if row.name == name and row.reason is None),
-            key=lambda row: row.megapixels,
-        )
-        pixels = [row.megapixels for row in own]
-        middle = [row.percentile(50) for row in own]
-        above = [row.percentile(90) - row.percentile(50) for row in own]
-        axes.errorbar(pixels, middle, [[0.0] * len(own), above], marker="o", capsize=3, label=name)
-    for row in {row.name: row for row in rows if row.name not in names}.values():
-        state = (row.reason or "").partition(":")[0]
-        axes.plot([], [], " ", label=f"{row.name}: {state}")
-    axes.set(
-        xscale="log", yscale="log", xlabel="input, megapixels", ylabel="seconds a picture (median)"
-    )
-    axes.grid(True, which="both", alpha=0.3)
-    axes.legend(fontsize="small")
+    one_size = len({size_text(row.size) for row in rows if row.reason is None}) == 1
+    figure = bars_figure(rows) if one_size else lines_figure(rows)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=150)
+
+
+def bars_figure(rows: Sequence[Row]) -> Figure:
+    """Return a figure of a bar for each row, in their order; the measured rows are of one size."""
+    from matplotlib.figure import Figure
+
+    labels = _labels(rows)
+    figure = Figure(figsize=(8, 1.2 + _BAR * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, row in enumerate(rows):
+        if row.reason is not None:
+            axes.text(0, place, f" {_state(row)}", va="center", color="0.4")
+            continue
+        middle, above = (1e3 * row.percentile(share) for share in (50, 90))
+        axes.barh(place, middle, 0.7, color="tab:blue")
+        axes.errorbar(middle, place, xerr=[[0.0], [above - middle]], color="0.2", capsize=3)
+        axes.text(above, place, f"  {middle:.4g} ms", va="center")
+    axes.set_yticks(range(len(rows)), [labels[row.name] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    longest = max(1e3 * row.percentile(90) for row in rows if row.reason is None)
+    axes.set_xlim(0, _ROOM * longest)
+    size = next(size_text(row.size) for row in rows if row.reason is None)
+    axes.set_xlabel(f"milliseconds a picture of {size}: median, 90th percentile")
+    axes.grid(visible=True, axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    return figure
+
+
+def lines_figure(rows: Sequence[Row]) -> Figure:
+    """Return a figure of a line for each model and backend over the sizes."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogFormatter
+
+    labels = _labels(rows)
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for name, label in labels.items():
+        own = [row for row in rows if row.name == name]
+        measured = [row for row in own if row.reason is None]
+        if measured:
+            _line(axes, sorted(measured, key=lambda row: row.megapixels), label)
+        else:
+            axes.plot([], [], " ", label=f"{label}: {_state(own[0])}")
+    sizes = {size_text(row.size): row.megapixels for row in rows}
+    axes.set(xscale="log", yscale="log", xlabel="input", ylabel="seconds a picture (median)")
+    axes.set_xticks(list(sizes.values()), list(sizes))
+    axes.set_xticks([], minor=True)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    axes.grid(visible=True, which="both", alpha=0.3)
+    axes.legend(fontsize="small")
+    return figure
+
+
+def _line(axes: Axes, rows: Sequence[Row], label: str) -> None:
+    middle = [row.percentile(50) for row in rows]
+    above = [row.percentile(90) - row.percentile(50) for row in rows]
+    pixels = [row.megapixels for row in rows]
+    axes.errorbar(pixels, middle, [[0.0] * len(rows), above], marker="o", capsize=3, label=label)
+
+
+def _labels(rows: Sequence[Row]) -> Mapping[str, str]:
+    """Return what each model and backend is called: the file's name where that tells it apart."""
+    short = {row.name: f"{Path(row.model).name} {row.backend}" for row in rows}
+    unique = len(set(short.values())) == len(short)
+    return short if unique else {name: name for name in short}
+
+
+def _state(row: Row) -> str:
+    return (row.reason or "").partition(":")[0]

@@ -31,6 +31,7 @@ class Row:
         size: Of the inputs, by axis, in pixels.
         times: Seconds of every timed run, in order.
         note: What the backend says of itself: which library, and why.
+        operators: What computed the operators of nystra, as `Session.operators` says it.
         reason: Why there are no figures, or None.
         exit_code: Of the error in `reason`: 3 for a missing backend, 2 for bad input.
         memory: ``before``, ``peak``, ``above`` in bytes; ``exact``.
@@ -45,6 +46,7 @@ class Row:
     size: Size
     times: list[float] = field(default_factory=list)
     note: str = ""
+    operators: str = ""
     reason: str | None = None
     exit_code: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
@@ -104,6 +106,7 @@ class Row:
             "measured": self.reason is None,
             "reason": self.reason,
             "note": self.note,
+            "operators": self.operators,
         }
         if self.reason is not None:
             return document

@@ -2,7 +2,8 @@
 
 Requests and answers are JSON, one line each, on stdin and stdout:
 
-``{"do": "load", ...}`` with what the opener needs -> ``{"library_reason": text}``;
+``{"do": "load", ...}`` with what the opener needs -> what is known of the session, such
+as ``{"library_reason": text, "operators": "kernels"}``;
 ``{"do": "prepare", "size": {"height": 64, ...}}`` -> ``{}``, the memory is counted from here;
 ``{"do": "run"}`` -> ``{"seconds": time of the run alone}``;
 ``{"do": "device"}`` -> ``{"above": bytes or null}``, what the GPU's memory in use grew by since
@@ -60,18 +61,12 @@ def serve(opener: Callable[[Mapping[str, Any]], Opened]) -> int:
 def open_session(request: Mapping[str, Any]) -> Opened:
     """Load what ``session`` describes (`SessionSpec.as_dict`).
 
-    With ``needs_library`` a session without the operator library is an error.
-
     Raises:
         NystraError: The model cannot be used.
-        BackendUnavailableError: The backend or the library is missing.
+        BackendUnavailableError: The backend is missing.
     """
-    from ...core.errors import BackendUnavailableError
-
     session = Session.open(SessionSpec.from_dict(request["session"]))
-    if request.get("needs_library") and session.library is None:
-        raise BackendUnavailableError(session.library_reason)
-    notes = {"library_reason": session.library_reason}
+    notes = {"library_reason": session.library_reason, "operators": session.operators}
     return Opened(session.run, session.facts.inputs, notes)
 
 

@@ -108,7 +108,7 @@ def configuration(name: str, folder: Path, threads: int) -> Configuration:
     if way == ALONE:
         request = {"model": str(path.absolute()), "precision": "bf16", "threads": threads}
         return Configuration(str(path), name, alone_worker(), request)
-    return replace(session_configuration(path, way, threads, "auto"), backend=name)
+    return replace(session_configuration(path, way, threads), backend=name)
 
 
 def measure(names: list[str], folder: Path, threads: int, rounds: int) -> dict[str, Row]:

@@ -19,7 +19,7 @@ from nystra.plugins.library import library_path
 from nystra.plugins.operators.schema import DOMAIN
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.restoration.quality import validate_quality
-from nystra.runtime.timing.bench import LIBRARY_BACKEND, bench, session_configuration
+from nystra.runtime.timing.bench import bench, session_configuration
 from studies.quality.measure import WHOLE, PictureSet, measure, planned
 from studies.quality.tables import (
     Engine,
@@ -153,7 +153,7 @@ def times_table(
         files = {label(plan): export(model, plan, folder) for plan in TIMED}
         plans = {str(file): plan for plan, file in files.items()}
         configurations = [
-            session_configuration(file, LIBRARY_BACKEND, threads) for file in files.values()
+            session_configuration(file, "ort-cpu", threads) for file in files.values()
         ]
         for row in bench(configurations, sizes, seconds=5.0, progress=progress):
             if row.reason is not None or row.ratio is None:

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
+from exported_files import swinir_files
 from fake_cuda import FakeCuda
 from nystra.cli.commands.bench import _print, ratio_text
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.core.files.reading import file_sha256
 from nystra.core.ports.port import picture_size
+from nystra.plugins.native import available
+from nystra.runtime import Session
 from nystra.runtime.backends import backend_names
 from nystra.runtime.machine import cuda as _cuda
 from nystra.runtime.machine import gpu as device_memory
@@ -90,8 +93,14 @@ def test_the_table_says_what_is_missing_and_why(
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     assert main(["bench", str(operator), "--sizes", "8x8", *QUICK]) == 0
     out = capsys.readouterr().out
-    assert f"faster, slower: than {operator} ort-cpu, the median" in out
-    assert "operator.onnx ort-cpu-library: not available: the operator library" in out
+    assert f"faster, slower: than {operator} ort-cpu-bodies, the median" in out
+    assert "operator.onnx ort-cpu: the operator library" in out
+    assert "cannot serve this model" in out
+    assert [line.split()[:3] for line in out.splitlines()[:3]] == [
+        ["model", "backend", "operators"],
+        [str(operator), "ort-cpu-bodies", "bodies"],
+        [str(operator), "ort-cpu", "bodies"],
+    ]
     assert main(["bench", str(operator), "--backends", "tensorrt", *QUICK]) == 3
     assert "not available: " in capsys.readouterr().out
 
@@ -213,7 +222,7 @@ def test_runs_without_torch_and_onnx(model: Path, tmp_path: Path) -> None:
     done = run("--sizes", "16x16", "--checkpoint", str(model), "--json")
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    assert [row["measured"] for row in rows] == [True, False, False]
+    assert [row["measured"] for row in rows] == [True, True, False]
     assert rows[2]["reason"] == "not available: torch is not installed"
     done = run("--plot", str(tmp_path / "plot.png"))
     assert done.returncode == 3
@@ -267,7 +276,8 @@ def test_one_table_of_what_is_here_and_what_is_missing(
     assert "finds no GPU" in out
     assert "GPU memory" not in out
     if drawn:
-        assert "m.onnx tensorrt: not available" in plot.read_text()
+        assert "m.onnx tensorrt" in plot.read_text()
+        assert plot.read_text().count("<!--  not available -->") == 3
 
 
 def test_memory_of_the_gpu(
@@ -356,3 +366,22 @@ def test_speed_in_words() -> None:
         for row in (first, other):
             row.compare(first)
         assert (ratio_text(first), ratio_text(other)) == ("1x", text)
+
+
+def test_ort_cpu_is_what_it_is_everywhere_else(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not available():
+        pytest.skip("the operator library is not built here")
+    model = swinir_files(tmp_path_factory) / "model.onnx"
+    backends = ["ort-cpu", "ort-cpu-bodies"]
+    command = ["bench", str(model), "--backends", ",".join(backends), "--sizes", "16x16", *QUICK]
+    assert main([*command, "--json"]) == 0
+    rows = {row["backend"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert [rows[name]["operators"] for name in backends] == ["kernels", "bodies"]
+    assert rows["ort-cpu"]["note"] == Session(model, "ort-cpu").library_reason
+    plain = save_upscaler(tmp_path / "plain.onnx")
+    assert main(["bench", str(plain), "--backends", "ort-cpu", "--sizes", "16x16", *QUICK]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == [str(plain), "ort-cpu", "-"]
+    assert main(["bench", str(plain), "--backends", "ort-cpu-library"]) == 2
+    assert "expected one of auto, fastest, ort-cpu" in capsys.readouterr().err

@@ -73,7 +73,7 @@ def test_validate_and_check_of_logits(
     assert main([*check, "--json"]) == 1
     items = json.loads(capsys.readouterr().out)["items"]
     failed = {item["item"] for item in items if item["state"] == "failed"}
-    assert failed == {"max_abs", "relative_error", "top1"}
+    assert failed == {"max_abs", "relative_error", "top1", "references"}
 
 
 @pytest.mark.parametrize("roles", [None, [], {"logits": 3}, {"logits": "magic"}, {"x": "logits"}])

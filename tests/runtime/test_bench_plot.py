@@ -1,0 +1,34 @@
+"""The plot of a benchmark: bars of one size, lines over several."""
+
+from pathlib import Path
+
+import pytest
+
+from nystra.core.ports.port import picture_size
+from nystra.runtime.timing.plot import bars_figure, plot_rows
+from nystra.runtime.timing.rows import Row
+
+
+def test_one_size_is_drawn_as_bars_from_zero(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="nystra[report] is not installed")
+    size = picture_size(16, 16)
+    rows = [
+        Row("/far/away/a.onnx", "ort-cpu", size, [0.003, 0.004, 0.005]),
+        Row("/far/away/a.onnx", "tensorrt", size, reason="not available: no GPU", exit_code=3),
+        Row("/far/away/b.onnx", "ort-cpu", size, [0.002, 0.002, 0.002]),
+    ]
+    (axes,) = bars_figure(rows).axes
+    assert [bar.get_width() for bar in axes.patches] == [4.0, 2.0]
+    assert axes.get_xlim()[0] == 0
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["a.onnx ort-cpu", "a.onnx tensorrt", "b.onnx ort-cpu"], "no paths"
+    assert " not available" in {text.get_text() for text in axes.texts}
+    plot_rows(rows, tmp_path / "one.svg")
+    assert "milliseconds a picture of 16x16" in (tmp_path / "one.svg").read_text()
+    plot_rows([*rows, Row("b.onnx", "ort-cpu", picture_size(32, 32), [1.0])], tmp_path / "two.svg")
+    assert "seconds a picture (median)" in (tmp_path / "two.svg").read_text()
+    same = [Row(f"{folder}/a.onnx", "ort-cpu", size, [1.0]) for folder in "xy"]
+    assert {label.get_text() for label in bars_figure(same).axes[0].get_yticklabels()} == {
+        "x/a.onnx ort-cpu",
+        "y/a.onnx ort-cpu",
+    }
