@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..core.errors import CheckpointError, UnsupportedModelError
+from ..core.installation import install_command
 from .unsupported import UNSUPPORTED
 
 if TYPE_CHECKING:
@@ -21,7 +22,17 @@ if TYPE_CHECKING:
 FOREIGN = "spandrel"
 """The row of what the library of that name reads; facts say ``spandrel:DRCT``."""
 
-_NEAR = 0.5  # the share of its keys from which on a row is worth naming
+MORE = "spandrel_extra_arches"
+"""The package of the architectures of spandrel whose licences restrict their use."""
+
+OTHERWISE = (
+    "A network of your own that torch.onnx.export takes can be exported by that: nystra run, bench "
+    "and serve take such a file"
+)
+"""What can be done where no network is known for a checkpoint."""
+
+_NEAR = 0.5  # the share of its keys, each by its weight, from which on a row is worth naming
+_SHOWN_KEYS, _SHOWN_LETTERS = 3, 60
 
 
 @dataclass(frozen=True)
@@ -203,7 +214,9 @@ def find_architecture(state: State, name: str | None = None) -> RegistryRow:
     for row in ARCHITECTURES:
         if not (foreign and row.keys) and row.matches(state):
             return row
-    raise UnsupportedModelError(f"no known architecture: {likeness(state)}; {_extra()}")
+    raise UnsupportedModelError(
+        f"no known architecture: {likeness(state)}; {_tried_elsewhere()}. {OTHERWISE}"
+    )
 
 
 def _foreign(state: State) -> str | None:
@@ -215,27 +228,39 @@ def likeness(state: State) -> str:
     foreign = _foreign(state)
     if foreign is not None:
         return f"its keys look like those of {foreign}, of which nystra has no network"
-    shares = {
-        row: 1 - len(missing(row.keys, state)) / len(row.keys) for row in ARCHITECTURES if row.keys
-    }
-    nearest = max(shares, key=lambda row: shares[row])
-    if shares[nearest] == 1:
+    near = {row: _nearness(row, state) for row in ARCHITECTURES if row.keys}
+    nearest = max(near, key=lambda row: near[row])
+    if near[nearest] == 1:
         return f"its keys are those of {nearest.name}"
-    if shares[nearest] >= _NEAR:
+    if near[nearest] >= _NEAR:
         return (
             f"the nearest is {nearest.name}, but the file has no "
             f"{_alternatives(missing(nearest.keys, state))}: a part of the network, or another "
             "variant of it?"
         )
-    keys = ", ".join(list(state)[:6])
-    return f"its {len(state)} keys ({keys}, ...) are of none that nystra knows: {_known()}"
+    keys = ", ".join(key[:_SHOWN_LETTERS] for key in list(state)[:_SHOWN_KEYS])
+    return f"its {len(state)} keys ({keys}, ...) are not those of {_known()}"
 
 
-def _extra() -> str:
-    """Return what spandrel would make of a file that no row takes."""
+def _nearness(row: RegistryRow, state: State) -> float:
+    """Return how much of what tells a row a state dict has, 0 to 1.
+
+    A key counts by the number of names in it: ``norm.weight`` is in many networks, a layer's
+    attention in few.
+    """
+    weights = {
+        pattern: max(choice.count(".") for choice in pattern.split("|")) for pattern in row.keys
+    }
+    return 1 - sum(weights[pattern] for pattern in missing(row.keys, state)) / sum(weights.values())
+
+
+def _tried_elsewhere() -> str:
+    """Return what other libraries make of a file that no row takes."""
     if find_spec(FOREIGN) is None:
-        return f"the library {FOREIGN} reads many more: pip install 'nystra[{FOREIGN}]'"
-    return f"the library {FOREIGN} does not know it either (spandrel_extra_arches knows some more)"
+        return f"{FOREIGN}, which reads many others, is not installed: {install_command(FOREIGN)}"
+    if find_spec(MORE) is None:
+        return f"nor does {FOREIGN} read it ({MORE}, which reads more, is not installed)"
+    return f"neither {FOREIGN} nor {MORE} reads it"
 
 
 def _alternatives(patterns: Collection[str]) -> str:
@@ -243,4 +268,5 @@ def _alternatives(patterns: Collection[str]) -> str:
 
 
 def _known() -> str:
-    return ", ".join(row.name for row in ARCHITECTURES)
+    """Return the names of nystra's own networks."""
+    return ", ".join(row.name for row in ARCHITECTURES if row.keys)

@@ -10,10 +10,7 @@ from typing import Any
 
 from ...core.errors import CheckpointError, UnsupportedModelError
 from ..architecture import State
-from ..registry import likeness
-
-MORE = "spandrel_extra_arches"
-"""The package of the architectures whose licences restrict their use."""
+from ..registry import MORE, OTHERWISE, likeness
 
 _LARGEST_INDEX = 4096  # of a layer among its like; the deepest published network has some 500
 
@@ -42,11 +39,11 @@ def find_reading(state: State) -> Reading | None:
     """Return the first architecture of spandrel's that recognises a state dict, if one does."""
     if not installed():
         return None
-    spandrel = importlib.import_module("spandrel")
+    spandrel = _quietly_imported("spandrel")
     registry = spandrel.MAIN_REGISTRY.copy()
     more: Any = ()
     if find_spec(MORE) is not None:
-        more = importlib.import_module(MORE).EXTRA_REGISTRY
+        more = _quietly_imported(MORE).EXTRA_REGISTRY
         registry.add(*more, ignore_duplicates=True)
     restricted = {support.architecture.id for support in more}
     keys = spandrel.canonicalize_state_dict(dict(state))
@@ -55,6 +52,13 @@ def find_reading(state: State) -> Reading | None:
             own = support.architecture
             return Reading(str(own.id), own, own.id in restricted)
     return None
+
+
+def _quietly_imported(name: str) -> Any:
+    """Import a module without its warnings, which are of its use of PyTorch, not of a file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(name)
 
 
 def _detects(support: Any, keys: dict[str, Any]) -> bool:
@@ -93,7 +97,7 @@ def read(reading: Reading, state: State, source: str) -> Any:
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         raise UnsupportedModelError(
             f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} takes "
-            f"{source} for {reading.name} and refuses it: {reason}"
+            f"{source} for {reading.name} and refuses it: {reason}. {OTHERWISE}"
         ) from error
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.errors import CheckpointError, NystraError
+from ...core.errors import CheckpointError, NystraError, UnsupportedModelError
 from ...core.ports.port import LOGITS_AXES, Port, picture_size
 from ...core.ports.preprocessing import Preprocessing
 from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
 from ..checkpoints.construction import construct, merge_hyper
 from ..checkpoints.hyper_types import check_types
 from ..facts import Facts
+from ..registry import OTHERWISE
 from .hyper import vit_hyper
 from .layouts import Layout, join_heads, layout_of
 from .network import ViT, grid_of
@@ -19,11 +20,15 @@ from .preprocessing import preprocessing_for
 
 _POSITIONS = "embedding.position_embeddings"
 _REBUILT = (".num_batches_tracked",)  # which no forward pass looks at
+_MORE_TOKENS = {"dist_token": "a distillation token", "reg_token": "register tokens"}
+"""Keys of timm's networks with tokens besides the class token -> what they are."""
+
 _NOT_HYPER = ("resize_positions", "preprocessing")  # which no constructor takes
 
 
 def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict, its positions resized where the caller wants that."""
+    _refuse_more_tokens(state, request.source)
     layout = layout_of(state)
     tensors, heads = join_heads(layout.canonical(state))
     read = vit_hyper(tensors) | dict(layout.hyper)
@@ -58,6 +63,16 @@ def load(state: State, request: Request) -> BuiltNetwork:
     )
     facts = vit_facts(network, hyper, request.license, prepared)
     return BuiltNetwork(network, facts, hyper, warnings + assumed)
+
+
+def _refuse_more_tokens(state: State, source: str) -> None:
+    """Raise where a network has tokens that this one has not, which the positions count too."""
+    for key, what in _MORE_TOKENS.items():
+        if key in state:
+            raise UnsupportedModelError(
+                f"{source}: the network has {what} ({key}), expected one with a class token alone. "
+                f"{OTHERWISE}"
+            )
 
 
 def _require(hyper: Hyper, layout: Layout, source: str) -> None:

@@ -123,7 +123,7 @@ def test_nan_weights(tmp_path: Path) -> None:
 
 def test_another_architecture(tmp_path: Path) -> None:
     save_file({"fc.weight": torch.zeros(2, 2)}, tmp_path / "a.safetensors")
-    with pytest.raises(UnsupportedModelError, match=r"fc.weight.*nystra knows: hat, swinir"):
+    with pytest.raises(UnsupportedModelError, match=r"fc.weight.*not those of hat, swinir"):
         load(tmp_path / "a.safetensors")
 
 
