@@ -8,7 +8,15 @@ from collections.abc import Iterator
 MADE = {
     "index.md": (
         "",
-        ("Run it", "Test it", "What do you have?", "Words", "Further reading", "Licence"),
+        (
+            "Run it",
+            "Install",
+            "Test it",
+            "What do you have?",
+            "Words",
+            "Further reading",
+            "Licence",
+        ),
     ),
     "choosing.md": ("Choosing a mechanism", ()),
     "supported.md": ("What is supported", ()),

@@ -55,6 +55,8 @@ BARS = [
     Bar("with bias and mask: vs full attention, plain export", "w32b-plain", "w32b-nystra", 2.2),
     Bar("with bias and mask: vs full attention, torch eager", "w32b-torch", "w32b-nystra", 6),
     Bar("official SwinIR-M w 8 vs plain export", "w8-plain", "w8-full", 1.15),
+    Bar("shipped SwinIR w 16 vs plain export", "w16-plain", "w16-full", 2),
+    Bar("shipped SwinIR w 16, `cluster` vs exact", "w16-full", "w16-cluster", 1.2),
     Bar("official HAT x4 vs plain export", "hat-plain", "hat-full", 1.5),
     Bar("official HAT x4, `cluster`, vs plain export", "hat-plain", "hat-cluster", 2.2),
     Bar("one group of HAT x4 vs plain export", "hat-group-plain", "hat-group-full", 1.5),
@@ -67,7 +69,7 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     """Return a function that runs a configuration once."""
     name, _, own = name.partition(":")
     threads = int(own or threads)
-    if name.startswith(("w32", "w8-", "hat-", "region-")):
+    if name.startswith(("w32", "w16-", "w8-", "hat-", "region-")):
         return networks.runner(name, folder, threads)
     return operators.runner(name, threads)
 

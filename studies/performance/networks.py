@@ -1,7 +1,7 @@
 """The files of whole networks that are timed: 36 blocks, 180 channels, 6 heads, seeded weights.
 
 SwinIR-M x2 (``w8``, ``w32``, ``w32b``) and HAT x4 (``hat``), the published forms but where said;
-``hat-group`` is HAT with one of its six groups.
+``hat-group`` is HAT with one of its six groups. ``w16`` is the shipped ``swinir_x2_w16``.
 
 ``w32`` is the network without position bias and shift mask, as ``--window 32`` and PnP-Nystra make
 it of a network of another window; ``w32b`` is built with both, ``w8`` is the official one.
@@ -30,6 +30,7 @@ from nystra.export.graph.bodies import attach_bodies, inline_bodies
 from nystra.export.graph.int8.transform import quantise_model
 from nystra.export.graph.tidy import tidy
 from nystra.export.graph.trace import trace
+from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.hat.network import HAT
@@ -41,12 +42,18 @@ from nystra.plugins.operators.window_softmax import torch_op
 from nystra.runtime.metrics.measures import MEASURES
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128
+SHIPPED_SIDE = 256
+"""Of the picture for the shipped network, which is a small one."""
+
 OPSET = 20
 
 
 def network(name: str) -> PictureNetwork:
     """Return SwinIR-M or HAT by the name of a file of it."""
     torch.manual_seed(0)
+    if name.startswith("w16-"):
+        shipped: PictureNetwork = load("swinir_x2_w16").network
+        return shipped
     if name.startswith("hat-"):
         return HAT(upscale=4, depths=[6] if "group" in name else [6] * 6).eval()
     official = not name.startswith("w32-")
@@ -62,9 +69,10 @@ def network(name: str) -> PictureNetwork:
     ).eval()
 
 
-def picture() -> Tensor:
-    """Return the picture that networks are timed on: (1, 3, 128, 128) in 0..1."""
-    return torch.rand((1, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(1))
+def picture(name: str = "") -> Tensor:
+    """Return the picture that a network is timed on: (1, 3, side, side) in 0..1."""
+    side = SHIPPED_SIDE if name.startswith("w16-") else SIDE
+    return torch.rand((1, 3, side, side), generator=torch.Generator().manual_seed(1))
 
 
 def qkv() -> Tensor:
@@ -155,6 +163,9 @@ FILES: dict[str, Callable[[Path], None]] = {
     "w32-int8": lambda path: _ours("w32-", "nystra", path, int8=True),
     "w32b-plain": lambda path: _plain(network("w32b-"), picture(), path),
     "w32b-nystra": lambda path: _ours("w32b-", "nystra", path),
+    "w16-plain": lambda path: _plain(network("w16-"), picture("w16-"), path),
+    "w16-full": lambda path: _ours("w16-", "full", path),
+    "w16-cluster": lambda path: _ours("w16-", "cluster", path),
     "w8-plain": lambda path: _plain(network("w8-"), picture(), path),
     "w8-full": lambda path: _ours("w8-", "full", path),
     "w8-int8": lambda path: _ours("w8-", "full", path, int8=True),
@@ -222,7 +233,7 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
     kind = name.rpartition("-")[2]
     if kind in ("torch", "sdpa"):
         torch.set_num_threads(threads)
-        net, image = network(name), picture()
+        net, image = network(name), picture(name)
         attention = softmax_attention if kind == "sdpa" else explicit_attention
 
         def eager() -> object:
@@ -231,6 +242,6 @@ def runner(name: str, folder: Path, threads: int) -> Callable[[], object]:
                 return net(image)
 
         return eager
-    runner, value = session(name, folder, threads), qkv() if "region" in name else picture()
+    runner, value = session(name, folder, threads), qkv() if "region" in name else picture(name)
     feed = {"input": value.numpy()}
     return lambda: runner.run(None, feed)[0]
