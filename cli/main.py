@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from ..core.errors import NystraError
+from ..core.installation import not_installed
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
 
@@ -32,21 +33,22 @@ _COMMANDS = (
 )
 """Each is a module of ``commands``, imported when it is wanted."""
 
-_INSTALL = {
-    "torch": "nystra[export]",
-    "onnx": "nystra[export]",
-    "onnxscript": "nystra[export]",
-    "safetensors": "nystra[export]",
-    "onnxruntime": "nystra[ort]",
-    "PIL": "nystra[images]",
-    "png": "nystra[images]",
-    "tifffile": "nystra[images]",
-    "tqdm": "nystra[images]",
-    "fastapi": "nystra[serve]",
-    "uvicorn": "nystra[serve]",
-    "python_multipart": "nystra[serve]",
-    "prometheus_client": "nystra[serve]",
+_EXTRAS = {
+    "torch": "export",
+    "onnx": "export",
+    "onnxscript": "export",
+    "safetensors": "export",
+    "onnxruntime": "ort",
+    "PIL": "images",
+    "png": "images",
+    "tifffile": "images",
+    "tqdm": "images",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "python_multipart": "serve",
+    "prometheus_client": "serve",
 }
+"""Module -> the extra that has it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,12 +132,11 @@ def _dispatch(
         echo_error(f"error: {error}")
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = _INSTALL.get((error.name or "").partition(".")[0])
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             return _unexpected(args, error)
-        echo_error(
-            f"error: this command needs {error.name}, which is not installed: pip install '{extra}'"
-        )
+        missing = not_installed(f"{error.name}, which this command needs,", extra)
+        echo_error(f"error: {missing}")
         return 3
     except KeyboardInterrupt as stop:
         echo_error(f"interrupted. {stop}" if str(stop) else "interrupted")

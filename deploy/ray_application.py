@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import BackendUnavailableError, NystraError
+from ..core.installation import install_command
 from ..runtime.distributed.cluster import isolated_workers
 from ..runtime.serving.application import open_application
 from ..runtime.serving.limits import Limits
@@ -115,6 +116,6 @@ def _ray_serve() -> Any:
         return import_module("ray.serve")
     except ImportError as error:
         raise BackendUnavailableError(
-            f"Ray Serve is not here ({error}): pip install 'nystra[ray-serve]', on every machine "
-            "of the cluster"
+            f"Ray Serve is not here ({error}): {install_command('ray-serve')}, on every machine of "
+            "the cluster"
         ) from error

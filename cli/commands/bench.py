@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import BackendUnavailableError, NystraError
 from ...core.files.reading import regular_file
+from ...core.installation import not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import File, Number, Words
 from ...core.ports.picture_sizes import PictureSizes
@@ -175,7 +176,7 @@ def _check_plot(path: Path) -> None:
         import_module("matplotlib.figure")
     except ModuleNotFoundError:
         raise BackendUnavailableError(
-            "--plot needs matplotlib, which is not installed: pip install 'nystra[report]'"
+            not_installed("matplotlib, which --plot needs,", "report")
         ) from None
     check_writable_folder(path.parent)
 

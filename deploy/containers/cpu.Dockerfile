@@ -10,7 +10,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/nystra \
- && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[ort,serve]'
+ && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[serve]'
 
 FROM python:3.12-slim-bookworm
 COPY --from=build /opt/nystra /opt/nystra

@@ -11,7 +11,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 RUN python3 -m venv /opt/nystra \
- && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[gpu,serve]'
+ && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[gpu,http]'
 
 FROM nvidia/cuda:12.8.1-base-ubuntu24.04
 # hadolint ignore=DL3008

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.errors import BackendUnavailableError
+from ...core.installation import not_installed
 from ...runtime.images.images import encode_picture
 from ...runtime.images.picture import Picture
 from ..load.images import Pixels
@@ -24,7 +25,7 @@ def require_matplotlib() -> None:
         import_module("matplotlib.figure")
     except ModuleNotFoundError:
         raise BackendUnavailableError(
-            "`report` needs matplotlib, which is not installed: pip install 'nystra[report]'"
+            not_installed("matplotlib, which `report` needs,", "report")
         ) from None
 
 

@@ -37,6 +37,7 @@ import onnx
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.installation import not_installed
 from ...runtime.backends import backend_class
 from ...runtime.checking.validation import allowed_differences
 from ...runtime.machine.memory import available_memory
@@ -46,7 +47,6 @@ from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
 from .layer_report import Layer, LayerCase, LayerReport
 
-_MISSING = "`layerwise` needs polygraphy, which is not installed: pip install 'nystra[layerwise]'"
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 _HALF_SHARE, _HALF_MEAN = 2.0**-5, 2.0**-10
 _SEARCH = "NystraPatchMatch"
@@ -114,7 +114,8 @@ class _Polygraphy:
             self.quiet = import_module("polygraphy.logger").G_LOGGER.verbosity
             self.comparator = import_module("polygraphy.comparator").Comparator
         except (ModuleNotFoundError, AttributeError) as error:
-            raise BackendUnavailableError(f"{_MISSING} ({error})") from error
+            missing = not_installed("polygraphy, which `layerwise` needs,", "layerwise")
+            raise BackendUnavailableError(f"{missing} ({error})") from error
 
     def runner(self, name: str, session: Session, feeds: Mapping[str, Array]) -> Any:
         """Return a runner of that name around a session, which checks the inputs itself."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ...core.installation import not_installed
 from ._installed import installed
 from ._onnxruntime import OnnxRuntimeBackend
-
-_MISSING = "onnxruntime is not installed: pip install 'nystra[ort]'"
 
 
 class OrtCpuBackend(OnnxRuntimeBackend):
@@ -21,7 +20,9 @@ class OrtCpuBackend(OnnxRuntimeBackend):
     @classmethod
     def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime is installed, and a sentence that says so."""
-        return (True, "onnxruntime is installed") if installed("onnxruntime") else (False, _MISSING)
+        if installed("onnxruntime"):
+            return True, "onnxruntime is installed"
+        return False, not_installed("onnxruntime", "ort")
 
     def _providers(self, library: Path | None) -> list[Any]:
         return ["CPUExecutionProvider"]

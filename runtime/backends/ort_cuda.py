@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...core.errors import BackendUnavailableError
+from ...core.installation import install_command, not_installed
 from ...core.option import Options, option
 from ...core.option_kinds import Choice
 from ...plugins.library import CUDA_LIBRARY, has_cuda_kernels
@@ -19,8 +20,6 @@ from ..machine.gpu import find_device
 from ._installed import installed
 from ._library import LibraryChoice
 from ._onnxruntime import OnnxRuntimeBackend
-
-_MISSING = "onnxruntime-gpu is not installed: pip install 'nystra[gpu]'"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
     def available(cls) -> tuple[bool, str]:
         """Return whether onnxruntime-gpu and a GPU are here, and a sentence that says so."""
         if not installed("onnxruntime"):
-            return False, _MISSING
+            return False, not_installed("onnxruntime-gpu", "gpu")
         device = find_device()
         if isinstance(device, str):
             return False, f"{cls.name} runs on an NVIDIA GPU: {device}"
@@ -73,7 +72,7 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         if cls.provider not in onnxruntime.get_available_providers():
             return False, (
                 f"the onnxruntime installed has no {cls.provider}: pip uninstall onnxruntime, then "
-                "pip install 'nystra[gpu]'"
+                f"{install_command('gpu')}"
             )
         return True, f"{cls.name} on {device.name}"
 

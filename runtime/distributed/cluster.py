@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from ...core.errors import BackendUnavailableError
+from ...core.installation import not_installed
 from ..workers.child import Child, ChildError
 from .options import LOCAL, ClusterOptions
 
@@ -38,7 +39,7 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         ray = import_module("ray")
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(
-            "Ray is not installed: pip install 'nystra[ray]', on every machine of the cluster"
+            f"{not_installed('Ray', 'ray')}, on every machine of the cluster"
         ) from error
     where: dict[str, Any] = {"address": options.address}
     if options.address == LOCAL:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.installation import not_installed
 
 TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 """The names of the builders, as backends and on the command line."""
@@ -29,10 +30,10 @@ CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 """Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""
 
 _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
-_MISSING = {
-    TENSORRT: "TensorRT is not installed: pip install 'nystra[tensorrt]' (to build, an NVIDIA GPU "
-    "too; nystra build --dry-run needs the TensorRT package, but no GPU)",
-    RTX: "TensorRT-RTX is not installed: pip install 'nystra[tensorrt-rtx]'",
+_TITLES = {TENSORRT: "TensorRT", RTX: "TensorRT-RTX"}
+_BESIDES = {
+    TENSORRT: " (to build, an NVIDIA GPU too; nystra build --dry-run needs the TensorRT package, "
+    "but no GPU)"
 }
 
 
@@ -72,7 +73,8 @@ def require(name: str) -> None:
     """Raise `BackendUnavailableError`, with what to install, unless the builder is there."""
     check_name(name)
     if not installed(name):
-        raise BackendUnavailableError(_MISSING[name])
+        missing = not_installed(_TITLES[name], name)
+        raise BackendUnavailableError(missing + _BESIDES.get(name, ""))
 
 
 def load(name: str) -> Toolkit:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.installation import not_installed
 
 
 def load_av() -> ModuleType:
@@ -19,8 +20,7 @@ def load_av() -> ModuleType:
         import av
     except ImportError as error:
         raise BackendUnavailableError(
-            "video files need PyAV, which is not installed: pip install 'nystra[video]', or give "
-            "a folder of frames"
+            f"{not_installed('PyAV, which video files need,', 'video')}, or give a folder of frames"
         ) from error
     if int(av.__version__.partition(".")[0]) < 16:
         raise BackendUnavailableError(

@@ -83,5 +83,5 @@ def test_the_wheel_of_the_workflow_has_the_version_of_the_project() -> None:
     import nystra
 
     names = re.findall(r"nystra-([\d.]+)-py3-none", README)
-    assert len(names) == 2
+    assert len(names) == 3
     assert set(names) == {nystra.__version__}

@@ -13,6 +13,7 @@ import numpy as np
 
 from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
+from ....core.installation import not_installed
 from ....plugins.library import CPU_LIBRARY, library_path
 from ....plugins.operators.schema import DOMAIN
 from ...engines import cache
@@ -27,7 +28,6 @@ from .networks import record_of, stored
 from .operators import extensions
 from .rows import compute_rows
 
-_MISSING = "OpenVINO is not installed: pip install 'nystra[openvino]'"
 _SIZES = 4
 _SEARCH = (DOMAIN, "NystraPatchMatch")
 """A body that OpenVINO 2026.4 computes wrongly; with fixed sizes it even ended the process."""
@@ -109,7 +109,7 @@ class OpenvinoBackend(Backend):
     def available(cls) -> tuple[bool, str]:
         """Return whether OpenVINO is installed and has the device, and a sentence about it."""
         if not installed("openvino"):
-            return False, _MISSING
+            return False, not_installed("OpenVINO", "openvino")
         if cls.device_name == "CPU":
             return True, "OpenVINO is installed"
         import openvino

@@ -1,0 +1,72 @@
+"""How to install what an extra of nystra needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution, requires
+
+_REQUIREMENT = re.compile(
+    r"(?P<project>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?.*?;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)"
+)
+_PACKAGE = "nystra"
+
+
+def not_installed(what: str, extra: str) -> str:
+    """Return a sentence that says that something is missing, and what to do.
+
+    Args:
+        what: What is missing: ``OpenVINO``.
+        extra: The extra of nystra that has it: ``openvino``.
+    """
+    return f"{what} is not installed: {install_command(extra)}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what is missing of an extra.
+
+    It names the projects and not nystra itself, so that it works however nystra was installed:
+    from a checkout, a wheel or an index.
+    """
+    try:
+        requirements = requires(_PACKAGE) or []
+    except PackageNotFoundError:  # a folder on the path
+        requirements = []
+    own = dict(_projects(extra, requirements))
+    parts = dict.fromkeys(_parts(extra, requirements))
+    wanted = own | {key: value for part in parts for key, value in _projects(part, requirements)}
+    if not wanted:
+        return f"pip install '.[{extra}]' in a checkout of nystra"
+    missing = [stated for project, stated in wanted.items() if not _is_installed(project)]
+    if missing:
+        return " ".join(["pip install", *missing])
+    return " ".join(
+        ["pip install --force-reinstall", *(own or wanted).values()]
+    )  # there, but broken
+
+
+def _projects(extra: str, requirements: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and requirement, quoted for a shell, of each project that an extra states."""
+    for requirement in requirements:
+        found = _REQUIREMENT.match(requirement)
+        if found and found["extra"] == extra and found["project"] != _PACKAGE:
+            stated = re.sub(r"\s", "", requirement.partition(";")[0])
+            yield found["project"], f"'{stated}'"
+
+
+def _parts(extra: str, requirements: list[str]) -> Iterator[str]:
+    """Yield the extras that an extra is made of, and those that they are made of."""
+    for requirement in requirements:
+        found = _REQUIREMENT.match(requirement)
+        if found and found["extra"] == extra and found["project"] == _PACKAGE:
+            for part in found["extras"].split(","):
+                yield part.strip()
+                yield from _parts(part.strip(), requirements)
+
+
+def _is_installed(project: str) -> bool:
+    try:
+        distribution(project)
+    except PackageNotFoundError:
+        return False
+    return True

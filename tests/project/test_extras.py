@@ -1,0 +1,149 @@
+"""Each extra brings what its commands need, and the pages install extras that there are."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from native_nodes import library
+from nystra.core.installation import install_command
+from nystra.runtime import Picture, write_picture
+from runtime_models import nystra_metadata, save_upscaler
+from shared import PACKAGES, ROOT
+from small_swinir import state_of
+
+EXTRAS = set(metadata("nystra").get_all("Provides-Extra") or [])
+PARTS = {"images", "http", "docs", "test"}  # with which no command of nystra runs by itself
+ELSEWHERE = {  # extras whose projects are too large for the tests, or need other machines
+    "gpu": "onnxruntime",
+    "tensorrt": "tensorrt",
+    "tensorrt-rtx": "tensorrt_rtx",
+    "ray": "ray",
+    "ray-serve": "ray",
+    "report": "matplotlib",
+}
+COMMANDS = {
+    "ort": ["run", "model.onnx", "-i", "in.png", "-o", "out.png"],
+    "openvino": ["run", "model.onnx", "-i", "in.png", "-o", "o.png", "--backend", "openvino"],
+    "video": ["run", "model.onnx", "-i", "frames", "-o", "out.mp4", "--fps", "5"],
+    "ray": ["run", "model.onnx", "-i", "in.png", "-o", "o", "--ray", "local", "--workers", "1"],
+    "report": ["bench", "model.onnx", "--sizes", "8x8", "16x16", "--runs", "2", "--plot", "b.png"],
+    "layerwise": ["validate", "exported.onnx", "--layerwise"],
+    "export": ["export", "tiny.safetensors", "-o", "exported.onnx", "--no-speed"],
+}
+SLOW = {"export", "layerwise", "openvino", "ray", "report", "video"}
+
+
+def nystra(extra: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "only_extra", extra, *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "helpers")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, a picture, frames and a checkpoint."""
+    place = tmp_path_factory.mktemp("extras")
+    save_upscaler(place / "model.onnx", metadata=nystra_metadata())
+    grey = Picture(np.full((8, 8, 3), 90, np.uint8))
+    (place / "frames").mkdir()
+    for name in ("in.png", "frames/1.png", "frames/2.png"):
+        write_picture(place / name, grey)
+    save_file(state_of(), place / "tiny.safetensors")
+    return place
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [pytest.param(name, marks=[pytest.mark.full] * (name in SLOW)) for name in sorted(COMMANDS)],
+)
+def test_an_extra_is_enough_for_its_command(extra: str, folder: Path) -> None:
+    if extra in ELSEWHERE and find_spec(ELSEWHERE[extra]) is None:
+        pytest.skip(f"{ELSEWHERE[extra]} is not installed")
+    if extra == "layerwise":
+        test_an_extra_is_enough_for_its_command("export", folder)
+        library()  # the layers are compared with those of the kernels
+    done = subprocess.run(
+        nystra(extra, *COMMANDS[extra]),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_serve_serves_with_its_extra_alone(folder: Path) -> None:
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    command = nystra("serve", "serve", "model.onnx", "--port", "0")
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(), stderr=subprocess.STDOUT, stdout=subprocess.PIPE
+    ) as service:
+        assert service.stdout is not None
+        os.set_blocking(service.stdout.fileno(), False)
+        said, deadline = b"", time.monotonic() + 60
+        while b"http://" not in said and service.poll() is None and time.monotonic() < deadline:
+            said += service.stdout.read() or b""
+            time.sleep(0.05)
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(30) == 0, said
+    assert b"http://" in said
+
+
+def test_a_command_without_its_extra_says_what_is_missing(folder: Path) -> None:
+    """The negative control: what hides other projects hides them."""
+    done = subprocess.run(
+        nystra("images", *COMMANDS["ort"]),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "onnxruntime is not installed: pip install" in done.stderr
+
+
+def test_every_extra_has_a_command() -> None:
+    assert {*COMMANDS, *PARTS, *ELSEWHERE, "serve", "spandrel"} == EXTRAS
+
+
+def test_a_missing_extra_is_installed_by_its_projects() -> None:
+    """A name of nystra's own would need an index that has it."""
+    for extra in EXTRAS:
+        command = install_command(extra)
+        assert re.fullmatch(r"pip install( --force-reinstall)?( '[^' ]+')+", command), command
+        assert "nystra" not in command
+    assert "'onnxruntime>=" in install_command("ort")
+    assert install_command("none") == "pip install '.[none]' in a checkout of nystra"
+
+
+def test_install_lines_work_from_a_checkout_or_a_wheel() -> None:
+    """No index has nystra: a line that takes it from one fails."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "mkdocs.yml"]
+    pages += [*(ROOT / "studies" / "measurements").glob("*.md"), *(ROOT / "deploy").rglob("*file")]
+    lines = 0
+    for page in pages:
+        for given in re.findall(r"pip install[^`\n]*?'([^']*\[[^']*\])'", page.read_text()):
+            place, _, extras = given.rstrip("]").partition("[")
+            if place in ("onnxruntime-gpu", "tritonclient"):
+                continue
+            lines += 1
+            assert place == "." or place.endswith(".whl"), (page.name, given)
+            assert set(extras.split(",")) <= EXTRAS | {"EXTRA"}, (page.name, given)
+    assert lines > 10
+    for folder in PACKAGES:
+        for path in (ROOT / folder).rglob("*.py"):
+            assert "nystra[" not in path.read_text(encoding="utf-8"), path
