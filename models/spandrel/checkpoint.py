@@ -7,8 +7,9 @@ from typing import Any
 from ...core.errors import CheckpointError, NystraError
 from ..architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request, State
 from ..facts import Facts
+from ..registry import MORE
 from ..sizes.trial import Trial
-from .library import MORE, Reading, find_reading, read, recognises
+from .library import Reading, find_reading, read, recognises
 from .network import ports_of, tried_network
 
 

@@ -13,7 +13,7 @@ import importlib
 
 from torch import nn
 
-from ..library import MORE
+from ...registry import MORE
 
 ADAPTERS = {
     "ATD.AC_MSA": "atd",
