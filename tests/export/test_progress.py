@@ -122,7 +122,7 @@ def test_the_figures_are_those_of_the_benchmark(
     def rows(configurations: Any, sizes: Any, runs: int, **_: Any) -> list[Row]:
         asked.append(runs)
         assert sizes == [{"height": 256, "width": 256}]
-        assert [configuration.backend for configuration in configurations] == ["ort-cpu"] * 2
+        assert [configuration.backend for configuration in configurations] == ["ort-cpu-bodies"] * 2
         return [Row("a", "b", sizes[0], [1.0] * 5), Row("c", "d", sizes[0], [1.0, 2, 3, 4, 5])]
 
     asked: list[int] = []
