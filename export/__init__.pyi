@@ -3,5 +3,5 @@ from .attention.plan import Plan as Plan
 from .attention.plan import read_plan as read_plan
 from .attention.registry import mechanism as mechanism
 from .options import ExportOptions as ExportOptions
-from .pipeline import ExportResult as ExportResult
 from .pipeline import export_model as export_model
+from .report.export_result import ExportResult as ExportResult

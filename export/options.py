@@ -12,7 +12,7 @@ from ..core.option_kinds import Folder, NamedChoice, Number, Switch, Text
 from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
-from .auto.options import AutoOptions
+from .auto_options import AutoOptions
 from .transforms import PRECISIONS, TENSORRT, parameters_help
 
 Functions = Literal["attached", "none", "inline"]

@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from .graph.stage import build, build_steps
 from .load.source import Source
 from .load.stage import Prepared, prepare
 from .options import ExportOptions
-from .plan.proposal import Proposal
 from .plan.stage import Planned, make_plan
 from .progress import Steps
+from .report.export_result import ExportResult
 from .report.stage import WRITING_STEPS, write
 from .report.suggestion import suggestion
-from .validate.fidelity import Fidelity
-from .validate.model_file import FileValidation
-from .validate.speed import Speed
 from .validate.stage import validate, validation_steps
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """What an export wrote and found.
-
-    Attributes:
-        model: The model file.
-        files: Every file that was written.
-        nodes: Nodes of the graph.
-        precision: As ``nystra.precision`` says it.
-        source: What the model was made of: the network, and what was done at each site.
-        validation: The file against PyTorch.
-        fidelity: The plan against full attention.
-        speed: Against the full-attention file, or None.
-        proposal: The plan as it was chosen, and what a search found.
-        suggestion: What other mechanisms would do, where that is wanted and worth a word.
-        warnings: One sentence each.
-    """
-
-    model: Path
-    files: tuple[Path, ...]
-    nodes: int
-    precision: str
-    source: Source
-    validation: FileValidation
-    fidelity: Fidelity
-    speed: Speed | None
-    proposal: Proposal
-    suggestion: str
-    warnings: tuple[str, ...]
 
 
 def export_model(

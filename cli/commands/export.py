@@ -19,7 +19,7 @@ from ..flags.output_flags import add_output_arguments
 from ..progress import steps
 
 if TYPE_CHECKING:
-    from ...export.pipeline import ExportResult
+    from ...export.report.export_result import ExportResult
 
 SUMMARY = "Export a checkpoint to one ONNX file that is checked against PyTorch."
 

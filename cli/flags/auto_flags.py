@@ -17,8 +17,8 @@ from .plan_flags import AUTO, given_parameters, parameter_flag, plan_from
 
 if TYPE_CHECKING:
     from ...export.attention.plan import Plan
-    from ...export.auto.options import AutoOptions
     from ...export.auto.result import AutoResult
+    from ...export.auto_options import AutoOptions
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
             f"{flag} does not apply to --attn auto, which chooses it for each site: omit it, or "
             "name a mechanism"
         )
-    from ...export.auto.options import AutoOptions
+    from ...export.auto_options import AutoOptions
 
     report = None if args.report is None else _report(args)
     return AutoOptions(args.costs, tuple(args.keep_full), report)
@@ -67,7 +67,7 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
 
 def _report(args: argparse.Namespace) -> Callable[[AutoResult], None]:
     """Return what draws the page; what stands in its way is refused before anything is measured."""
-    from ...export.auto.report import page_path, write_report
+    from ...export.report.auto_page import page_path, write_report
     from ...export.report.images import require_matplotlib
 
     require_matplotlib()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
+from ..attention.candidates import candidates, uniform_plans
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import find_sites
+from ..auto_options import DEFAULT_BUDGET, AutoOptions
 from ..load.stage import Prepared
-from ..plan.proposal import Proposal
-from .candidates import candidates, uniform_plans
 from .changes import measure_changes
 from .costs import CostTable, read_costs, this_machine
 from .knapsack import Item, Selection
-from .options import DEFAULT_BUDGET, AutoOptions
+from .proposal import Proposal
 from .reasons import with_reasons
 from .record import Record
 from .result import AutoResult

@@ -12,12 +12,12 @@ from ...core.errors import NystraError
 from ...models.loading import LoadedModel
 from ...runtime.metrics.measures import measure_for
 from ..attention.plan import Plan
-from ..auto.options import AutoOptions
-from ..auto.samples import choose_samples
+from ..auto_options import AutoOptions
 from ..options import ExportOptions
 from ..transforms import Transform, find_transform
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
+from .samples import choose_samples
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 

@@ -14,9 +14,9 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto.planner import find_plan
+from ..auto.proposal import Proposal
 from ..load.stage import Prepared
 from .naming import output_path
-from .proposal import Proposal
 from .replacing import export_form, refuse_to_replace
 
 

@@ -24,7 +24,7 @@ from .sheet import SheetRow
 if TYPE_CHECKING:
     from ...core.arrays import Array
     from ..attention.mechanism import Mechanism
-    from ..pipeline import ExportResult
+    from .export_result import ExportResult
 
 _SIDE = 320
 """Of a picture at 1:1: three stand side by side."""

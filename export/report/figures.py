@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...runtime.metrics.measures import Measure
-    from ..pipeline import ExportResult
     from ..validate.model_file import FileValidation
     from ..validate.speed import Speed
+    from .export_result import ExportResult
 
 
 def figures_of(result: ExportResult) -> list[tuple[str, str]]:

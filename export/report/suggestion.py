@@ -17,7 +17,7 @@ from ..attention.full.parameters import Full
 from ..attention.implementation import unsupported_reason
 from ..attention.mechanism import Mechanism
 from ..attention.site import find_sites, swap
-from ..auto.options import DEFAULT_BUDGET
+from ..auto_options import DEFAULT_BUDGET
 from ..load.images import Feeds
 from ..pytorch.network_session import NetworkSession
 

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import save_file
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-from nystra.export.auto.options import AutoOptions
+from nystra.export.auto_options import AutoOptions
 from nystra.models.swinir.network import SwinIR
 
 

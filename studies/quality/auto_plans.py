@@ -22,9 +22,9 @@ from nystra.export import ExportOptions
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.site import neutral, swap
 from nystra.export.auto.knapsack import Selection, seconds
-from nystra.export.auto.options import AutoOptions
 from nystra.export.auto.result import AutoResult
 from nystra.export.auto.verification import Verified
+from nystra.export.auto_options import AutoOptions
 from nystra.export.load.stage import prepare
 from nystra.export.plan.stage import make_plan
 from nystra.export.pytorch.network_session import NetworkSession

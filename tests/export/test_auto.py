@@ -18,20 +18,20 @@ from nystra.core.errors import NystraError
 from nystra.core.json_text import stable_json
 from nystra.core.ports.port import Port
 from nystra.export import ExportOptions, Mechanism
+from nystra.export.attention.candidates import candidates
 from nystra.export.attention.plan import read_plan
 from nystra.export.attention.site import find_sites
 from nystra.export.auto import samples as pictures
 from nystra.export.auto import timing
-from nystra.export.auto.candidates import candidates
 from nystra.export.auto.costs import CostTable, read_costs
-from nystra.export.auto.options import AutoOptions
 from nystra.export.auto.replay import Replay
-from nystra.export.auto.report import write_report
-from nystra.export.auto.samples import choose_samples
 from nystra.export.auto.timing import record_calls
+from nystra.export.auto_options import AutoOptions
+from nystra.export.load.samples import choose_samples
 from nystra.export.load.stage import prepare
 from nystra.export.plan.replacing import export_form, refuse_to_replace
 from nystra.export.plan.stage import Planned, make_plan
+from nystra.export.report.auto_page import write_report
 from nystra.models import load
 from nystra.runtime.images.images import write_picture
 from nystra.runtime.images.picture import Picture

@@ -11,14 +11,14 @@ from ...core.json_text import PSNR_CAP
 from ...runtime.images.sheet import readable_factor
 from ...runtime.metrics.measures import decibels
 from ..attention.site import neutral, swap
+from ..auto.figures import pareto_figure, sites_figure
+from ..auto.knapsack import Selection, seconds
+from ..auto.result import AutoResult
+from ..auto.verification import Verified
 from ..load.images import Pixels
 from ..pytorch.network_session import NetworkSession
-from ..report.images import figure_uri, picture_uri
-from ..report.page import Page
-from .figures import pareto_figure, sites_figure
-from .knapsack import Selection, seconds
-from .result import AutoResult
-from .verification import Verified
+from .images import figure_uri, picture_uri
+from .page import Page
 
 _PICTURES = 4
 _WIDTH = 256

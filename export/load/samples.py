@@ -16,12 +16,12 @@ from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ...runtime.images.images import read_picture
 from ...runtime.metrics.measures import measure_for
+from ..attention.candidates import candidates
 from ..attention.full.parameters import Full
 from ..attention.operations import network_flops
 from ..attention.plan import Plan
 from ..attention.site import find_sites
-from ..load.images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
-from .candidates import candidates
+from .images import Feeds, Pictures, calibration_pictures, feeds_of, sample_side
 
 MOST_OPERATIONS = 36e12
 """Of all measurements: some five minutes of two cores."""

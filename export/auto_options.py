@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .result import AutoResult
+from typing import Any
 
 DEFAULT_BUDGET = 50.0
 """dB against the network as trained."""
@@ -21,9 +18,9 @@ class AutoOptions:
     Attributes:
         costs: File of the costs: read where it exists, else written; None keeps none.
         keep_full: Sites that stay as trained.
-        report: Is called with the result and draws it; None draws nothing.
+        report: Is called with the `AutoResult` and draws it; None draws nothing.
     """
 
     costs: Path | None = None
     keep_full: tuple[str, ...] = ()
-    report: Callable[[AutoResult], None] | None = None
+    report: Callable[[Any], None] | None = None
