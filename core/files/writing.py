@@ -48,6 +48,14 @@ def check_writable_folder(folder: Path) -> None:
         raise NystraError(f"the folder {folder} is not writable: choose another output")
 
 
+def check_can_make(folder: Path) -> None:
+    """Raise NystraError where a folder neither is writable nor can be made."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    check_writable_folder(existing)
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, or raise `NystraError`."""
     try:

@@ -40,7 +40,7 @@ TASKS = [
         summary=_part("restoration.summary"),
         options=_RESTORING,
         answer=_part("restoration.answer", "RestorationAnswerer"),
-        service=_part("restoration.service", "SERVICE"),
+        service=_part(".serving.restoration", "SERVICE"),
         quality=_part("video.quality", "QUALITY"),
         run_distributed=_part(".distributed.run", "run_distributed"),
     ),
@@ -65,7 +65,7 @@ TASKS = [
         options=(_part("classification.options", "ClassOptions"),),
         needs_output=False,
         answer=_part("classification.answer", "ClassificationAnswerer"),
-        service=_part("classification.service", "SERVICE"),
+        service=_part(".serving.classification", "SERVICE"),
         quality=_part("classification.quality", "QUALITY"),
     ),
 ]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from ...core.option import Options
-    from ..serving.service import Service
     from .answer import Answerer
     from .quality import Quality
     from .result import Result
@@ -52,7 +51,7 @@ class Task:
         answer: The class that answers requests which carry files: ``nystra serve``, Triton and Ray
             Serve go by it; None: the task answers none.
         service: What ``nystra serve`` offers beyond one answer after the other, such as runs that
-            several requests share; None where ``answer`` says it all.
+            several requests share, a `Service`; None where ``answer`` says it all.
         quality: How good what a file makes is measured; None: it is not.
         run_distributed: As ``run``, with the workers of a cluster; None: it is not distributed.
     """
@@ -66,6 +65,6 @@ class Task:
     options: tuple[Callable[[], type[Options]], ...]
     needs_output: bool = True
     answer: Callable[[], type[Answerer]] | None = None
-    service: Callable[[], Service] | None = None
+    service: Callable[[], Any] | None = None
     quality: Callable[[], Quality] | None = None
     run_distributed: Callable[[], Runner] | None = None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ...core.errors import BackendUnavailableError
-from ..tasks.video.options import CODECS
+from .codecs import CODECS
 from .colour import Colour, from_rgb
 from .file_source import plane_array
 from .library import load_av

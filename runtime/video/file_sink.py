@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.files.writing import atomic_path, make_folder
+from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.picture import Picture
-from ..tasks.restoration.worklist import check_can_make
-from ..tasks.video.options import VideoOptions
 from .assembling import assemble, check_container
 from .clip import Clip, Frame, Source
 from .colour import Colour
@@ -34,9 +32,10 @@ class VideoSink:
         target: Path,
         source: Source,
         scale: int,
-        options: VideoOptions,
         job: Mapping[str, str],
         *,
+        codec: str | None = None,
+        crf: int | None = None,
         overwrite: bool = False,
     ) -> None:
         """Find out whether the video can be written; nothing is written yet.
@@ -45,8 +44,9 @@ class VideoSink:
             target: An mp4, mov or mkv.
             source: Where the frames come from, and the sound.
             scale: By how much they become larger.
-            options: What was asked for.
             job: What the frames depend on besides the source.
+            codec: Name of `CODECS`; None: by the depth of the source.
+            crf: Its constant rate factor; None: a usual one.
             overwrite: Replace a file that is there, and parts of another run.
 
         Raises:
@@ -56,7 +56,7 @@ class VideoSink:
         """
         _check_target(target, source, overwrite)
         self.target = target
-        self.encoding = make_encoding(source.clip, scale, options)
+        self.encoding = make_encoding(source.clip, scale, codec, crf)
         self._sound = source.path if isinstance(source, VideoFile) else None
         check_container(target, self.encoding, self._sound)
         whole = {"video": source.identity(), "PyAV": load_av().__version__, **job}
@@ -125,7 +125,9 @@ class VideoSink:
         self.parts.save(packets, bytes(encoder.extradata or b""))
 
 
-def make_encoding(clip: Clip, scale: int, options: VideoOptions) -> Encoding:
+def make_encoding(
+    clip: Clip, scale: int, codec: str | None = None, crf: int | None = None
+) -> Encoding:
     """Return how the frames of a clip are written after they became larger.
 
     Raises:
@@ -134,10 +136,10 @@ def make_encoding(clip: Clip, scale: int, options: VideoOptions) -> Encoding:
     if clip.time_base is None or clip.rate is None:
         raise NystraError("a folder of frames has no frame rate: give `fps`, such as `fps` 25")
     height, width = (side * scale for side in clip.size)
-    codec = options.codec or ("hevc" if clip.colour.bits > 8 else "h264")
+    codec = codec or ("hevc" if clip.colour.bits > 8 else "h264")
     return Encoding(
         codec,
-        _CRF if options.crf is None else options.crf,
+        _CRF if crf is None else crf,
         (height, width),
         _writable(clip.colour, height, width),
         clip.time_base,

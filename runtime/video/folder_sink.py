@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...core.errors import NystraError
-from ...core.files.writing import make_folder
+from ...core.files.writing import check_can_make, make_folder
 from ..images.images import write_picture
+from ..images.naming import Naming
 from ..images.picture import Picture
-from ..tasks.restoration.worklist import Naming, check_can_make
 from .clip import Frame, Source
 
 

@@ -21,12 +21,12 @@ from nystra.export import ExportOptions, Mechanism
 from nystra.export.attention.candidates import candidates
 from nystra.export.attention.plan import read_plan
 from nystra.export.attention.site import find_sites
-from nystra.export.auto import samples as pictures
 from nystra.export.auto import timing
 from nystra.export.auto.costs import CostTable, read_costs
 from nystra.export.auto.replay import Replay
 from nystra.export.auto.timing import record_calls
 from nystra.export.auto_options import AutoOptions
+from nystra.export.load import samples as pictures
 from nystra.export.load.samples import choose_samples
 from nystra.export.load.stage import prepare
 from nystra.export.plan.replacing import export_form, refuse_to_replace

@@ -5,6 +5,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,40 @@ def test_arrows(folder: str) -> None:
             parts = module.split(".")
             if parts[0] == "nystra" and parts[1] != "__version__":
                 assert parts[1] in ALLOWED[folder], f"{path} imports {module}"
+
+
+def parts(package: Path) -> dict[str, set[str]]:
+    """Return which parts of a package, its folders and loose files, each part imports."""
+    known = {path.stem for path in package.iterdir() if path.is_dir() or path.suffix == ".py"}
+    graph: dict[str, set[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        own = path.relative_to(package).with_suffix("").parts[0]
+        for module, _ in imports(path):
+            names = module.split(".")
+            if names[:2] == ["nystra", package.name] and len(names) > 2 and names[2] in known:
+                graph.setdefault(own, set()).add(names[2])
+    return {own: others - {own} for own, others in graph.items()}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return parts that import one another, in a circle; [] where none do."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("folder", ["cli", "deploy", "export", "runtime"])
+def test_inside_a_package_too_imports_go_one_way(folder: str) -> None:
+    graph = parts(ROOT / folder)
+    assert graph
+    assert not circle(graph)
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"load": {"graph"}, "graph": {"validate"}, "validate": {"load"}})
+    assert not circle({"load": {"attention"}, "graph": {"load", "attention"}})
 
 
 @pytest.mark.parametrize("folder", ["core", "deploy", "runtime"])

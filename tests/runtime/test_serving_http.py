@@ -214,7 +214,7 @@ def test_what_is_costed_is_what_is_decoded(
     reply = service.ask(f"{RESTORE}?format=png", stream.getvalue())
     np.testing.assert_array_equal(pixels(reply.body), values.repeat(2, 0).repeat(2, 1))
     monkeypatch.setattr(
-        "nystra.runtime.tasks.restoration.service.measured",
+        "nystra.runtime.serving.restoration.measured",
         lambda files, most: dict.fromkeys(files, ((1, 1), "PNG")),
     )
     reply = service.ask(RESTORE, png(65, 64))

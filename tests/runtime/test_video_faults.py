@@ -186,7 +186,6 @@ def test_the_disk_is_full_while_the_video_is_written(tmp_path: Path, clip: Path)
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
-    from nystra.runtime.tasks.video.options import VideoOptions
     from nystra.runtime.video.assembling import assemble
     from nystra.runtime.video.clip import Clip
     from nystra.runtime.video.file_sink import make_encoding
@@ -194,7 +193,7 @@ def test_the_disk_is_full_while_the_video_is_written(tmp_path: Path, clip: Path)
 
     known: Clip = VideoFile(clip).clip
     with pytest.raises(OSError, match="No space left"):
-        assemble(full, make_encoding(known, 1, VideoOptions()), lambda _: iter(()), None)
+        assemble(full, make_encoding(known, 1), lambda _: iter(()), None)
 
 
 def test_no_pyav(

@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 from ....core.files.writing import atomic_write_bytes
+from ...images.naming import STREAM
 from ...progress import progress_bar
 from ...session import Session
 from ..errors import in_one_line
 from ..restoration.picture_job import read_input
-from ..restoration.worklist import STREAM, list_pictures
+from ..restoration.worklist import list_pictures
 from ..task import Report
 from .answer import ranked
 from .classifier import classifier_for

@@ -18,6 +18,7 @@ from ...images.images import (
     read_picture,
     write_picture,
 )
+from ...images.naming import STREAM
 from ...images.picture import Picture
 from ..errors import in_one_line
 from .answer import RestoredPicture, restore
@@ -25,7 +26,7 @@ from .auxiliary_inputs import AuxiliaryInputs
 from .options import RunOptions
 from .restorer import Restorer
 from .result import PictureResult
-from .worklist import STREAM, check_pair
+from .worklist import check_pair
 
 _MOST_BYTES = 4 << 30
 

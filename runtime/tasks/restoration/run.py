@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....core.errors import NystraError
+from ...images.naming import STREAM, Naming
 from ...images.picture import Picture
 from ...progress import progress_bar
 from ...session import Session
@@ -21,7 +22,7 @@ from .result import PictureResult
 from .sequential import one_by_one
 from .session_restorer import restorer_for
 from .thread_pool import in_threads, most_pixels
-from .worklist import STREAM, Naming, check_pair, list_work
+from .worklist import check_pair, list_work
 
 
 def run_pictures(

@@ -7,41 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....core.errors import NystraError
-from ....core.files.writing import check_writable_folder
+from ....core.files.writing import check_can_make
 from ...images.images import READ_SUFFIXES, SUFFIXES, check_writable, format_named
-
-STREAM = Path("-")
-"""Stands for the standard input or output."""
+from ...images.naming import STREAM, Naming
 
 _SIGNATURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8", b"RIFF")
-
-
-@dataclass(frozen=True)
-class Naming:
-    """How outputs are called.
-
-    Attributes:
-        format: Suffix of their format without the dot, such as ``png``; None keeps that of the
-            input, or takes ``png`` where that is read only.
-        suffix: What is put behind the stem of a picture in a folder, such as ``_x2``.
-    """
-
-    format: str | None = None
-    suffix: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse a format that is not written, and a suffix that is no part of a name."""
-        if self.format is not None:
-            format_named(self.format)
-        if "/" in self.suffix or os.sep in self.suffix or "\0" in self.suffix:
-            raise NystraError(f"the suffix is {self.suffix!r}, expected a part of a file name")
-
-    def name(self, source: Path) -> str:
-        """Return the name of a picture's output in a folder."""
-        stem = "stdin" if source == STREAM else source.stem
-        keeps = source.suffix.lower() in SUFFIXES
-        ending = f".{self.format}" if self.format else source.suffix if keeps else ".png"
-        return f"{stem}{self.suffix}{ending}"
 
 
 @dataclass(frozen=True)
@@ -123,14 +93,6 @@ def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
         raise NystraError(f"the output {target} is the input itself: choose another output")
     check_writable(target, overwrite=overwrite)
     check_can_make(target.parent)
-
-
-def check_can_make(folder: Path) -> None:
-    """Raise NystraError where a folder neither is writable nor can be made."""
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    check_writable_folder(existing)
 
 
 def _check_format(target: Path, naming: Naming) -> None:

@@ -13,12 +13,10 @@ from ....core.errors import NystraError
 from ....core.option import Option, Options, option
 from ....core.option_kinds import Choice, File, Number, Switch
 from ...options import MASK, REFERENCE
+from ...video.codecs import CODECS
 
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".mkv")
 """File suffixes of the videos that are read and written."""
-
-CODECS = {"h264": "libx264", "hevc": "libx265"}
-"""Name of a codec -> its encoder."""
 
 _NTSC = {
     "23.976": Fraction(24000, 1001),

@@ -12,6 +12,7 @@ from pathlib import Path
 from ....core.errors import NystraError
 from ....core.files.reading import file_sha256
 from ...images.images import SUFFIXES
+from ...images.naming import STREAM, Naming
 from ...progress import progress_bar
 from ...session import Session
 from ...video.clip import Sink, Source
@@ -23,7 +24,6 @@ from ..errors import in_one_line
 from ..restoration.auxiliary_inputs import AuxiliaryInputs
 from ..restoration.options import RunOptions
 from ..restoration.session_restorer import restorer_for
-from ..restoration.worklist import STREAM, Naming
 from ..task import Report
 from .clip_restorer import clip_restorer_for
 from .frame_restorer import (
@@ -160,7 +160,15 @@ def _sink(
         "mask or reference": f"{options.mask} {options.reference}",
         **{f"input {key}": f"{path}" for key, path in options.inputs.items()},
     }
-    return VideoSink(Path(there), source, scale, video, job, overwrite=options.overwrite)
+    return VideoSink(
+        Path(there),
+        source,
+        scale,
+        job,
+        codec=video.codec,
+        crf=video.crf,
+        overwrite=options.overwrite,
+    )
 
 
 class _Work:

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ....core.errors import NystraError
-from ....core.ports.port import keyed_ports
-from ...images.picture import Picture
-from ...serving.batch_limit import images_per_run
-from ...serving.batcher import Batcher, OnRun
-from ...serving.limits import Limits
-from ...serving.service import Service, measured
-from ...serving.work import Work
-from ...session import Session
-from ..answer import Answer, Files
-from .answer import RestorationAnswerer, RestoreParameters, restore
-from .auxiliary_roles import AUXILIARY_ROLES, match_inputs
-from .restorer import Restorer
+from ...core.errors import NystraError
+from ...core.ports.port import keyed_ports
+from ..images.picture import Picture
+from ..session import Session
+from ..tasks.answer import Answer, Files
+from ..tasks.restoration.answer import RestorationAnswerer, RestoreParameters, restore
+from ..tasks.restoration.auxiliary_roles import AUXILIARY_ROLES, match_inputs
+from ..tasks.restoration.restorer import Restorer
+from .batch_limit import images_per_run
+from .batcher import Batcher, OnRun
+from .limits import Limits
+from .service import Service, measured
+from .work import Work
 
 _TRIAL_SIDES = (32, 128)
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ....core.errors import NystraError
-from ...serving.batch_limit import images_per_run
-from ...serving.batcher import Batcher, OnRun
-from ...serving.limits import Limits
-from ...serving.service import Service, measured
-from ...serving.work import Work
-from ...session import Session
-from ..answer import Answer, Files
-from .answer import ClassificationAnswerer, ClassParameters
+from ...core.errors import NystraError
+from ..session import Session
+from ..tasks.answer import Answer, Files
+from ..tasks.classification.answer import ClassificationAnswerer, ClassParameters
+from .batch_limit import images_per_run
+from .batcher import Batcher, OnRun
+from .limits import Limits
+from .service import Service, measured
+from .work import Work
 
 
 class ClassificationModel:
