@@ -74,7 +74,7 @@ class ExportOptions(Options):
         Text(
             "fp32",
             "of weights and maps; sums, norms and the residual stream stay fp32, inputs and "
-            "outputs float32; int8, which needs `calibrate`, is for CPUs without bfloat16"
+            "outputs float32; int8, which needs `calibrate`, is for CPUs with VNNI"
             f"{parameters_help()}",
             metavar="|".join(PRECISIONS),
         )

@@ -50,6 +50,7 @@ def export_model(
     built = build(prepared, planned, steps)
     validated = validate(prepared, planned, built, steps)
     files = write(prepared, planned, built, validated, steps)
+    steps.end()
     return ExportResult(
         planned.target,
         files,
@@ -62,6 +63,7 @@ def export_model(
         planned.proposal,
         _suggestion(prepared, planned),
         (*planned.warnings, *validated.warnings),
+        steps.seconds,
     )
 
 

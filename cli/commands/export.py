@@ -144,5 +144,6 @@ def _as_dict(result: ExportResult) -> dict[str, Any]:
         "planning": result.proposal.figures or None,
         "speed": None if result.speed is None else result.speed.as_dict(),
         "suggestion": result.suggestion or None,
+        "seconds": dict(result.seconds),
         "warnings": list(result.warnings),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class ExportResult:
         proposal: The plan as it was chosen, and what a search found.
         suggestion: What other mechanisms would do, where that is wanted and worth a word.
         warnings: One sentence each.
+        seconds: What each kind of step took.
     """
 
     model: Path
@@ -41,3 +43,4 @@ class ExportResult:
     proposal: Proposal
     suggestion: str
     warnings: tuple[str, ...]
+    seconds: Mapping[str, float]

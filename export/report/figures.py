@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from ..validate.model_file import FileValidation
     from ..validate.speed import Speed
     from .export_result import ExportResult
+
+_SHARE = 0.1
+"""Of the time of an export, from which on a step is named."""
 
 
 def figures_of(result: ExportResult) -> list[tuple[str, str]]:
@@ -39,7 +43,16 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         rows.append(("speed", speed_text(result.speed)))
     if result.suggestion:
         rows.append(("faster", result.suggestion))
+    rows.append(("took", _took(result.seconds)))
     return rows
+
+
+def _took(seconds: Mapping[str, float]) -> str:
+    """Return how long an export took, and on what most of it went."""
+    total = sum(seconds.values())
+    longest = sorted(seconds.items(), key=lambda step: -step[1])
+    parts = [f"{name} {took:.0f} s" for name, took in longest if took >= _SHARE * total]
+    return f"{total:.0f} s: {', '.join(parts)}"
 
 
 def _precision(result: ExportResult) -> str:

@@ -11,6 +11,11 @@ from ...runtime.session import Session
 from ...runtime.tasks.registry import task_named
 
 _LIBRARY = "libnystra_onnxruntime.so"
+_BESIDE = f"./{_LIBRARY}"
+"""Where programs without nystra look for a copy of it: the loader of Linux looks in no folder that
+is not named."""
+
+_COPY = "a copy of the file that nystra.plugins.library.library_path() names"
 _EXAMPLE = {"batch": 1, "channels": 3, "height": 64, "width": 64, "frames": 5}
 _TYPES = {
     "float32": ("float", "float"),
@@ -46,12 +51,11 @@ outputs = Session("{session.path.name}").run({{name: array}})
 
 
 def _python(session: Session, operators: bool) -> str:
-    lines = ["import numpy as np", "import onnxruntime"]
+    lines = ["import numpy as np", "import onnxruntime", ""]
+    lines.append("options = onnxruntime.SessionOptions()")
     if operators:
-        lines.append("from nystra.plugins.library import library_path")
-    lines += ["", "options = onnxruntime.SessionOptions()"]
-    if operators:
-        lines.append("options.register_custom_ops_library(str(library_path()))  # for speed")
+        lines.append(f"# {_COPY}; without this line the file runs too, but slower")
+        lines.append(f'options.register_custom_ops_library("{_BESIDE}")')
     lines += [
         f'session = onnxruntime.InferenceSession("{session.path.name}", options)',
         *(
@@ -72,8 +76,8 @@ def _cpp(session: Session, operators: bool) -> str:
         "Ort::SessionOptions options;",
     ]
     if operators:
-        lines.append(f'options.RegisterCustomOpsLibrary("{_LIBRARY}");')
-    lines.append(f'Ort::Session session(env, "{session.path.name}", options);')
+        lines.append(f'options.RegisterCustomOpsLibrary(ORT_TSTR("{_BESIDE}"));  // {_COPY}')
+    lines.append(f'Ort::Session session(env, ORT_TSTR("{session.path.name}"), options);')
     lines.append("auto memory = Ort::MemoryInfo::CreateCpu(OrtArenaAllocator, OrtMemTypeDefault);")
     lines.append("std::vector<Ort::Value> values;")
     for port in session.facts.inputs:
@@ -107,7 +111,7 @@ def _csharp(session: Session, operators: bool) -> str:
         "using var options = new SessionOptions();",
     ]
     if operators:
-        lines.append(f'options.RegisterCustomOpLibrary("{_LIBRARY}");')
+        lines.append(f'options.RegisterCustomOpLibraryV2("{_BESIDE}", out _);  // {_COPY}')
     lines.append(f'using var session = new InferenceSession("{session.path.name}", options);')
     for port in session.facts.inputs:
         kind = _type(port.dtype)[1]

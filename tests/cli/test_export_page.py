@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto
 
 from classifier_models import save_classifier
+from native_nodes import library
 from nystra.cli.main import export_main
 from nystra.export.report.export_page import _most_changed
 from nystra.export.report.loading_text import loading_texts
@@ -46,6 +48,37 @@ def test_the_programs_load_the_library_where_there_are_operators(tmp_path: Path)
     path = save_operator(tmp_path / "double.onnx", body=True)
     texts = loading_texts(Session(path, threads=1, library=None))
     assert all("register" in text.lower() or "op_library" in text for _, text in texts[1:])
+
+
+def test_onnxruntime_alone_is_without_nystra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program runs in the folder of the file, with a copy of the library beside it."""
+    path = save_operator(tmp_path / "double.onnx", body=True)
+    shutil.copy(library(), tmp_path / "libnystra_onnxruntime.so")
+    program = dict(loading_texts(Session(path, threads=1, library=None)))[
+        "Python, onnxruntime alone:"
+    ]
+    assert "import nystra" not in program
+    assert "from nystra" not in program
+    monkeypatch.chdir(tmp_path)
+    run = [sys.executable, "-c", f"import sys; sys.modules['nystra'] = None\n{program}\n"]
+    compiled(run)
+    (tmp_path / "libnystra_onnxruntime.so").unlink()
+    with pytest.raises(AssertionError, match="cannot open shared object"):
+        compiled(run)
+
+
+def test_pages_and_readme_load_the_library_alike(tmp_path: Path) -> None:
+    path = save_operator(tmp_path / "double.onnx", body=True)
+    texts = dict(loading_texts(Session(path, threads=1, library=None)))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pattern = r"options\.RegisterCustomOp\w*\(.*?\);"
+    for language, title in (("cpp", "C++"), ("csharp", "C#:")):
+        (block,) = re.findall(rf"^```{language}\n(.*?)^```", readme, re.M | re.S)
+        (program,) = (text for name, text in texts.items() if name.startswith(title))
+        assert re.findall(pattern, program) == re.findall(pattern, block) != []
+        assert '"./libnystra_onnxruntime.so"' in program
 
 
 @pytest.fixture(scope="module", params=["float32", "float16", "one size", "operator", "classes"])

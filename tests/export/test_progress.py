@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.torch import save_file
 from nystra.cli.main import export_main
 from nystra.export import ExportOptions, Plan, export_model
 from nystra.export.attention.registry import mechanism
-from nystra.export.report.figures import speed_text
+from nystra.export.report.figures import figures_of, speed_text
 from nystra.export.validate import model_file, speed
 from nystra.export.validate.speed import Speed, compare_speed, timed_size
 from nystra.models import load
@@ -55,7 +56,11 @@ def test_as_many_steps_come_as_were_announced(
         speed, "bench", lambda *_, **__: [Row("a", "b", {}, reason="not timed")] * 2
     )
     steps: list[str] = []
-    export_model(checkpoint, tmp_path, replace(options, static=ONE_SIZE), steps.append)
+    result = export_model(checkpoint, tmp_path, replace(options, static=ONE_SIZE), steps.append)
+    kinds = {re.sub(r"^\d+/\d+ |:.*", "", step) for step in steps}
+    assert set(result.seconds) == kinds
+    (took,) = (text for name, text in figures_of(result) if name == "took")
+    assert max(result.seconds, key=lambda step: result.seconds[step]) in took
     assert steps[0] == "load"
     assert steps[-1].endswith(" write")
     total = len(steps)
