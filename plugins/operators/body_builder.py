@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -195,6 +195,7 @@ class BodyBuilder:
             else:
                 node = helper.make_node("CastLike", [result, self.inputs[0]], [output])
             self._nodes.append(node)
+        _name(self._nodes)
         return helper.make_function(
             DOMAIN,
             self.schema.name,
@@ -205,3 +206,16 @@ class BodyBuilder:
             attributes=[*(a.name for a in self.schema.attributes), *PLUGIN_ATTRIBUTES],
             doc_string=self.schema.doc,
         )
+
+
+def _name(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Name nodes, those of loops too, by their first outputs.
+
+    Where a body takes the place of a node, onnxruntime puts the name of that node before those of
+    the body's: nodes without names would become several of one name.
+    """
+    for node in nodes:
+        node.name = node.output[0]
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _name(attribute.g.node)

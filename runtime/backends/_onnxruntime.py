@@ -138,7 +138,8 @@ class OnnxRuntimeBackend(Backend):
             options.register_custom_ops_library(str(library))
         elif self.stated.version is not None:
             # Bodies make thousands of small tensors, and onnxruntime's plan of which may share a
-            # buffer takes time that grows with their square: half a minute for 36 attentions.
+            # buffer takes time that grows with their square before release 1.32: most of a minute
+            # for 36 attentions.
             options.enable_mem_reuse = False
         if self.stated.tiling == "internal":
             # It takes whole pictures, however large. The arena grows by powers of two, and blocked

@@ -202,7 +202,9 @@ def session(name: str, folder: Path, threads: int) -> ort.InferenceSession:
     """Return a session on a file, with the library where the file has our operators in it."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    options.enable_mem_reuse = "inline" not in name  # else it takes most of a minute to load
+    options.enable_mem_reuse = (
+        "inline" not in name
+    )  # else onnxruntime 1.31 takes most of a minute to open it
     if name in ON_LIBRARY:
         options.register_custom_ops_library(str(library_path()))
     return ort.InferenceSession(

@@ -2,8 +2,10 @@
 
 import importlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import onnx
+import onnxruntime as ort
 import pytest
 
 from nystra.core.errors import NystraError
@@ -86,3 +88,35 @@ def test_bodies_are_reproducible_and_small() -> None:
 def test_other_opsets_are_refused() -> None:
     with pytest.raises(NystraError, match="no body for opset 17; expected one of 18, 19, 20"):
         bodies(17)
+
+
+def test_nodes_have_names_that_stay_apart_where_bodies_are_inlined(tmp_path: Path) -> None:
+    """Readers of what onnxruntime writes back stop at two nodes of one name."""
+    path = tmp_path / "opened.onnx"
+    for name, function in bodies(20).items():
+        names = [node.name for node in all_nodes(function)]
+        assert all(names)
+        assert len(set(names)) == len(names), name
+    schema = find_schema("NystraPinv")
+    attributes = {each.name: each.default for each in schema.attributes}
+    nodes = [
+        onnx.helper.make_node(
+            schema.name, [f"x{n}"], [f"x{n + 1}"], f"site{n}", domain="nystra", **attributes
+        )
+        for n in range(2)
+    ]
+    info = onnx.helper.make_tensor_value_info
+    values = [info(f"x{n}", onnx.TensorProto.FLOAT, [1, 4, 4]) for n in (0, 2)]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "twice", values[:1], values[1:]),
+        functions=[bodies(20)[schema.name]],
+        opset_imports=[onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("nystra", 1)],
+        ir_version=10,
+    )
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.optimized_model_filepath = str(path)
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    inlined = [node.name for node in onnx.load(path).graph.node]
+    assert len(inlined) > 40
+    assert len(set(inlined)) == len(inlined)
