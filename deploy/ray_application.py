@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ def ray_serve(
     gpus: float = 0.0,
     limits: Limits | None = None,
     token: str | None = None,
+    hosts: Collection[str] = (),
     name: str = "nystra",
     **how: Any,
 ) -> Any:
@@ -45,6 +46,7 @@ def ray_serve(
         gpus: Of a replica.
         limits: What requests may take of a replica.
         token: What requests have to carry as ``Authorization: Bearer``, or None.
+        hosts: Names that requests may be addressed to besides addresses, where there is no token.
         name: Of the deployment.
         **how: ``backend``, ``library``, ..., as `SessionSpec` takes them.
 
@@ -71,7 +73,7 @@ def ray_serve(
     def build() -> Any:
         from .. import __version__
 
-        return open_application(specs, bounds, token=token, version=__version__).app
+        return open_application(specs, bounds, token=token, version=__version__, hosts=hosts).app
 
     deployment = serve.deployment(
         serve.ingress(build)(),

@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         token=token,
         version=__version__,
+        hosts=args.hosts,
         ready=lambda address, models: _announce(args, address, models),
     )
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.option import Options, option
-from ...core.option_kinds import Number, Text
+from ...core.option_kinds import Number, Text, Words
 
 
 @dataclass(frozen=True)
@@ -14,3 +14,11 @@ class Address(Options):
 
     host: str = option(Text("127.0.0.1", "address", metavar="HOST"))
     port: int = option(Number(8000, "0 takes a free one", 0, 65535, metavar="PORT"))
+    hosts: tuple[str, ...] = option(
+        Words(
+            (),
+            "names that requests are addressed to, where there is no token",
+            metavar="NAME,NAME",
+            usual="host, this machine's name, addresses, and names without a dot",
+        )
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ def open_application(
     *,
     token: str | None = None,
     version: str = "0",
+    hosts: Collection[str] = (),
 ) -> Application:
     """Load model files and return what answers.
 
@@ -50,6 +51,7 @@ def open_application(
         limits: What requests may take.
         token: What requests have to carry as ``Authorization: Bearer``, or None.
         version: Of nystra.
+        hosts: Names that requests may be addressed to besides addresses, where there is no token.
 
     Raises:
         NystraError: A model cannot be served.
@@ -63,5 +65,5 @@ def open_application(
     memory = available_memory() // 2 if limits.max_memory is None else limits.max_memory
     queue = RequestQueue(limits.workers, limits.queue, memory)
     metrics.watch(queue)
-    app = create_app(models, queue, limits, metrics, token=token, version=version)
+    app = create_app(models, queue, limits, metrics, token=token, version=version, hosts=hosts)
     return Application(app, models, queue)

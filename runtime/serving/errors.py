@@ -40,10 +40,28 @@ class UnauthorizedError(ServiceError):
     status, code = 401, "unauthorized"
 
 
+class ForeignOriginError(ServiceError):
+    """Another web page sent it."""
+
+    status, code = 403, "foreign_origin"
+
+
+class NotFoundError(ServiceError):
+    """There is nothing at this address."""
+
+    status, code = 404, "not_found"
+
+
 class UnknownModelError(ServiceError):
     """No model of that name is served."""
 
     status, code = 404, "unknown_model"
+
+
+class WrongMethodError(ServiceError):
+    """The address is asked in another way."""
+
+    status, code = 405, "wrong_method"
 
 
 class UploadStoppedError(ServiceError):
@@ -56,6 +74,12 @@ class TooLargeError(ServiceError):
     """More bytes, pixels or memory than this service takes."""
 
     status, code = 413, "too_large"
+
+
+class UnknownHostError(ServiceError):
+    """It is addressed to another name than this service has."""
+
+    status, code = 421, "unknown_host"
 
 
 class BusyError(ServiceError):
@@ -80,6 +104,12 @@ class StoppingError(ServiceError):
     """The service is about to end."""
 
     status, code = 503, "stopping"
+
+
+class CrowdedError(ServiceError):
+    """More connections are open than there may be."""
+
+    status, code = 503, "crowded"
 
 
 class TimedOutError(ServiceError):

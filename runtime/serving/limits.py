@@ -38,5 +38,8 @@ class Limits(Options):
     upload_timeout: float = option(
         Number(60.0, "seconds for an upload, or for taking an answer", 0, above=True)
     )
-    connections: int = option(Number(512, "open at once; more are told to try again", 1))
+    header_timeout: float = option(
+        Number(10.0, "seconds for the head of a request, before its body", 0, above=True)
+    )
+    connections: int = option(Number(512, "open at once; more get 503, probes excepted", 1))
     patience: float = option(Number(30.0, "seconds that a stop waits for requests under way", 0))

@@ -12,11 +12,16 @@ import time
 from collections import deque
 from typing import Any
 
+from ..machine.memory import release_free_memory
 from .errors import BusyError, StoppingError, TooLargeError
 from .work import Work
 
 _NEW = 0.2
 """Share of the latest request in the mean time of one."""
+
+_MUCH = 64 << 20
+"""Bytes of requests that ended, after which an idle service gives freed memory back to the system:
+the C library would keep it."""
 
 
 class RequestQueue:
@@ -33,7 +38,7 @@ class RequestQueue:
         self.workers, self.queue, self.memory = workers, queue, memory
         self._waiting: deque[Work[Any]] = deque()
         self._under_way: set[Work[Any]] = set()
-        self._held = 0
+        self._held = self._freed = 0
         self._mean = 0.0
         self._closed = False
         self._changed = threading.Condition()
@@ -120,7 +125,14 @@ class RequestQueue:
                 self._under_way.discard(work)
                 self._held -= work.cost
                 self._mean += (_NEW if self._mean else 1.0) * (work.seconds - self._mean)
+                self._freed += work.cost
+                release = self._freed >= _MUCH and not (self._under_way or self._waiting)
+                if release:
+                    self._freed = 0
                 self._changed.notify_all()
+            del work  # and with it the picture
+            if release:
+                release_free_memory()
 
     def _next(self) -> Work[Any] | None:
         """Return the first request that waits, once it fits; None when there will be none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..session_spec import SessionSpec
 from .application import open_application
@@ -18,6 +18,7 @@ def serve(
     port: int = 8000,
     token: str | None = None,
     version: str = "0",
+    hosts: Collection[str] = (),
     ready: Callable[[str, Models], None] = lambda address, models: None,
 ) -> None:
     """Serve models until SIGINT or SIGTERM.
@@ -29,6 +30,7 @@ def serve(
         port: 0 takes a free one.
         token: What requests have to carry as ``Authorization: Bearer``, or None.
         version: Of nystra.
+        hosts: As `open_application` takes them, besides ``host``.
         ready: Told the address and the models when requests are taken.
 
     Raises:
@@ -39,9 +41,11 @@ def serve(
 
     given = limits or Limits()
     with listen(host, port) as listener:
-        application = open_application(specs, given, token=token, version=version)
+        names = (host, *hosts)
+        application = open_application(specs, given, token=token, version=version, hosts=names)
+        patience = given.patience
         try:
             ready(address_of(listener), application.models)
-            run_app(application.app, listener, given)
+            patience -= run_app(application.app, listener, given)
         finally:
-            application.close(given.patience)
+            application.close(max(patience, 0.0))

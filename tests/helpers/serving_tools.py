@@ -46,8 +46,11 @@ class Reply:
         return Image.open(io.BytesIO(self.body))
 
 
-def png(height: int = 9, width: int = 12, seed: int = 0, format: str = "PNG") -> bytes:
-    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+def png(
+    height: int = 9, width: int = 12, seed: int = 0, format: str = "PNG", *, flat: bool = False
+) -> bytes:
+    most = 1 if flat else 256
+    values = np.random.default_rng(seed).integers(0, most, (height, width, 3), np.uint8)
     stream = io.BytesIO()
     Image.fromarray(values).save(stream, format)
     return stream.getvalue()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nystra.core.errors import NystraError
+from nystra.runtime.serving import request_queue
 from nystra.runtime.serving.batcher import Batcher
 from nystra.runtime.serving.errors import (
     BusyError,
@@ -257,3 +258,15 @@ def test_tiles_of_a_cancelled_request_are_not_run() -> None:
     with pytest.raises(StoppingError):
         batcher(Work(lambda _: None), np.zeros((1, 1, 2, 2)))
     pool.shutdown()
+
+
+def test_an_idle_queue_gives_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(request_queue, "release_free_memory", released.set)
+    queue = RequestQueue(1, 8, 1 << 30)
+    small, large = Work[str](lambda work: "done", 1 << 20), Work[str](lambda work: "done", 64 << 20)
+    for work, much in ((small, False), (large, True)):
+        queue.submit(work)
+        work.result(PATIENCE)
+        assert released.wait(PATIENCE if much else 0.1) is much
+    queue.close(PATIENCE)

@@ -170,6 +170,65 @@ def test_a_token(folder: Path) -> None:
     guarded.close()
 
 
+ADDRESS = "127.0.0.1:8000"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        (ADDRESS, None, 200),
+        (ADDRESS, f"http://{ADDRESS}", 200),
+        ("[::1]:8000", "http://[::1]:8000", 200),
+        ("localhost:8000", "http://LOCALHOST:8000", 200),
+        ("nystra", None, 200),
+        ("pictures.example.com", "https://pictures.example.com", 200),
+        (ADDRESS, "http://evil.example", 403),
+        (ADDRESS, "http://127.0.0.1:9000", 403),
+        (ADDRESS, "null", 403),
+        (ADDRESS, "http://[", 403),
+        ("evil.example:8000", "http://evil.example:8000", 421),
+        ("127.0.0.1.evil.example", None, 421),
+    ],
+)
+def test_what_another_web_page_sends(
+    folder: Path, host: str, origin: str | None, status: int
+) -> None:
+    headers = {"host": host, **({} if origin is None else {"origin": origin})}
+    open_to_all = Service(folder / "twice.onnx", hosts=("Pictures.Example.com",))
+    reply = open_to_all.ask(RESTORE, png(), headers)
+    assert reply.status == status, reply.body
+    if status != 200:
+        assert reply.code == {403: "foreign_origin", 421: "unknown_host"}[status]
+    assert open_to_all.ask("/healthz", None, headers).status == 200
+    open_to_all.close()
+    guarded = Service(folder / "twice.onnx", token="secret")
+    assert guarded.ask(RESTORE, png(), {**headers, "authorization": "Bearer secret"}).status == 200
+    guarded.close()
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/v1/models/", "/healthz/", "/v1/%2e%2e/"])
+def test_an_address_where_nothing_is(service: Service, path: str) -> None:
+    """Also with a slash behind it: nobody is sent where ``Host`` says."""
+    reply = service.ask(path, None, {"host": "evil"})
+    assert (reply.status, reply.code) == (404, "not_found")
+    assert "location" not in reply.headers
+
+
+def test_another_method(service: Service) -> None:
+    for path, body, allowed in (("/v1/models", b"", "GET"), (RESTORE, None, "POST")):
+        reply = service.ask(path, body)
+        assert (reply.status, reply.code) == (405, "wrong_method")
+        assert reply.headers["allow"] == allowed
+
+
+def test_a_damaged_form_says_nothing_in_the_log(
+    service: Service, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = {"content-type": "multipart/form-data; boundary=edge"}
+    assert service.ask(RESTORE, b"--wrong\r\n\r\nbody", head).status == 400
+    assert capfd.readouterr().err == ""
+
+
 def test_a_full_queue(folder: Path) -> None:
     limits = Limits(workers=1, queue=1, max_memory=1 << 28)
     busy = Service(folder / "twice.onnx", limits=limits)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_type_hints
 
@@ -11,11 +11,20 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
 from ....core.errors import NystraError
 from ....core.option_kinds import Choice
 from ...tasks.answer import Answer
-from ..errors import GoneError, ModelFailedError, ServiceError, StoppingError
+from ..errors import (
+    BadRequestError,
+    GoneError,
+    ModelFailedError,
+    NotFoundError,
+    ServiceError,
+    StoppingError,
+    WrongMethodError,
+)
 from ..limits import Limits
 from ..opening import Models
 from ..request_queue import RequestQueue
@@ -31,7 +40,7 @@ _PAGE_MAY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; img-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_REFUSALS = (400, 401, 404, 408, 413, 422, 429, 500, 503, 504)
+_REFUSALS = (400, 401, 403, 404, 405, 408, 413, 421, 422, 429, 500, 503, 504)
 
 
 def create_app(
@@ -42,6 +51,7 @@ def create_app(
     *,
     token: str | None = None,
     version: str = "0",
+    hosts: Collection[str] = (),
 ) -> FastAPI:
     """Return the application.
 
@@ -52,15 +62,21 @@ def create_app(
         metrics: What counts requests.
         token: As `Guard` takes it.
         version: Of nystra.
+        hosts: As `Guard` takes them.
     """
-    app = FastAPI(title="nystra", version=version, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="nystra", version=version, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
     known = {f"/v1/{route}" for route in models.services} | {"/", "/v1/models", "/metrics"}
 
     def count(path: str, model: str, status: int) -> None:
         metrics.counted(path if path in known else "other", model, status)
 
-    app.add_middleware(Guard, limits=limits, memory=queue.memory, count=count, token=token)
+    app.add_middleware(
+        Guard, limits=limits, memory=queue.memory, count=count, token=token, hosts=hosts
+    )
     app.add_exception_handler(NystraError, _refuse)
+    app.add_exception_handler(HTTPException, _refuse_address)
     app.add_exception_handler(MemoryError, _refuse_for_memory)
     app.add_exception_handler(RequestValidationError, _refuse_question)
 
@@ -181,6 +197,19 @@ async def _disconnected(request: Request) -> None:
 
 async def _refuse(_: Request, error: Exception) -> Response:
     return refused(cast(NystraError, error))
+
+
+async def _refuse_address(request: Request, error: Exception) -> Response:
+    """Say that nothing is found at an address, or that it is asked in another way."""
+    fault = cast(HTTPException, error)
+    place = f"{request.method} {request.url.path}"
+    refusals: dict[int, ServiceError] = {
+        404: NotFoundError(f"there is no {request.url.path}: see /openapi.json"),
+        405: WrongMethodError(f"{place} is not answered: see /openapi.json"),
+    }
+    response = refused(refusals.get(fault.status_code) or BadRequestError(str(fault.detail)))
+    response.headers.update(fault.headers or {})
+    return response
 
 
 async def _refuse_for_memory(_: Request, error: Exception) -> Response:

@@ -1,21 +1,31 @@
-"""What every request passes before anything else sees it: the token, bytes and time."""
+"""What every request passes before anything else sees it: where it comes from, bytes and time."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..errors import BusyError, ServiceError, TooLargeError, UnauthorizedError, UploadStoppedError
+from ..errors import (
+    BadRequestError,
+    CrowdedError,
+    ServiceError,
+    StoppingError,
+    UnauthorizedError,
+)
 from ..limits import Limits
 from .answers import refused
+from .connection import CROWDED
+from .origin import check_origin
+from .upload import Upload, Uploads
 
 Count = Callable[[str, str, int], None]
 
-_OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
+_PROBES = ("/healthz", "/readyz")
+_OPEN = ("/", "/openapi.json", *_PROBES)
 """Paths that need no token."""
 
 
@@ -29,6 +39,7 @@ class Guard:
         memory: int,
         count: Count,
         token: str | None = None,
+        hosts: Collection[str] = (),
     ) -> None:
         """Begin with nobody inside.
 
@@ -38,106 +49,87 @@ class Guard:
             memory: Bytes of all bodies that are on their way in, together.
             count: Told path, model (empty where none was found) and status of each request.
             token: What has to stand behind ``Authorization: Bearer``; None asks for nothing.
+            hosts: As `check_origin` takes them, where there is no token.
         """
-        self._app, self._limits, self._memory = app, limits, memory
-        self._count, self._token = count, token
-        self._held = 0
+        self._app, self._limits, self._uploads = app, limits, Uploads(limits.max_bytes, memory)
+        self._count, self._token, self._hosts = count, token, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        crowded = scope.get("state", {}).get(CROWDED, False)
         scope["state"] = {"model": ""}
-        send = self._counting(scope, send)
+        upload = Upload(scope, receive, self._uploads, self._limits.upload_timeout)
+        answer = _Answer(scope, send, upload, self._count, self._limits.upload_timeout)
         try:
-            self._check(scope)
+            self._check(scope, crowded)
         except ServiceError as refusal:
-            response = refused(refusal)
-            response.headers["Connection"] = "close"  # the body stays unread
-            await response(scope, receive, send)
+            await refused(refusal)(scope, receive, answer.send)
             return
-        body = _Body(self, receive)
         try:
-            await self._app(scope, body.receive, send)
+            await self._app(scope, upload.receive, answer.send)
+        except asyncio.CancelledError:  # at the end of the server's patience
+            if answer.begun:
+                raise
+            upload.forget()
+            stopping = StoppingError("the service stopped before this request was done")
+            await refused(stopping)(scope, receive, answer.send)
         finally:
-            self._held -= body.size
+            upload.release()
 
-    def take(self, size: int, got: int) -> None:
-        """Count bytes of a body.
-
-        Args:
-            size: How many came.
-            got: How many of the same body came in all.
-
-        Raises:
-            TooLargeError: It is larger than it may be.
-            BusyError: All bodies together are.
-        """
-        if got > self._limits.max_bytes:
-            raise _too_large(got, self._limits.max_bytes)
-        self._held += size
-        if self._held > self._memory:
-            raise BusyError("too many uploads at once: try again later", retry_after=5)
-
-    @property
-    def upload_timeout(self) -> float:
-        """Seconds for a body."""
-        return self._limits.upload_timeout
-
-    def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        if self._token is not None and scope["path"] not in _OPEN:
+    def _check(self, scope: Scope, crowded: bool) -> None:
+        headers, path = Headers(scope=scope), scope["path"]
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise BadRequestError(
+                "the request has both Content-Length and Transfer-Encoding: send one of them"
+            )
+        if path in _PROBES:
+            return
+        if crowded:
+            raise CrowdedError(
+                f"more than {self._limits.connections} connections are open: try again later",
+                retry_after=5,
+            )
+        if self._token is None:
+            check_origin(headers, self._hosts)
+        elif path not in _OPEN:
             given = headers.get("authorization", "")
             if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
                 raise UnauthorizedError(
                     "the token is missing or wrong: send Authorization: Bearer ..."
                 )
         announced = headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > self._limits.max_bytes:
-            raise _too_large(int(announced), self._limits.max_bytes)
-
-    def _counting(self, scope: Scope, send: Send) -> Send:
-        """Return what sends within the time, and counts."""
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._count(scope["path"], scope["state"]["model"], message["status"])
-            await asyncio.wait_for(send(message), self._limits.upload_timeout)
-
-        return sent
+        if announced.isdecimal():
+            self._uploads.check(int(announced))
 
 
-class _Body:
-    """One body on its way in."""
+class _Answer:
+    """An answer on its way out: within the time, counted, and not before the body is in.
 
-    def __init__(self, guard: Guard, receive: Receive) -> None:
-        self.size = 0
-        self._guard, self._receive = guard, receive
-        self._end = asyncio.get_running_loop().time() + guard.upload_timeout
-        self._complete = False
+    Attributes:
+        begun: Whether something of it was sent.
+    """
 
-    async def receive(self) -> Message:
-        if self._complete:
-            return await self._receive()
-        left = self._end - asyncio.get_running_loop().time()
-        try:
-            message = await asyncio.wait_for(self._receive(), max(left, 0.001))
-        except asyncio.TimeoutError:
-            raise UploadStoppedError(
-                f"the upload took more than {self._guard.upload_timeout:g} s and had "
-                f"{self.size} bytes by then: send it again, or raise `upload_timeout`"
-            ) from None
-        if message["type"] == "http.request":
-            size = len(message.get("body", b""))
-            self._guard.take(size, self.size + size)
-            self.size += size
-            self._complete = not message.get("more_body", False)
-        return message
+    def __init__(
+        self, scope: Scope, send: Send, upload: Upload, count: Count, timeout: float
+    ) -> None:
+        self.begun = False
+        self._scope, self._send, self._upload = scope, send, upload
+        self._count, self._timeout = count, timeout
 
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            self._count(self._scope["path"], self._scope["state"]["model"], message["status"])
+            if self._upload.unread:
+                MutableHeaders(scope=message)["Connection"] = "close"
+        elif not message.get("more_body", False) and self._upload.unread:
+            await self._write({**message, "more_body": True})
+            await self._upload.discard()
+            message = {"type": "http.response.body", "body": b""}
+        await self._write(message)
 
-def _too_large(size: int, most: int) -> TooLargeError:
-    return TooLargeError(
-        f"the request has {size} bytes or more, and this service takes {most}: send a smaller "
-        "file, or start the service with a larger `max_bytes`"
-    )
+    async def _write(self, message: Message) -> None:
+        await asyncio.wait_for(self._send(message), self._timeout)

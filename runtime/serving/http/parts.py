@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
@@ -9,6 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 from ..errors import BadRequestError, GoneError
 
 _FORM = "multipart/form-data"
+
+# What it says of each damaged form is said to the client; without a handler it goes to stderr.
+logging.getLogger("python_multipart").addHandler(logging.NullHandler())
 
 
 async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dict[str, bytes]:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import math
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from ....core.errors import NystraError
 from ..limits import Limits
+from .connection import Connection, Silence
 
 _BACKLOG = 2048
+_GRACE = 2.0
+"""Seconds in which requests that were cancelled are answered."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -57,23 +66,60 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> None:
-    """Serve until SIGINT or SIGTERM; then answer what is under way and return."""
+def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
+    """Serve until SIGINT or SIGTERM; then answer what is under way.
+
+    Returns:
+        The seconds that passed since the signal, without end where it came twice.
+    """
+    silence = Silence(limits.connections, limits.header_timeout)
+    protocol: Any = partial(Connection, silence)  # uvicorn calls it as it calls the class
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        http=protocol,
+        loop="asyncio",  # not another one where that is installed
+        log_level="error",  # no line for each damaged request
         access_log=False,
         server_header=False,
         lifespan="off",
         ws="none",
-        limit_concurrency=limits.connections,
-        timeout_graceful_shutdown=max(int(limits.patience), 1),
+        proxy_headers=False,
+        timeout_graceful_shutdown=math.ceil(limits.patience + _GRACE),
     )
-    _Server(config).run(sockets=[listener])
+    server = _Server(config, limits.patience)
+    server.run(sockets=[listener])
+    if server.force_exit:
+        return math.inf
+    return time.monotonic() - (server.stopped or time.monotonic())
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which would send itself the signal once more when it is done."""
+    """uvicorn, which would send itself the signal once more when it is done.
+
+    Attributes:
+        stopped: When the first signal came, by `time.monotonic`.
+    """
+
+    def __init__(self, config: uvicorn.Config, patience: float) -> None:
+        super().__init__(config)
+        self.stopped: float | None = None
+        self._patience = patience
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for requests under way; after the patience they are cancelled, and say so.
+
+        uvicorn's own timeout would cancel them and close the loop before they have answered.
+        """
+        asyncio.get_running_loop().call_later(self._patience, self._cancel_requests)
+        await super().shutdown(sockets)
+
+    def _cancel_requests(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.stopped = self.stopped or time.monotonic()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

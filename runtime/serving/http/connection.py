@@ -1,0 +1,80 @@
+"""A connection: how long it may be silent, and what becomes of silent ones where there are many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CROWDED = "crowded"
+"""In the state that a request comes with: more connections are open than there may be."""
+
+
+class Silence:
+    """The connections of a service that wait for the head of a request, the oldest first.
+
+    Each has so many seconds for it, however slowly it comes. Where more connections are open than
+    there may be, the oldest of these are closed for those that come, so that clients that open
+    connections and say nothing shut nobody out. An eighth more than there may be is heard, so that
+    probes come through while all of them are at work.
+    """
+
+    def __init__(self, connections: int, seconds: float) -> None:
+        """Begin with none.
+
+        Args:
+            connections: How many may be open.
+            seconds: From the opening, or from the first byte of a later request, to the head's end.
+        """
+        self.connections = connections
+        self._seconds, self._spare = seconds, max(connections // 8, 1)
+        self._waiting: dict[Connection, asyncio.TimerHandle] = {}
+
+    def begin(self, connection: Connection) -> None:
+        """Count the seconds of a connection, if they are not counted yet."""
+        if connection in self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiting[connection] = loop.call_later(self._seconds, self._close, connection)
+        if len(connection.connections) > self.connections and len(self._waiting) > self._spare:
+            self._close(next(iter(self._waiting)))
+
+    def end(self, connection: Connection) -> None:
+        """Stop counting: the head is there, or the connection is gone."""
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _close(self, connection: Connection) -> None:
+        self.end(connection)
+        connection.transport.abort()
+
+
+class Connection(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, where silence has an end."""
+
+    def __init__(self, silence: Silence, **how: Any) -> None:
+        """Begin; ``how`` is what uvicorn gives."""
+        super().__init__(**how)
+        self._silence = silence
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._silence.begin(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in; uvicorn answers the requests whose heads they end."""
+        self.app_state[CROWDED] = len(self.connections) > self._silence.connections
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._silence.begin(self)
+        else:
+            self._silence.end(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget it."""
+        self._silence.end(self)
+        super().connection_lost(error)

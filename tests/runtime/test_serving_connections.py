@@ -1,0 +1,198 @@
+"""Connections that are silent, many or ambiguous, on a service that runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra nystra[serve] is not installed")
+pytest.importorskip("uvicorn", reason="the extra nystra[serve] is not installed")
+
+from runtime_models import nystra_metadata, save_upscaler
+from serving_tools import form, png
+
+CONNECTIONS = 8
+SECONDS = 1.0
+"""For a head."""
+
+
+@contextmanager
+def service(model: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
+    """Yield a process that serves a model, and where."""
+    command = [sys.executable, "-m", "nystra.cli.main", "serve", str(model), "--json"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--threads", "1", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    text = ""
+    while not text.endswith("}\n"):
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read()
+        text += line
+    host, port = json.loads(text)["address"].removeprefix("http://").split(":")
+    try:
+        yield process, (host, int(port))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_upscaler(tmp_path_factory.mktemp("m") / "twice.onnx", metadata=nystra_metadata())
+
+
+@pytest.fixture(scope="module")
+def place(model: Path) -> Iterator[tuple[str, int]]:
+    limits = ("--connections", str(CONNECTIONS), "--header-timeout", str(SECONDS))
+    limits += ("--max-bytes", "2M", "--max-memory", "4M")
+    with service(model, *limits) as (process, address):
+        yield address
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def head(path: str, length: int | None = None, **headers: str) -> bytes:
+    """Return the head of a request: a POST where there is a body."""
+    given = {"Host": "127.0.0.1", **headers}
+    if length is not None:
+        given["Content-Length"] = str(length)
+    lines = (f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
+    return f"{'GET' if length is None else 'POST'} {path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode()
+
+
+def asked(place: tuple[str, int], request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send everything, then read the answer: as a client does that does not look meanwhile."""
+    with socket.create_connection(place, 10) as client:
+        client.sendall(request)
+        return answer(client)
+
+
+def answer(client: socket.socket) -> tuple[int, dict[str, str], bytes]:
+    text = b""
+    while b"\r\n\r\n" not in text:
+        piece = client.recv(1 << 16)
+        assert piece, text
+        text += piece
+    start, _, body = text.partition(b"\r\n\r\n")
+    first, *lines = start.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    while len(body) < int(headers["content-length"]):
+        body += client.recv(1 << 16)
+    return int(first.split()[1]), headers, body
+
+
+def open_all(stack: ExitStack, place: tuple[str, int], count: int, sent: bytes) -> list[Any]:
+    clients = [stack.enter_context(socket.create_connection(place, 10)) for _ in range(count)]
+    for client in clients:
+        client.sendall(sent)
+    time.sleep(0.1)
+    return clients
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/restore HTTP/1.1\r\nHost: x\r\n"])
+def test_silent_clients_shut_nobody_out(place: tuple[str, int], sent: bytes) -> None:
+    with ExitStack() as stack:
+        open_all(stack, place, 6 * CONNECTIONS, sent)
+        for path in ("/healthz", "/readyz", "/v1/models"):
+            assert asked(place, head(path))[0] == 200
+        picture = png()
+        assert asked(place, head("/v1/restore", len(picture)) + picture)[0] == 200
+
+
+def test_a_head_has_an_end_however_slowly_it_comes(place: tuple[str, int]) -> None:
+    begin = time.monotonic()
+    with socket.create_connection(place, 10) as client:
+        client.sendall(head("/healthz"))
+        assert answer(client)[0] == 200
+        client.settimeout(0.1)
+        client.sendall(b"GET /healthz HTTP/1.1\r\n")  # the second request of a connection
+        ended = False
+        while not ended and time.monotonic() - begin < 10 * SECONDS:
+            try:
+                client.sendall(b"X-Slow: 1\r\n")
+                ended = client.recv(1) == b""
+            except TimeoutError:
+                pass
+            except OSError:
+                ended = True
+    assert ended
+    assert SECONDS / 2 < time.monotonic() - begin < 5 * SECONDS
+
+
+def test_probes_come_through_where_all_connections_are_at_work(place: tuple[str, int]) -> None:
+    with ExitStack() as stack:
+        open_all(stack, place, CONNECTIONS, head("/v1/restore", 100) + b"half of a body")
+        status, headers, body = asked(place, head("/v1/models"))
+        assert (status, json.loads(body)["error"]["code"]) == (503, "crowded")
+        assert int(headers["retry-after"]) > 0
+        for path in ("/healthz", "/readyz"):
+            assert asked(place, head(path))[0] == 200
+    time.sleep(0.2)
+    assert asked(place, head("/v1/models"))[0] == 200
+
+
+def test_two_lengths_of_one_body_close_the_connection(place: tuple[str, int]) -> None:
+    smuggled = head("/healthz")
+    chunked = head("/v1/restore", len(smuggled), Transfer_Encoding="chunked")
+    with socket.create_connection(place, 10) as client:
+        client.sendall(chunked + b"0\r\n\r\n" + smuggled)
+        status, headers, body = answer(client)
+        assert (status, headers["connection"]) == (400, "close")
+        assert "both Content-Length and Transfer-Encoding" in json.loads(body)["error"]["message"]
+        assert client.recv(1 << 16) == b"", "the second request is answered"
+
+
+def test_a_client_that_sends_first_reads_why_it_was_refused(place: tuple[str, int]) -> None:
+    """Uploads beyond the bound of one, and of all together: an answer, never a reset."""
+    large = bytes(20 << 20)
+    status, _, body = asked(place, head("/v1/restore", len(large)) + large)
+    assert (status, json.loads(body)["error"]["code"]) == (413, "too_large")
+    picture, headers = form([("image", bytes(1_500_000))])
+    given = {"Content_Type": headers["content-type"]}
+    request = head("/v1/restore", len(picture), **given) + picture
+    with ExitStack() as stack:
+        clients = open_all(stack, place, CONNECTIONS - 2, request[:500_000])
+        rest = [
+            threading.Thread(target=client.sendall, args=(request[500_000:],)) for client in clients
+        ]
+        for thread in rest:
+            thread.start()
+        for thread in rest:
+            thread.join()
+        statuses = [answer(client)[0] for client in clients]
+    assert set(statuses) == {400, 429}, statuses
+
+
+@pytest.mark.full
+def test_the_end_of_patience(model: Path) -> None:
+    """A picture that takes long and an upload that stands still: both are told, in time."""
+    picture = png(3000, 3000, flat=True)
+    limits = ("--patience", "1", "--tile", "16")
+    with service(model, *limits) as (process, address), ExitStack() as stack:
+        clients = open_all(stack, address, 1, head("/v1/restore", len(picture)) + picture)
+        clients += open_all(stack, address, 1, head("/v1/restore", 100) + b"half")
+        time.sleep(1.0)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        for client in clients:
+            status, _, body = answer(client)
+            assert (status, json.loads(body)["error"]["code"]) == (503, "stopping")
+        assert process.wait(10) == 0
+        assert 0.9 < time.monotonic() - begin < 2.5
