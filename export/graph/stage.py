@@ -16,12 +16,12 @@ from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
 from ..load.stage import Prepared
 from ..plan.stage import Planned
+from ..tracing.bodies import attach_bodies, inline_bodies
+from ..tracing.tidy import tidy
+from ..tracing.trace import trace
 from ..transforms import UNCHANGED, Transform, TransformInputs, TransformResult
-from .bodies import attach_bodies, inline_bodies
 from .metadata import describe, write_metadata
 from .preprocessing import prepend
-from .tidy import tidy
-from .trace import trace
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _warm() -> None:
     import torch
 
     import nystra.export.pipeline  # noqa: F401
-    from nystra.export.graph.trace import trace
+    from nystra.export.tracing.trace import trace
     from nystra.models.loading import load
     from studies.networks.small import save_small
 

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism as planned
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.bodies import attach_bodies, inline_bodies
 from nystra.export.graph.int8.transform import quantise_model
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.bodies import attach_bodies, inline_bodies
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.models import load
 from nystra.models.architecture import PrecisionPolicy
 from nystra.models.checkpoints.restorer import restorer_facts

@@ -32,16 +32,16 @@ from nystra.core.errors import NystraError
 from nystra.export import Plan
 from nystra.export import mechanism as planned
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.bodies import attach_bodies
 from nystra.export.graph.precision.lowering import Lowered, lower_model
 from nystra.export.graph.precision.policy import policy_for
 from nystra.export.graph.precision.ranges import largest_values
 from nystra.export.graph.precision.types import float_tensors
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.network import fixed_facts
 from nystra.export.pytorch.network_session import NetworkSession
+from nystra.export.tracing.bodies import attach_bodies
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.export.validate.fake_quantised import rounded_network
 from nystra.models import load, pretrained_path
 from nystra.runtime import Session

@@ -24,11 +24,11 @@ import onnx
 
 from nystra.export import Plan, mechanism
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.bodies import attach_bodies
 from nystra.export.graph.int8.transform import quantise_model
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
 from nystra.export.load.images import calibration_feeds, calibration_pictures, sample_side
+from nystra.export.tracing.bodies import attach_bodies
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.models import load, pretrained_path
 from nystra.models.architecture import PrecisionPolicy
 from nystra.runtime import Session

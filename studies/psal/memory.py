@@ -105,7 +105,7 @@ def exported(method: str, side: int, path: Path) -> None:
     """Write PSAL at one size as a model with the operator, without its body."""
     import torch
 
-    from nystra.export.graph.nodes import translation_table
+    from nystra.export.tracing.nodes import translation_table
     from studies.psal.layer import LayerOptions, Psal
 
     reconstruction = "aggregate" if method.endswith("aggregated") else "center"

@@ -20,9 +20,9 @@ from nystra.core.ports.preprocessing import Preprocessing
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import find_sites, resolve, swap
-from nystra.export.graph.bodies import attach_bodies
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.bodies import attach_bodies
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.models.facts import Facts
 from nystra.models.vit.checkpoint import vit_facts
 from nystra.models.vit.network import ViT

@@ -16,8 +16,8 @@ from exports import NYSTRA, checkpoint, export
 from nystra.core.errors import NystraError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
 from nystra.export.attention.site import find_sites, swap
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.swinir.network import SwinIR
 from nystra.runtime import Session

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from native_nodes import library
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
-from nystra.export.graph.bodies import attach_bodies
+from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.validate import layerwise
 from nystra.export.validate.layerwise import compare_layers
 from nystra.plugins.operators.schema import node_attributes

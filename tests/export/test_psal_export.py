@@ -20,11 +20,11 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.bodies import attach_bodies, used_operators
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
 from nystra.export.load.images import validation_feeds
 from nystra.export.load.source import Source
+from nystra.export.tracing.bodies import attach_bodies, used_operators
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.export.validate.model_file import validate_file
 from nystra.export.validate.references import record_references
 from nystra.models.colorization.network import Colorization

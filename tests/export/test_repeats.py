@@ -15,7 +15,7 @@ from nystra.core.errors import ExportError
 from nystra.core.ports.port import Port
 from nystra.export import mechanism
 from nystra.export.attention.site import find_sites, swap
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.trace import trace
 from nystra.models.checkpoints.restorer import restorer_facts
 from nystra.models.facts import Facts
 from nystra.models.layers.swin import Block

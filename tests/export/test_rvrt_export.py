@@ -14,8 +14,8 @@ from nystra.cli.main import main
 from nystra.export import ExportOptions, ExportResult, Plan, export_model, mechanism
 from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.site import resolve, swap
-from nystra.export.graph.bodies import attach_bodies
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.bodies import attach_bodies
+from nystra.export.tracing.trace import trace
 from nystra.models import load
 from nystra.runtime import Session, read_picture
 from rvrt_tools import SMALL, save_small

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nystra.core.ports.port import Port
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.trace import trace
 from nystra.models.facts import Facts
 
 

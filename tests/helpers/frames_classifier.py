@@ -10,8 +10,8 @@ from torch import nn
 
 from nystra.core.ports.port import FRAMES_AXES, LOGITS_AXES, Port
 from nystra.export.graph.metadata import describe, write_metadata
-from nystra.export.graph.tidy import tidy
-from nystra.export.graph.trace import trace
+from nystra.export.tracing.tidy import tidy
+from nystra.export.tracing.trace import trace
 from nystra.models.facts import Facts
 
 

@@ -15,8 +15,8 @@ from conformance_cases import CASES, expected
 from conformance_fields import check_rows
 from conformance_models import session
 from nystra.core.errors import NystraError
-from nystra.export.graph.bodies import attach_bodies, inline_bodies
-from nystra.export.graph.nodes import translation_table
+from nystra.export.tracing.bodies import attach_bodies, inline_bodies
+from nystra.export.tracing.nodes import translation_table
 from nystra.plugins.operators.patch_match import scores_torch, torch_op
 from nystra.plugins.operators.patch_match.random_table import TABLE, draw
 from nystra.plugins.operators.patch_match.reference import exhaustive, reference

@@ -11,7 +11,7 @@ import onnx
 
 from ....core.metadata import key_of
 from ....runtime.session import Session
-from ..bodies import attach_bodies
+from ...tracing.bodies import attach_bodies
 from ..precision.types import opset_of
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from ....core.metadata import key_of
 from ....runtime.session import Session
-from ..bodies import attach_bodies
+from ...tracing.bodies import attach_bodies
 from .choice import LowPrecision
 from .types import opset_of
 

@@ -41,7 +41,7 @@ def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 
-def _dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
+def dynamic_shapes(ports: Sequence[Port], least: int) -> tuple[dict[int, Any], ...] | None:
     """Return the free axes of each input, the same one where the name is the same.
 
     Sides are ``least`` pixels and more.
@@ -76,9 +76,9 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     """
     examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
-    free = _dynamic_shapes(facts.inputs, facts.size_minimum)
+    free = dynamic_shapes(facts.inputs, facts.size_minimum)
     try:
-        with torch.no_grad(), _quiet(), _sizes_of_one(), _translations_once(), _rare_collections():
+        with torch.no_grad(), _quiet(), sizes_of_one(), _translations_once(), _rare_collections():
             with repeats_as_calls(network) as calls:
                 exported = _raw(network, examples, free, opset, *names)
             squeeze_weights(exported.model)
@@ -164,7 +164,7 @@ def _merge_equal_nodes(model: ir.Model) -> None:
     RemoveUnusedNodesPass()(model)
 
 
-def _sizes_of_one() -> contextlib.AbstractContextManager[object]:
+def sizes_of_one() -> contextlib.AbstractContextManager[object]:
     """Keep PyTorch from taking sides for larger than 1 where it asks whether a map is contiguous.
 
     Without it the maps of a network with strided convolutions get 2 rows and columns at least.
