@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auxiliary_models import FILLER, hole, picture, save
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.runtime import Picture, RunOptions, Session, run_pictures, write_picture
@@ -112,3 +113,25 @@ def test_jobs_that_cannot_be(
     assert "--jobs is 0, expected a whole number of 1 or more" in capsys.readouterr().err
     assert main([*arguments, "--video", "--jobs", "2"]) == 2
     assert "--jobs shares the pictures of a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", [{"mask": "masks"}, {"inputs": {"mask": "masks"}}])
+def test_children_are_handed_the_paths_of_further_inputs(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    model = save(tmp_path / "filler.onnx", FILLER.format(c=3, h="h", w="w"), "mask", 3)
+    for name in ("a.png", "b.png"):
+        for place, pixels in (("in", picture()), ("masks", hole())):
+            (tmp_path / place).mkdir(exist_ok=True)
+            write_picture(tmp_path / place / name, Picture(pixels))
+    options = RunOptions(
+        **{
+            key: tmp_path / value
+            if isinstance(value, str)
+            else {role: tmp_path / name for role, name in value.items()}
+            for key, value in how.items()
+        },
+        jobs=2,
+    )
+    results = run_pictures(Session(model), tmp_path / "in", tmp_path / "out", options)
+    assert [result.status for result in results] == ["done", "done"]

@@ -59,6 +59,15 @@ class RunOptions(Options):
         """How a picture is cut, as what restores one takes it."""
         return {"tile": self.tile, "overlap": self.overlap, "max_memory": self.max_memory}
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form, of which ``RunOptions(**form)`` makes the same again."""
+        paths = {name: os.fspath(path) for name, path in self.inputs.items()}
+        plain = {
+            name: os.fspath(value) if isinstance(value, os.PathLike) else value
+            for name, value in self.values().items()
+        }
+        return {**plain, "inputs": paths}
+
     def auxiliary(self) -> dict[str, Path]:
         """Return the files of the inputs besides the picture, by role or name.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def _request(session: Session, options: RunOptions, jobs: int) -> dict[str, Any]
     threads = session.spec.threads or max((os.cpu_count() or 1) // jobs, 1)
     return {
         "session": replace(session.spec, threads=threads).as_dict(),
-        "options": asdict(shared),
+        "options": shared.as_dict(),
     }
 
 
