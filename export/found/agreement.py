@@ -1,0 +1,68 @@
+"""Whether an attention lies in the same way at two sizes of the picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layout import Layout
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What two sizes say of one attention.
+
+    Attributes:
+        reason: Why it is no site of windows at every size, or "".
+        same_tokens: As many queries and keys at both.
+        whole: All places of the map attend to each other, whatever its size.
+        changing: Windows are of other sizes: larger maps may settle what they are.
+    """
+
+    reason: str = ""
+    same_tokens: bool = True
+    whole: bool = False
+    changing: bool = False
+
+
+def agreement(first: Layout, second: Layout | None) -> Agreement:
+    """Return what the layouts at two sizes say; the same one twice is of a graph of one size."""
+    if second is first:
+        return Agreement()
+    if second is None:
+        return Agreement("it is not there at another size of the picture", same_tokens=False)
+    same_tokens = (first.tokens, first.keys) == (second.tokens, second.keys)
+    if not _alike(first, second):
+        reason = "its tokens lie in another way at another size of the picture"
+        return Agreement(reason, same_tokens=same_tokens, changing=True)
+    if _is_whole(first) and _is_whole(second) and first.map[1:] != second.map[1:]:
+        return Agreement(same_tokens=same_tokens, whole=True)
+    fixed = ("window", "shift", "margin", "key_window", "tokens", "keys")
+    if any(getattr(first, name) != getattr(second, name) for name in fixed):
+        return Agreement(
+            "its windows change with the size of the picture",
+            same_tokens=same_tokens,
+            changing=True,
+        )
+    if not _equal(first.table, second.table):
+        return Agreement("its biases change with the size of the picture", same_tokens=same_tokens)
+    return Agreement()
+
+
+def _alike(first: Layout, second: Layout) -> bool:
+    names = ("heads", "head_dim", "value_dim", "before", "masked", "bias", "columns_first")
+    same = all(getattr(first, name) == getattr(second, name) for name in names)
+    grids = (first.kind == "grid") == (second.kind == "grid")
+    return same and grids and _equal(first.scale, second.scale)
+
+
+def _is_whole(layout: Layout) -> bool:
+    return bool(layout.window) and layout.window == layout.map[1:]
+
+
+def _equal(first: Tensor | float | None, second: Tensor | float | None) -> bool:
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape == second.shape and bool(torch.allclose(first, second, atol=1e-6))
+    return first == second

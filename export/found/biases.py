@@ -1,0 +1,109 @@
+"""What is multiplied with scores and added to them: scale, mask of regions, table of positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .values import Core
+
+if TYPE_CHECKING:
+    from .layout import Layout
+
+_MASKED = -50.0
+"""What masks is below it: no trained bias is."""
+
+
+def read_scale(alpha: Tensor | float, layout: Layout) -> float | Tensor:
+    """Return the factor of the scores, one for all or of each head; a reason goes to the layout."""
+    if not isinstance(alpha, Tensor):
+        return float(alpha)
+    each = alpha[:, :1, :1]
+    if not bool(torch.allclose(alpha, each.expand_as(alpha))):
+        layout.reason = layout.reason or "its scores have a factor that differs between tokens"
+        return 1.0
+    heads = each[:, 0, 0].expand(layout.groups)[layout.group]
+    if not bool((heads == heads[:1]).all()):
+        layout.reason = layout.reason or "its scores have a factor that differs between windows"
+        return 1.0
+    return float(heads[0, 0]) if bool((heads == heads[0, 0]).all()) else heads[0]
+
+
+def read_biases(core: Core, layout: Layout) -> None:
+    """Read scale, mask and position bias of an attention into its layout."""
+    layout.scale = read_scale(core.alpha, layout)
+    beta = core.beta
+    if core.by_data:
+        layout.bias = "data"
+        layout.reason = layout.reason or "its biases depend on the input"
+        return
+    if not isinstance(beta, Tensor) or not bool((beta != 0).any()):
+        return
+    each = beta.expand(layout.groups, layout.tokens, layout.keys)[layout.group]
+    bias = each.amax(0)  # of a pair that some window does not mask
+    apart = (each - bias).nan_to_num(nan=0.0, neginf=-torch.inf)
+    if bool((apart < -1e-9).any()):
+        layout.masked = "regions" if _is_of_regions(apart, layout) else "other"
+    elif bool((bias < _MASKED).any()):
+        layout.masked = "other"
+    if layout.masked == "other":
+        layout.bias = "pairs"
+        layout.reason = layout.reason or "its mask is not the one of a cyclic shift"
+        return
+    if not bool((bias.abs() > 1e-12).any()):
+        return
+    layout.table = None
+    if layout.window and layout.key_window and not any(layout.before):
+        layout.table = bias_table(bias, layout.window, layout.key_window, layout.columns_first)
+    layout.bias = "pairs" if layout.table is None else "table"
+    if layout.table is None:
+        layout.reason = layout.reason or "its biases are no table of positions"
+
+
+def _is_of_regions(apart: Tensor, layout: Layout) -> bool:
+    """Whether what is masked, (windows, heads, N, Nk), are the pairs that wrap around the map."""
+    low = float(apart.min())
+    binary = (apart.abs() < 1e-4) | ((apart - low).abs() < 1e-2) | torch.isinf(apart)
+    far = apart < _MASKED
+    if low > _MASKED or not bool(binary.all()) or not bool((far == far[:, :1]).all()):
+        return False
+    tokens = layout.places.shape[1] if layout.places.dim() == 2 else 0
+    if not any(layout.shift) or not layout.tokens == layout.keys == tokens:
+        return False
+    height, width = layout.map[1:]
+    y, x = layout.places // width % height, layout.places % width
+    wrapped = torch.zeros(len(y), tokens, tokens, dtype=torch.bool)
+    for side, shift in ((y, layout.shift[0]), (x, layout.shift[1])):
+        beyond = side < shift
+        wrapped |= beyond[:, :, None] != beyond[:, None, :]
+    return bool((wrapped == far[:, 0]).all())
+
+
+def bias_table(
+    bias: Tensor, window: tuple[int, ...], keys: tuple[int, ...], columns_first: bool = False
+) -> Tensor | None:
+    """Return the table ((wh + kh - 1)(ww + kw - 1), heads) of a bias (heads, N, Nk), or None.
+
+    None where the bias depends on more than the offset between query and key.
+    """
+    (rows, columns), (key_rows, key_columns) = window, keys
+    if (rows * columns, key_rows * key_columns) != tuple(bias.shape[1:]):
+        return None
+    (qy, qx), (ky, kx) = (_numbered(sides, columns_first) for sides in (window, keys))
+    index = (qy[:, None] - ky + key_rows - 1) * (columns + key_columns - 1)
+    index = index + qx[:, None] - kx + key_columns - 1
+    size = (rows + key_rows - 1) * (columns + key_columns - 1)
+    table = torch.zeros(size, len(bias), dtype=bias.dtype)
+    table[index.flatten()] = bias.flatten(1).T
+    back = table[index].permute(2, 0, 1)
+    return table if bool(((back - bias).abs() <= 1e-6).all()) else None
+
+
+def _numbered(sides: tuple[int, ...], columns_first: bool) -> tuple[Tensor, Tensor]:
+    """Return row and column of each token of a window."""
+    rows, columns = torch.arange(sides[0]), torch.arange(sides[1])
+    if columns_first:
+        return rows.repeat(sides[1]), columns.repeat_interleave(sides[0])
+    return rows.repeat_interleave(sides[1]), columns.repeat(sides[0])

@@ -1,0 +1,91 @@
+"""Whether a site that was put into a graph computes what stood there, by itself, at two sizes."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, fx
+
+from ...core.errors import NystraError
+from .graph import Traced
+from .regions import Recorder, Region
+from .site_modules import FoundMap, FoundTokens, FoundWindows, blind
+
+ALLOWED = 1e-5
+"""Largest difference of a site's result, of its largest value."""
+_TELLING = 10.0
+"""By how much attention that ignores its scores has to differ more than the site does."""
+
+
+def recorded_values(traced: Traced, names: set[str]) -> list[dict[str, Tensor]]:
+    """Return the values of nodes of the untouched graph at each size that it is run at."""
+    runs = [_recorded(traced.graph, traced.first, {name: name for name in names})]
+    if traced.second is not None:
+        known = {name: name for name in names}
+        if traced.second_graph is not None:
+            of_file = {node.meta.get("onnx"): node.name for node in traced.second_graph.graph.nodes}
+            own = {node.name: node.meta.get("onnx") for node in traced.graph.graph.nodes}
+            known = {of_file.get(own[name], ""): name for name in names}
+        runs.append(_recorded(traced.second_graph or traced.graph, traced.second, known))
+    return runs
+
+
+def _recorded(
+    graph: fx.GraphModule, inputs: tuple[Tensor, ...], names: dict[str, str]
+) -> dict[str, Tensor]:
+    """Return the values of nodes under the names that are behind theirs."""
+    recorder = Recorder(graph, set(names))
+    with torch.no_grad():
+        recorder.run(*(tensor.clone() for tensor in inputs))
+    return {names[name]: value for name, value in recorder.recorded.items()}
+
+
+def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
+    """Return what is wrong with a region, "" where it computes what the graph does.
+
+    Args:
+        region: Its inputs and its output are among the recorded values.
+        runs: Of the untouched graph, one a size.
+    """
+    module = copy.deepcopy(region.module)
+    errors = [_difference(module, region, values) for values in runs]
+    worst = max(errors)
+    if not worst <= ALLOWED:
+        return f"a site in its place differs by {worst:.0e} of its result"
+    for part in module.modules():
+        if isinstance(part, (FoundWindows, FoundMap, FoundTokens)):
+            blind(part)
+    least = min(_difference(module, region, values) for values in runs)
+    if not least > _TELLING * worst:
+        return "its result does not tell it from attention that ignores its scores"
+    return ""
+
+
+def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor]) -> float:
+    """Return the largest difference of a region's result, of its largest value."""
+    if not {*region.inputs, region.output} <= values.keys():
+        return float("inf")
+    expected = values[region.output]
+    try:
+        with torch.no_grad():
+            got = module(*(values[name].clone() for name in region.inputs))
+    except (RuntimeError, NystraError):  # it was written for other sides
+        return float("inf")
+    if got.shape != expected.shape:
+        return float("inf")
+    return float((got - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+
+
+def outputs_differ(first: object, second: object) -> float:
+    """Return the largest difference of two results, of the largest value."""
+    ones, others = (
+        [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, Tensor)]
+        for result in (first, second)
+    )
+    if [t.shape for t in ones] != [t.shape for t in others]:
+        return float("inf")
+    return max(
+        float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
+        for a, b in zip(ones, others, strict=True)
+    )

@@ -1,0 +1,214 @@
+"""Graphs of ATen operators: made of a network by PyTorch's tracers, and tidied."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+aten = torch.ops.aten
+
+_KEPT = (
+    "linear",
+    "conv",
+    "pixel",
+    "upsample",
+    "scaled_dot_product",
+    "pad",
+    "gelu",
+    "hardswish",
+    "hardsigmoid",
+    "silu",
+    "mish",
+    "softplus",
+    "leaky_relu",
+)
+"""Beginnings of names of operators that stay whole: layers, and what ONNX has one node for."""
+
+_CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async")
+_META = ("nn_module_stack", "onnx", "cut", "sized")
+"""What nodes keep besides their operator: the path of their module; of a file's nodes the name of
+their value, whether they are one (by default), and whether a constant is of the picture's sizes."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A graph and what it may be run with.
+
+    Attributes:
+        graph: Of ATen operators; its constants are attributes.
+        first: Inputs of the size at which attention is looked for.
+        second: Of another size, or None where the graph is of one.
+        second_graph: What runs at that size, where a graph is of one size and a file is not; its
+            nodes are known by the names of their values, ``meta["onnx"]``.
+    """
+
+    graph: fx.GraphModule
+    first: tuple[Tensor, ...]
+    second: tuple[Tensor, ...] | None
+    second_graph: fx.GraphModule | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether what is put in its place has to ask for its sides."""
+        return self.second is not None and self.second_graph is not None
+
+
+def exported_graph(
+    network: nn.Module, examples: tuple[Tensor, ...], free: tuple[dict[int, Any], ...] | None
+) -> fx.GraphModule:
+    """Return the graph of a network by ``torch.export``, whose free axes stay free.
+
+    Args:
+        network: In evaluation mode; left as it is.
+        examples: Inputs to trace with.
+        free: Of each input the free axes, as ``torch.export`` takes them.
+    """
+    with torch.no_grad(), _quiet(), _without_fast_paths():
+        program = torch.export.export(
+            shared_copy(network),
+            tuple(tensor.clone() for tensor in examples),
+            dynamic_shapes=free,
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+        program = program.run_decompositions(_decompositions())
+        graph: fx.GraphModule = program.module(check_guards=False)
+    return tidied(graph)
+
+
+def recorded_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
+    """Return the graph of one eager run: of one size, and of the path that it took."""
+    network = shared_copy(network)
+
+    def run(*inputs: Tensor) -> Any:
+        return network(*inputs)
+
+    with torch.no_grad(), _quiet(), _without_fast_paths(), _paths(network):
+        inputs = tuple(tensor.clone() for tensor in examples)
+        try:
+            graph = _recorded(torch.func.functionalize(run, remove="mutations"), inputs)
+        except Exception:  # some operators have no functional form
+            graph = _recorded(run, inputs)
+    return tidied(graph)
+
+
+def _recorded(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
+    with torch.fx.traceback.preserve_node_meta():
+        traced = make_fx(function, tracing_mode="real", _error_on_data_dependent_ops=False)
+        graph: fx.GraphModule = traced(*inputs)
+    return graph
+
+
+def shared_copy(network: nn.Module) -> nn.Module:
+    """Return a copy that shares its weights: some networks keep tensors of a run, or a tracer."""
+    shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
+    return copy.deepcopy(network, shared)
+
+
+def tidied(graph: fx.GraphModule) -> fx.GraphModule:
+    """Remove checks from a graph, in place, and let views copy where they must."""
+    graph._forward_pre_hooks.clear()
+    _detach(graph)
+    for node in reversed(list(graph.graph.nodes)):
+        if node.op != "call_function":
+            continue
+        if isinstance(node.target, torch._ops.OpOverload):
+            if node.target._schema.name.partition("::")[2] in _CHECKS:
+                graph.graph.erase_node(node)
+            elif node.target in (aten.view.default, aten._unsafe_view.default):
+                node.target = aten.reshape.default  # what is put in lies in memory in another way
+    for node in graph.graph.nodes:
+        node.meta = {key: node.meta[key] for key in _META if key in node.meta}
+    graph.graph.eliminate_dead_code()
+    graph.graph.set_codegen(torch.fx.graph.CodeGen())
+    graph.recompile()
+    return graph
+
+
+def _detach(graph: fx.GraphModule) -> None:
+    """Make the constants of a graph leaves: a recording holds some with a history."""
+    for module in graph.modules():
+        for held in (module._buffers, vars(module)):
+            for name, value in held.items():
+                if isinstance(value, Tensor) and not value.is_leaf:
+                    held[name] = value.detach()
+
+
+def _decompositions() -> dict[Any, Any]:
+    """Return what composite operators are made of, but for layers: einsum, matmul, heads."""
+    table: dict[Any, Any] = dict(torch.export.default_decompositions().items())
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    for operator in list(table):
+        name = operator._schema.name.partition("::")[2]
+        if name.startswith(_KEPT) or not operator.has_kernel_for_dispatch_key(key):
+            table.pop(operator)
+    return table
+
+
+@contextlib.contextmanager
+def _without_fast_paths() -> Iterator[None]:
+    """Keep nn.MultiheadAttention from one operator that holds all of it."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _paths(network: nn.Module) -> Iterator[None]:
+    """Let the nodes of a recording know the modules that they run in."""
+    stack: list[tuple[str, str]] = []
+    meta: dict[str, Any] = torch.fx.traceback.current_meta
+
+    def note() -> None:
+        meta["nn_module_stack"] = OrderedDict((path, (path, kind)) for path, kind in stack)
+
+    def enter(path: str, kind: str) -> Any:
+        def hook(*_: Any) -> None:
+            stack.append((path, kind))
+            note()
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        stack.pop()
+        note()
+
+    hooks = []
+    for path, module in network.named_modules():
+        hooks.append(module.register_forward_pre_hook(enter(path, type(module).__name__)))
+        hooks.append(module.register_forward_hook(leave))
+    try:
+        yield
+    finally:
+        meta.pop("nn_module_stack", None)
+        for hook in hooks:
+            hook.remove()
+
+
+def module_path(node: fx.Node) -> str:
+    """Return the path of the innermost module of a network's own that a node runs in."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    while stack:
+        path, kind = stack.pop()
+        name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+        if not name.rpartition(".")[2].startswith(("Softmax", "Dropout", "Identity")):
+            return str(path).partition("@")[0]
+    return ""

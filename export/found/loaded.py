@@ -1,0 +1,161 @@
+"""A loaded network with sites in the place of the attention that is found in it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...core.ports.examples import trace_size
+from ...core.ports.port import picture_size
+from ...models.facts import Facts
+from ...models.loading import LoadedModel
+from ..attention.site import find_sites
+from ..tracing.trace import dynamic_shapes, example_shapes, sizes_of_one
+from .checks import outputs_differ
+from .graph import Traced, exported_graph, recorded_graph, shared_copy
+from .sites import FoundGraph, find_in_graph
+
+_ALLOWED = 1e-4
+"""Largest difference between a graph and its network, of the largest value."""
+_UNITS = ((2, 3), (4, 3)), ((4, 6), (8, 6))
+"""Rows and columns of the two maps that are looked at, in units, first and where windows grow."""
+_LEAST_UNIT = 8
+_NAMED = 4
+"""So many attentions of one reason are named; of more, how many there are."""
+
+
+def with_found_sites(
+    loaded: LoadedModel, progress: Callable[[str], None] = lambda _: None
+) -> LoadedModel:
+    """Return a loaded network with sites in the place of the attention that is found in it.
+
+    Its network becomes a graph whose sites and layers are modules at their paths. Where it has
+    sites already, no softmax at all, or cannot be traced, it stays as it is; what attention stays
+    as trained, and why, is added to the warnings.
+    """
+    facts, network = loaded.facts, loaded.network
+    if find_sites(network) or not _has_softmax(network, facts):
+        return loaded
+    progress("find")
+    try:
+        found = _found(network, facts)
+    except Exception as error:  # whatever a tracer raises: the network stays as it is
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        text = f"its attention stays as trained: it cannot be looked for ({reason})"
+        return replace(loaded, warnings=(*loaded.warnings, text))
+    warnings = (*loaded.warnings, *_left(found))
+    if not found.served:
+        return replace(loaded, warnings=warnings)
+    found.network.requires_grad_(requires_grad=False).eval()
+    return replace(loaded, network=found.network, warnings=warnings)
+
+
+def _found(network: nn.Module, facts: Facts) -> FoundGraph:
+    """Return the graph of a network with sites; it was compared with the network."""
+    fixed = facts.sides is not None
+    for first, second in _UNITS:
+        inputs = _inputs(facts, first), None if fixed else _inputs(facts, second)
+        traced = _traced(network, facts, *inputs)
+        found = find_in_graph(traced)
+        if not found.changing or fixed:
+            break
+    for given in filter(None, inputs):
+        with torch.no_grad():
+            expected = shared_copy(network)(*(tensor.clone() for tensor in given))
+            difference = outputs_differ(found.network(*given), expected)
+        if not difference <= _ALLOWED:
+            raise ValueError(f"its graph differs by {difference:.0e} from the network")
+    return found
+
+
+def _traced(
+    network: nn.Module, facts: Facts, first: tuple[Tensor, ...], second: tuple[Tensor, ...] | None
+) -> Traced:
+    free = dynamic_shapes(facts.inputs, facts.size_minimum)
+    with sizes_of_one(), _silent():
+        if free is None:
+            return Traced(_fixed_graph(network, first), first, None)
+        examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
+        return Traced(exported_graph(network, examples, free), first, second)
+
+
+def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.GraphModule:
+    """Return the graph of a network of one size; of one run where PyTorch exports none."""
+    try:
+        return exported_graph(network, examples, None)
+    except Exception:  # it decides by values, perhaps
+        return recorded_graph(network, examples)
+
+
+def _inputs(facts: Facts, units: tuple[int, int]) -> tuple[Tensor, ...]:
+    """Return pictures of noise, of so many units a side, several where they may be."""
+    unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
+    while unit * min(units) < facts.size_minimum:
+        unit *= 2
+    size = facts.sides or picture_size(unit * units[0], unit * units[1])
+    random = torch.Generator().manual_seed(0)
+    shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
+    return tuple(torch.rand(shape, generator=random) for shape in shapes)
+
+
+class _Softmaxes(TorchDispatchMode):
+    """Looks for softmaxes in a run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: bool = False
+
+    def __torch_dispatch__(
+        self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+    ) -> object:
+        """Run an operator."""
+        name = str(func)
+        self.seen = self.seen or "softmax" in name or "scaled_dot_product" in name
+        return func(*args, **(kwargs or {}))  # type: ignore[operator, arg-type]
+
+
+def _has_softmax(network: nn.Module, facts: Facts) -> bool:
+    """Whether a network computes a softmax; one that fails here computes none for all we know."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad(), _Softmaxes() as softmaxes:
+            shared_copy(network)(*_inputs(facts, _UNITS[0][0]))
+    except Exception:  # it is told so where it is checked
+        return False
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return bool(softmaxes.seen)
+
+
+def _left(found: FoundGraph) -> list[str]:
+    """Return one sentence for each reason why attention is no site of a map."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for attention in found.attentions:
+        if attention.reason:
+            groups.setdefault((attention.level, attention.reason), []).append(attention.path)
+    sentences = []
+    for (level, reason), paths in groups.items():
+        where = ", ".join(paths[:_NAMED])
+        if len(paths) > _NAMED:
+            where += f" and {len(paths) - _NAMED} more"
+        how = "is served as a list of tokens" if level == "tokens" else "stays as trained"
+        sentences.append(f"attention {how}: {reason} ({where})")
+    return sentences
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep PyTorch's loggers quiet while it traces."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

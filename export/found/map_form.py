@@ -1,0 +1,295 @@
+"""Tensors written as maps: the form that windows are cut from.
+
+The form of a tensor is a map (B, H, W, C) and, for each element of the tensor, its channel there.
+Movement costs nothing: it acts on the channels as on data. All conditions are comparisons of
+integers over all elements; where one fails, `NotOnMap` says why.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from .rules import Provenance
+from .values import Core, Value
+
+CONSTANT = "found_constant_"
+"""Beginning of the names of the constants that are added to a graph."""
+
+
+FREE = "free"
+"""In the ``meta`` of a graph of one size that stands for graphs of every size."""
+
+
+class NotOnMap(Exception):  # noqa: N818 - no error: the attention is served in another way
+    """Why a tensor cannot be written as a map."""
+
+
+@dataclass(frozen=True)
+class MapForm:
+    """A tensor as a map.
+
+    Attributes:
+        node: The map (B, H, W, count).
+        channel: Of each element of the tensor.
+        count: Number of channels.
+        factor: What the map is still to be multiplied with: in queries and keys it becomes the
+            scale of the scores, and no operator.
+    """
+
+    node: fx.Node
+    channel: Tensor
+    count: int
+    factor: float = 1.0
+
+
+@dataclass
+class Places:
+    """Where the tensors of a graph lie, for one map; kept for all its sites.
+
+    Attributes:
+        run: What was found of the graph.
+        codes: The places of the map, sorted.
+        map: Batch, rows, columns.
+        shapes: Of tensors at another size of the picture.
+        axes: Of each node that was asked for: those of the map, or None.
+    """
+
+    run: Provenance
+    codes: Tensor
+    map: tuple[int, ...]
+    shapes: Mapping[fx.Node, tuple[int, ...]] = field(default_factory=dict)
+    axes: dict[fx.Node, list[int] | None] = field(default_factory=dict)
+
+    def number(self, places: Tensor) -> Tensor:
+        """Return the number of each place in the map; -1 beyond it."""
+        at = torch.searchsorted(self.codes, places.clamp(min=0).contiguous())
+        at = at.clamp(max=len(self.codes) - 1)
+        return torch.where(self.codes[at] == places, at, torch.full_like(at, -1))
+
+    def axes_of(self, node: fx.Node) -> list[int] | None:
+        """Return the axes of a tensor that lies as the map does, in its order; None of others."""
+        if node not in self.axes:
+            self.axes[node] = self._axes_of(node)
+        return self.axes[node]
+
+    def _axes_of(self, node: fx.Node) -> list[int] | None:
+        value = self.run.values.get(node)
+        if not isinstance(value, Value) or value.place is None or not node.meta.get("cut", True):
+            return None
+        place = value.place
+        sizes, strides = place.shape, place.stride()
+        wide = [axis for axis in range(place.dim()) if sizes[axis] > 1 and strides[axis]]
+        corner = place[tuple(slice(None) if axis in wide else 0 for axis in range(place.dim()))]
+        if corner.numel() < len(self.codes) or corner.numel() % len(self.codes):
+            return None
+        kept = [axis for at, axis in enumerate(wide) if not _even(corner, at)]
+        index = tuple(slice(None) if axis in kept else slice(0, 1) for axis in wide)
+        flat = corner[index]
+        if flat.numel() != len(self.codes) or not torch.equal(flat.flatten(), self.codes):
+            return None
+        return kept if torch.equal(flat.expand(corner.shape), corner) else None
+
+
+class MapWriter:
+    """Writes tensors as maps, for one site, into the graph that it was found in."""
+
+    def __init__(self, graph: fx.GraphModule, places: Places, core: Core) -> None:
+        """Take a graph, which gets new nodes where it inserts at present.
+
+        ``near`` is to hold what writes the results of other sites: of attention of attention in
+        one window nothing lies as a map between the two.
+        """
+        self.graph, self.places, self.core = graph, places, core
+        self.forms: dict[fx.Node, MapForm] = {}
+        self.near: dict[fx.Node, Callable[[MapWriter], MapForm]] = {}
+        self._sides: tuple[Any, ...] | None = None
+
+    def value(self, node: fx.Node) -> Any:
+        """Return what is known of a node."""
+        return self.places.run.values[node]
+
+    def tensor(self, node: fx.Node) -> Value:
+        """Return what is known of a node; of several results the first."""
+        value = self.value(node)
+        first = value[0] if isinstance(value, (list, tuple)) else value
+        if not isinstance(first, Value):
+            raise NotOnMap(f"{node.name} is no tensor")
+        return first
+
+    def place(self, node: fx.Node) -> Tensor:
+        """Return the places of a node that depends on the input."""
+        place = self.tensor(node).place
+        if place is None:
+            raise NotOnMap(f"{node.name} does not depend on the input")
+        return place
+
+    def call(self, function: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """Add a node."""
+        return self.graph.graph.call_function(function, args, kwargs)
+
+    def constant(self, value: Tensor) -> fx.Node:
+        """Add a constant."""
+        return add_constant(self.graph, value)
+
+    @property
+    def sides(self) -> tuple[Any, ...]:
+        """Batch, rows, columns of the map: numbers, or nodes that ask a tensor for its sides."""
+        if self._sides is None:
+            self._sides = self._asked() if is_symbolic(self.graph) else self.places.map
+        return self._sides
+
+    def _asked(self) -> tuple[Any, ...]:
+        wanted = [size for size in self.places.map if size > 1]
+        for node in self.graph.graph.nodes:
+            if node is self.core.out:
+                break
+            axes = self.places.axes_of(node)
+            if axes is None:
+                continue
+            shape = self.tensor(node).data.shape
+            if [shape[axis] for axis in axes] == wanted:
+                asked = iter([self.call(torch.ops.aten.sym_size.int, node, a) for a in axes])
+                return tuple(next(asked) if size > 1 else 1 for size in self.places.map)
+        raise NotOnMap("rows and columns of the map are axes of no tensor before it")
+
+    def split(self, sizes: Sequence[int], others: Sequence[int]) -> list[Any]:
+        """Return the sizes of the axes of a map that lies in pieces, free ones by name or as -1.
+
+        Args:
+            sizes: Of the picture that attention was found in.
+            others: Of another picture: what is the same there is of the windows.
+        """
+        if not is_symbolic(self.graph):
+            return list(sizes)
+        left = [
+            (number, side)
+            for number, side in zip(self.places.map, self.sides, strict=True)
+            if number > 1
+        ]
+        todo, out = list(zip(sizes, others, strict=True)), []
+        while todo:
+            number, side = left.pop(0)
+            size, other = todo.pop(0)
+            if size == number:
+                out.append(side)
+            elif size < number:
+                pieces = [(size, other)]
+                while todo and math.prod(piece for piece, _ in pieces) < number:
+                    pieces.append(todo.pop(0))
+                out += self._pieces(side, pieces)
+            else:
+                while number < size and left:
+                    number *= left.pop(0)[0]
+                out.append(-1)
+        if out.count(-1) > 1:
+            raise NotOnMap("several axes of its result are made of several sides of the map")
+        return out
+
+    def _pieces(self, side: Any, pieces: list[tuple[int, int]]) -> list[Any]:
+        """Return the sizes of the axes that one side is cut into: one of them is free."""
+        fixed = [size for size, other in pieces if size == other]
+        if len(fixed) != len(pieces) - 1:
+            raise NotOnMap("a side of its result is cut into several free axes")
+        free = self.call(operator.floordiv, side, math.prod(fixed))
+        return [size if size == other else free for size, other in pieces]
+
+    def plain(self, node: fx.Node, axes: list[int]) -> MapForm:
+        """Return the form of a tensor that lies as the map does."""
+        shape = self.tensor(node).data.shape
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        count = math.prod(shape[axis] for axis in others)
+        order = [*axes, *others]
+        moved = self.call(torch.permute, node, tuple(order)) if order != sorted(order) else node
+        flat = self.call(torch.reshape, moved, (*self.sides, count))
+        own = [shape[axis] if axis in others else 1 for axis in range(len(shape))]
+        return MapForm(flat, torch.arange(count).reshape(own).expand(shape), count)
+
+    def placed(self, node: fx.Node, form: MapForm) -> fx.Node:
+        """Return the tensor that a node gives, from its form; the node lies as the map does."""
+        axes = self.places.axes_of(node)
+        if axes is None:
+            raise NotOnMap(f"{node.name} does not lie as the map does")
+        shape = self.tensor(node).data.shape
+        others = [axis for axis in range(len(shape)) if axis not in axes]
+        count = math.prod(shape[axis] for axis in others)
+        own = [shape[axis] if axis in others else 1 for axis in range(len(shape))]
+        wanted = torch.arange(count).reshape(own).expand(shape)
+        index = self.single(self.place(node), wanted, form.channel.expand(shape), count)
+        out = self.picked(form.node, index, form.count)
+        known = self.places.shapes.get(node, shape)
+        sizes = self.split([shape[axis] for axis in axes], [known[axis] for axis in axes])
+        out = self.call(torch.reshape, out, (*sizes, *(shape[axis] for axis in others)))
+        order = [*axes, *others]
+        if order == sorted(order):
+            return out
+        return self.call(torch.permute, out, tuple(order.index(axis) for axis in range(len(order))))
+
+    def single(self, place: Tensor, channel: Tensor, what: Tensor, count: int) -> Tensor:
+        """Return what belongs to each channel, (count,); it has to be the same at all places."""
+        inside = self.places.number(place) >= 0
+        channels, whats = channel[inside], what.expand(channel.shape)[inside]
+        out = torch.zeros(count, dtype=what.dtype)
+        out[channels] = whats
+        if not torch.equal(out[channels], whats):
+            raise NotOnMap("what is done to a channel differs between places")
+        return out
+
+    def compact(self, form: MapForm, place: Tensor) -> MapForm:
+        """Return the form with the channels that are used."""
+        used = form.channel[self.places.number(place) >= 0].unique()
+        if len(used) == form.count:
+            return form
+        rank = torch.zeros(form.count, dtype=torch.int64)
+        rank[used] = torch.arange(len(used))
+        node = self.picked(form.node, used, form.count)
+        return MapForm(node, rank[form.channel], len(used))
+
+    def picked(self, node: fx.Node, index: Tensor, count: int) -> fx.Node:
+        """Return the channels of a map that an index picks."""
+        if len(index) == count and torch.equal(index, torch.arange(count)):
+            return node
+        if len(index) and bool((index.diff() == 1).all()):
+            return self.call(torch.narrow, node, -1, int(index[0]), len(index))
+        return self.call(torch.index_select, node, -1, self.constant(index))
+
+
+def _even(places: Tensor, axis: int) -> bool:
+    """Whether places are the same all along an axis."""
+    return torch.equal(places.narrow(axis, 0, 1).expand_as(places), places)
+
+
+def is_symbolic(graph: fx.GraphModule) -> bool:
+    """Whether sides of a graph are free: it asks for some, or stands for graphs of every size."""
+    return bool(graph.meta.get(FREE)) or any(
+        node.target is torch.ops.aten.sym_size.int for node in graph.graph.nodes
+    )
+
+
+def add_constant(graph: fx.GraphModule, value: Tensor) -> fx.Node:
+    """Add a constant to a graph where it inserts, and return its node."""
+    number = 0
+    while hasattr(graph, f"{CONSTANT}{number}"):
+        number += 1
+    graph.register_buffer(f"{CONSTANT}{number}", value.detach().contiguous())
+    return graph.graph.get_attr(f"{CONSTANT}{number}")
+
+
+@contextmanager
+def tentative(graph: fx.Graph, before: fx.Node) -> Iterator[None]:
+    """Insert nodes before a node; where `NotOnMap` is raised, remove them again."""
+    kept = set(graph.nodes)
+    try:
+        with graph.inserting_before(before):
+            yield
+    except NotOnMap:
+        for node in reversed([node for node in graph.nodes if node not in kept]):
+            graph.erase_node(node)
+        raise

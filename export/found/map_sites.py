@@ -1,0 +1,190 @@
+"""Sites of windows of a map, and of whole maps, in the place of attention that was found."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, fx
+
+from ...core.errors import NystraError
+from ...models.geometry import WindowGeometry
+from .layout import WINDOWS, Layout
+from .map_form import MapForm, MapWriter, NotOnMap, Places, tentative
+from .map_operators import multiplied, rewritten, written
+from .site_modules import FoundMap, FoundWindows
+from .values import Core
+
+
+def refusal(layout: Layout) -> str:
+    """Return why an attention is no site of a map by its layout, or ""."""
+    if layout.reason:
+        return layout.reason
+    if layout.kind not in WINDOWS:
+        return "its tokens are no windows of a map"
+    if any(layout.before):
+        return "tokens without a place stand before those of the map"
+    if layout.step != (1, 1) and any(layout.margin):
+        return "keys extend beyond windows of every n-th place"
+    return ""
+
+
+def map_site(
+    layout: Layout, factor: float, dtype: torch.dtype, *, whole: bool
+) -> FoundWindows | FoundMap:
+    """Return the site that computes an attention on its map.
+
+    Args:
+        layout: How its tokens lie.
+        factor: Of queries and keys, besides that of the scores.
+        dtype: Of the position biases.
+        whole: All places of a map of any size attend to each other.
+
+    Raises:
+        NotOnMap: No site computes it.
+    """
+    scale = factor * (layout.scale if isinstance(layout.scale, float) else 1.0)
+    if whole:
+        if layout.table is not None or any(layout.shift) or layout.masked:
+            raise NotOnMap("attention between all places of a map of any size has biases")
+        return FoundMap(layout.heads, layout.head_dim, layout.value_dim, scale)
+    try:
+        geometry = WindowGeometry(
+            layout.heads,
+            layout.head_dim,
+            layout.value_dim,
+            layout.window,
+            layout.shift,
+            layout.masked == "regions",
+            scale,
+            layout.margin if any(layout.margin) else (),
+        )
+    except NystraError as error:
+        raise NotOnMap(str(error)) from error
+    table = None if layout.table is None else layout.table.to(dtype)
+    return FoundWindows(geometry, table, grid=layout.step != (1, 1))
+
+
+class MapSites:
+    """Puts sites of maps into a graph, one after the other."""
+
+    def __init__(self, graph: fx.GraphModule, places: Places) -> None:
+        """Take a graph and where its tensors lie, for the map of all its sites."""
+        self.graph, self.places = graph, places
+
+    def put(
+        self, core: Core, layout: Layout, name: str, whole: bool, near: dict[fx.Node, NearSite]
+    ) -> tuple[fx.Node, fx.Node, list[fx.Node]]:
+        """Write an attention as a site of its map.
+
+        Args:
+            core: The attention.
+            layout: How its tokens lie.
+            name: Of the submodule that becomes the site.
+            whole: As `map_site` takes it.
+            near: Other attention that its queries, keys or values may be made of.
+
+        Returns:
+            The node whose value the site computes, the new node that has that value, and the
+            results of other attention that was written with it.
+
+        Raises:
+            NotOnMap: It cannot be; the graph is as before.
+        """
+        goal = self._goal(core)
+        writer = MapWriter(self.graph, self.places, core)
+        for node, site in near.items():
+            writer.near[node] = site.form
+        before = set(writer.near)
+        with tentative(self.graph.graph, goal):
+            form = write_site(writer, core, layout, name, whole=whole)
+            writer.forms[core.out] = form
+            if goal is not core.out:
+                form = rewritten(writer, goal)
+            if form.factor != 1.0:
+                node = writer.call(torch.mul, form.node, form.factor)
+                form = MapForm(node, form.channel, form.count)
+            out = writer.placed(goal, form)
+        return goal, out, [node for node in before if node not in writer.near]
+
+    def _goal(self, core: Core) -> fx.Node:
+        """Return the first tensor behind an attention, or itself, that lies as the map does."""
+        if self.places.axes_of(core.out) is not None:
+            return core.out
+        behind, started = {core.out}, False
+        nodes: list[fx.Node] = list(self.graph.graph.nodes)
+        for node in nodes:
+            started = started or node is core.out
+            if not started or node.op != "call_function":
+                continue
+            if any(source in behind for source in node.all_input_nodes):
+                behind.add(node)
+                if self.places.axes_of(node) is not None:
+                    return node
+        raise NotOnMap("its result never lies as a map")
+
+
+class NearSite:
+    """Attention that another one may be made of, and how it is written with that."""
+
+    def __init__(self, core: Core, layout: Layout, name: str) -> None:
+        """Take an attention that is a site of windows."""
+        self.core, self.layout, self.name = core, layout, name
+
+    def form(self, writer: MapWriter) -> MapForm:
+        """Write it for a site on the same map."""
+        return write_site(writer, self.core, self.layout, self.name, whole=False)
+
+
+def map_codes(core: Core) -> Tensor:
+    """Return the places of the map that an attention's queries cover, sorted."""
+    codes = core.q_place[..., 0].flatten()
+    covered: Tensor = codes[codes >= 0].unique()
+    return covered
+
+
+def write_site(writer: MapWriter, core: Core, layout: Layout, name: str, *, whole: bool) -> MapForm:
+    """Put a site into the graph that a writer inserts into, and return its result's form."""
+    if not torch.equal(map_codes(core), writer.places.codes):
+        raise NotOnMap("attention of attention on another map")
+    head = torch.empty(layout.groups, dtype=torch.int64)
+    head[layout.group] = torch.arange(layout.heads)
+    widths = (layout.head_dim, layout.head_dim, layout.value_dim)
+    turned = (core.swapped, not core.swapped and not core.fused, core.v_left)
+    nodes = (core.q, core.k, core.v)
+    places = (core.q_place, core.k_place, core.v_place)
+    parts = []
+    scale = 1.0
+    for node, turn, place, width in zip(nodes, turned, places, widths, strict=True):
+        form = multiplied(writer, node) if node is core.v else written(writer, node)
+        scale *= form.factor
+        channel = form.channel.flatten(0, -3) if core.fused else form.channel
+        channel = channel.transpose(-2, -1) if turn else channel
+        channel = channel if channel.dim() == 3 else channel[None]
+        beyond = (writer.places.number(place) < 0).any(2)
+        if bool(beyond.any()) and not bool(core.blank[beyond].all()):
+            raise NotOnMap("keys beyond the map are not zero")
+        wanted = (head[:, None, None] * width + torch.arange(width)).expand(channel.shape)
+        index = writer.single(place, wanted, channel, layout.heads * width)
+        parts.append((form, index))
+    packed: fx.Node = _packed(writer, parts)
+    if isinstance(layout.scale, Tensor):
+        factor = torch.ones(layout.heads * sum(widths))
+        size = layout.heads * layout.head_dim
+        factor[:size] = layout.scale.repeat_interleave(layout.head_dim).float()
+        packed = writer.call(torch.mul, packed, writer.constant(factor))
+    dtype = writer.tensor(core.q).data.dtype
+    writer.graph.add_submodule(name, map_site(layout, scale, dtype, whole=whole))
+    out = writer.graph.graph.call_module(name, (packed,))
+    channel = head[:, None, None] * layout.value_dim + torch.arange(layout.value_dim)
+    channel = channel.expand(layout.groups, layout.tokens, layout.value_dim)
+    channel = channel.transpose(1, 2) if core.v_left else channel
+    shape = writer.tensor(core.out).data.shape
+    return MapForm(out, channel.reshape(shape), layout.heads * layout.value_dim)
+
+
+def _packed(writer: MapWriter, parts: list[tuple[MapForm, Tensor]]) -> fx.Node:
+    """Return queries, keys and values in one map."""
+    first = parts[0][0]
+    if all(form.node is first.node for form, _ in parts):
+        return writer.picked(first.node, torch.cat([index for _, index in parts]), first.count)
+    maps = [writer.picked(form.node, index, form.count) for form, index in parts]
+    return writer.call(torch.cat, maps, -1)

@@ -1,0 +1,156 @@
+"""Operators that move elements and compute nothing: what they do to data they do to places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from .places import MOVED, NONE, extended
+from .values import Number, Score, Value, as_double
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the names of operators in a text."""
+    return frozenset(text.split())
+
+
+MOVES = names(
+    "view _unsafe_view reshape permute transpose t mT expand expand_as view_as reshape_as slice "
+    "select cat stack split split_with_sizes chunk unbind roll flip index_select as_strided "
+    "unfold repeat clone contiguous alias detach squeeze unsqueeze lift_fresh_copy diagonal "
+    "narrow index gather slice_scatter select_scatter unsafe_split channel_shuffle movedim "
+    "moveaxis view_copy repeat_interleave native_channel_shuffle _reshape_alias rot90 tile "
+    "take_along_dim flatten unflatten unsafe_chunk tensor_split swapaxes"
+)
+"""Names of the operators."""
+
+PADS = frozenset(
+    f"{kind}_pad{rank}" for kind in ("reflection", "replication") for rank in ("1d", "2d", "3d")
+) | {"pad", "constant_pad_nd"}
+"""Names of the operators that pad: (tensor, amounts, ...)."""
+
+_BY_INDEX = ("index", "gather", "index_select", "take_along_dim", "repeat_interleave")
+
+Pick = Callable[[Callable[[Value], Any]], tuple[Any, Any]]
+"""Gives arguments and keywords with something of each value in the value's place."""
+
+
+def name_of(target: Any) -> str:
+    """Return the name of an ATen operator, without its overload."""
+    return str(target._schema.name.partition("::")[2])
+
+
+def move(target: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Return what a movement makes of integers or numbers in the place of data."""
+    if name_of(target) in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
+        return [args[0].reshape(args[1])]
+    others = {key: value for key, value in kwargs.items() if key != "memory_format"}
+    moved = target(*args, **others)
+    return list(moved) if isinstance(moved, (list, tuple)) else [moved]
+
+
+def moved_values(
+    target: Any, values: list[Value], first: Value, outs: list[Any], pick: Pick
+) -> tuple[list[Tensor], list[Score | None]]:
+    """Return places and scores of what a movement gives.
+
+    Args:
+        target: The operator.
+        values: All that it takes.
+        first: The tensor that is moved; others may be indices.
+        outs: The tensors that it gives.
+        pick: Of its arguments.
+    """
+    indexed = name_of(target) in _BY_INDEX
+    if indexed and any(_chosen_by_data(value) for value in values if value is not first):
+        return [torch.full(out.shape, MOVED) for out in outs], [None] * len(outs)
+
+    def moved(of: Callable[[Value], Tensor]) -> list[Tensor]:
+        def part(value: Value) -> Tensor:
+            return value.data if indexed and value is not first else _laid(target, value, of(value))
+
+        return move(target, *pick(part))
+
+    places = moved(lambda value: _or_none(value.place, value.data, NONE))
+    return places, _moved_scores(values, outs, moved)
+
+
+def _chosen_by_data(value: Value) -> bool:
+    return value.place is not None and not value.data.is_floating_point()
+
+
+def _or_none(place: Tensor | None, data: Tensor, fill: int) -> Tensor:
+    return torch.full(data.shape, fill) if place is None else place
+
+
+def _laid(target: Any, value: Value, of: Tensor) -> Tensor:
+    """Return numbers in memory as the data: ``as_strided`` counts elements there."""
+    if name_of(target) != "as_strided":
+        return of
+    like = torch.empty_strided(value.data.shape, value.data.stride(), dtype=of.dtype)
+    return like.copy_(of)
+
+
+def _moved_scores(
+    values: list[Value], outs: list[Any], moved: Callable[[Callable[[Value], Tensor]], list[Tensor]]
+) -> list[Score | None]:
+    scores = [value.score for value in values if value.score is not None]
+    if not scores:
+        return [None] * len(outs)
+    base = scores[0]
+    products = {score.product for score in scores}
+    if len(products) > 1 or len(scores) < sum(value.place is not None for value in values):
+        mixed = base.but("scores of several products lie side by side")
+        return [replace(mixed, number=torch.full(out.shape, -1)) for out in outs]
+
+    def full(value: Value, number: Number) -> Tensor:
+        return as_double(number).expand(value.data.shape)
+
+    def of(what: Callable[[Score], Number], without: float, *, needed: bool) -> list[Number]:
+        if not needed and not isinstance(what(base), Tensor):
+            return [what(base)] * len(outs)
+        return list(moved(lambda value: full(value, what(value.score) if value.score else without)))
+
+    numbers = moved(
+        lambda value: value.score.number if value.score else torch.full(value.data.shape, -1)
+    )
+    alphas = of(lambda score: score.alpha, 0.0, needed=len(scores) > 1)
+    betas = of(lambda score: score.beta, 0.0, needed=len(values) > 1)
+    return [
+        replace(base, number=number, alpha=alpha, beta=beta)
+        for number, alpha, beta in zip(numbers, alphas, betas, strict=True)
+    ]
+
+
+def padded_places(places: Tensor, amounts: list[int]) -> Tensor:
+    """Return the places of a padded tensor; amounts as ``torch.nn.functional.pad`` takes them."""
+    for pair in range(len(amounts) // 2):
+        axis = places.dim() - 1 - pair
+        places = extended(places, axis, amounts[2 * pair], amounts[2 * pair + 1])
+    return places
+
+
+def unfolded(
+    numbers: Tensor, args: Any, *, padded: Callable[[Tensor, list[int]], Tensor]
+) -> Tensor:
+    """Return what ``im2col`` makes of integers below 2^53; ``args`` as it takes them.
+
+    Args:
+        numbers: In the place of the data.
+        args: Of the operator.
+        padded: How they are padded first.
+    """
+    _, kernel, dilation, padding, stride = args
+    bordered = padded(numbers, [padding[1], padding[1], padding[0], padding[0]])
+    return F.unfold(bordered.double(), kernel, dilation, 0, stride).long()
+
+
+def node_name(node: fx.Node) -> str:
+    """Return the name of a node's ATen operator, "" of other nodes."""
+    operator = isinstance(node.target, torch._ops.OpOverload)
+    return name_of(node.target) if node.op == "call_function" and operator else ""

@@ -1,0 +1,105 @@
+"""Places: where each element of a tensor stands, as one integer.
+
+A place is (batch, time, row, column); rows and columns may be negative, since padding continues the
+map beyond its border. Movement acts on places as on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+NONE = -1
+"""Of an element that does not depend on the input, or lies beyond a map that is not even."""
+MIXED = -2
+"""Of an element that several places went into."""
+MOVED = -3
+"""Of an element that the data chose."""
+
+_COLUMN, _ROW, _TIME, _BATCH = 1, 1 << 17, 1 << 34, 1 << 43  # below 2^53: exact as float64 too
+_ORIGIN = 1 << 16
+_BEYOND_ALL = 1 << 60
+
+
+def encode(batch: Tensor, time: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Return the places of batches, times, rows and columns."""
+    return batch * _BATCH + time * _TIME + (row + _ORIGIN) * _ROW + (column + _ORIGIN) * _COLUMN
+
+
+def decode(places: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return batch, time, row and column of places."""
+    row = places % _TIME // _ROW - _ORIGIN
+    return places // _BATCH, places % _BATCH // _TIME, row, places % _ROW - _ORIGIN
+
+
+def fresh_places(shape: Sequence[int]) -> Tensor:
+    """Return the places of a new map: (B, C, H, W), (B, C, T, H, W), (B, C, L) or (B, L)."""
+    if len(shape) == 0:
+        return torch.tensor(MIXED)
+    if len(shape) == 1:
+        return fresh_places((1, *shape))[0]
+    sides = list(shape[1:] if len(shape) == 2 else shape[2:])[-3:]
+    numbers = [torch.arange(size) for size in [1] * (3 - len(sides)) + sides]
+    time, row, column = (
+        side.reshape([-1 if axis == own else 1 for axis in range(4)])
+        for own, side in enumerate(numbers, start=1)
+    )
+    mesh = encode(torch.arange(shape[0]).reshape(-1, 1, 1, 1), time, row, column)
+    if len(shape) == 2:
+        return mesh.reshape(tuple(shape))
+    between = (1,) * (len(shape) - 1 - len(sides))
+    return mesh.reshape(shape[0], *between, *sides).expand(tuple(shape))
+
+
+def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return the place of all elements along dims, which are kept as 1; and where it is one.
+
+    Of several places the first stands for all, where pictures keep several (a merged patch);
+    a picture that would keep one place has none.
+    """
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    least = places.masked_fill(places < 0, _BEYOND_ALL).amin(dims, keepdim=True)
+    most = places.amax(dims, keepdim=True)
+    exact = (least == most) | (most < 0)
+    out = torch.where(most < 0, most, least)
+    if not bool(exact.all()):
+        left = out[~exact].unique()
+        if len(left) <= len((left // _BATCH).unique()):
+            out = torch.where(exact, out, torch.full_like(out, MIXED))
+    return out, exact
+
+
+def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:
+    """Return places padded along an axis: they go on where they are even, else there are none.
+
+    Negative numbers cut.
+    """
+    size = places.shape[dim]
+    cut_before, cut_after = max(-before, 0), max(-after, 0)
+    places = places.narrow(dim, cut_before, size - cut_before - cut_after)
+    before, after = max(before, 0), max(after, 0)
+    if before == after == 0:
+        return places
+    steps = places.diff(dim=dim)
+    even = places.shape[dim] > 1 and bool((steps == steps.flatten()[0]).all())
+    step = int(steps.flatten()[0]) if even and bool((places >= 0).all()) else 0
+    shape = [-1 if axis == dim % places.dim() else 1 for axis in range(places.dim())]
+
+    def beyond(edge: Tensor, offsets: Tensor) -> Tensor:
+        numbers = offsets.reshape(shape)
+        return edge + step * numbers if step else torch.full_like(edge + numbers, NONE)
+
+    first, last = places.narrow(dim, 0, 1), places.narrow(dim, places.shape[dim] - 1, 1)
+    ahead, behind = torch.arange(-before, 0), torch.arange(1, after + 1)
+    return torch.cat((beyond(first, ahead), places, beyond(last, behind)), dim)
+
+
+def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether a shape broadcasts to another one."""
+    try:
+        together: torch.Size = torch.broadcast_shapes(tuple(shape), tuple(to))
+        return bool(together == torch.Size(to))
+    except RuntimeError:
+        return False

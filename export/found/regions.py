@@ -1,0 +1,108 @@
+"""What is replaced of a graph, as a module by itself: from tensors of the graph to one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, fx
+
+from .rules import Provenance
+from .values import Value
+
+
+@dataclass(frozen=True)
+class Region:
+    """What is computed instead of one tensor of a graph.
+
+    Attributes:
+        paths: Of its sites.
+        inputs: Names of the nodes of the untouched graph whose tensors it takes.
+        output: Name of the node of the untouched graph whose value it gives.
+        module: Takes the inputs in that order; free sides are asked of them.
+    """
+
+    paths: tuple[str, ...]
+    inputs: tuple[str, ...]
+    output: str
+    module: fx.GraphModule
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One replacement in a graph.
+
+    Attributes:
+        cores: Numbers of the attentions that it computes.
+        goal: Whose value it gives.
+        out: The new node that has it.
+    """
+
+    cores: tuple[int, ...]
+    goal: fx.Node
+    out: fx.Node
+
+
+def region_of(
+    graph: fx.GraphModule,
+    run: Provenance,
+    replacement: Replacement,
+    replaced: dict[fx.Node, fx.Node],
+) -> Region:
+    """Return the region of a replacement.
+
+    Args:
+        graph: The graph with its replacements, and all that was there before.
+        run: What was found of it.
+        replacement: Of which.
+        replaced: Of every new node with the value of an old one, the old one.
+    """
+    inputs: dict[fx.Node, str] = {}
+    inside: set[fx.Node] = set()
+    todo = [replacement.out]
+    while todo:
+        node = todo.pop()
+        if node in inside or node in inputs:
+            continue
+        if node is not replacement.out and _depends(node, run, replaced):
+            inputs[node] = replaced.get(node, node).name
+            continue
+        inside.add(node)
+        todo += node.all_input_nodes
+    part = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    order = [node for node in graph.graph.nodes if node in inputs]
+    for node in order:
+        copies[node] = part.placeholder(inputs[node])
+    for node in graph.graph.nodes:
+        if node in inside:
+            copies[node] = part.node_copy(node, lambda n: copies[n])
+    part.output(copies[replacement.out])
+    calls = [node for node in graph.graph.nodes if node in inside and node.op == "call_module"]
+    paths = tuple(str(node.target) for node in calls)
+    module = fx.GraphModule(graph, part)
+    return Region(paths, tuple(inputs[node] for node in order), replacement.goal.name, module)
+
+
+def _depends(node: fx.Node, run: Provenance, replaced: dict[fx.Node, fx.Node]) -> bool:
+    """Whether a node has a tensor of the untouched graph that depends on the input or its size."""
+    if node.meta.get("sized"):
+        return True
+    value = run.values.get(replaced.get(node, node))
+    return isinstance(value, Value) and value.place is not None
+
+
+class Recorder(fx.Interpreter):
+    """Runs a graph and keeps the values of some nodes."""
+
+    def __init__(self, graph: fx.GraphModule, names: set[str]) -> None:
+        """Take a graph, which is left as it is, and the names of nodes."""
+        super().__init__(graph)
+        self.names = names
+        self.recorded: dict[str, Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        """Run a node."""
+        result: object = super().run_node(n)
+        if n.name in self.names and isinstance(result, Tensor):
+            self.recorded[n.name] = result
+        return result

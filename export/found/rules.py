@@ -1,0 +1,312 @@
+"""Runs a graph on values with places and scores, and notes the attention that it comes by."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .movement import MOVES, PADS, moved_values, name_of, names, padded_places, unfolded
+from .places import MIXED, agreed, broadcasts, fresh_places
+from .products import (
+    FUSED,
+    PRODUCTS,
+    attention_place,
+    find_core,
+    fused_core,
+    fused_place,
+    linear_place,
+    product_place,
+    product_score,
+)
+from .scores import SOFTMAXES, elementwise_score, softmax_of
+from .values import Core, Passed, Score, Value
+
+_REDUCES = names(
+    "sum mean amax amin max min var std norm linalg_vector_norm logsumexp prod any all var_mean "
+    "std_mean argmax argmin"
+)
+_NORMS = names(
+    "native_layer_norm native_group_norm native_batch_norm cumsum sort batch_norm glu layer_norm "
+    "_native_batch_norm_legit_no_training _native_batch_norm_legit_functional group_norm rms_norm "
+    "_native_batch_norm_legit cudnn_batch_norm _log_softmax log_softmax _fused_rms_norm "
+    "instance_norm"
+)
+_POINTWISE = names(
+    "_to_copy to where masked_fill clone copy dropout native_dropout index_put scatter fill "
+    "bernoulli polar view_as_real prelu"
+)
+_FACTORIES = names(
+    "zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty rand_like "
+    "new_empty_strided randn_like"
+)
+_CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_convolution")
+_RESIZES = ("pool", "upsample", "pixel", "interpolate")
+
+Results = tuple[list[Any], list[Score | None]]
+
+
+class Provenance(fx.Interpreter):
+    """Runs a graph of ATen operators on values with places.
+
+    Attributes:
+        cores: The attentions that it came by, in the graph's order.
+        passed: Softmaxes that are no attention that can be replaced.
+        values: Of every node; of what depends on the input the shape only.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        """Take a graph, which is left as it is."""
+        super().__init__(graph, garbage_collect_values=False)
+        self.cores: list[Core] = []
+        self.passed: list[Passed] = []
+        self._blanks: dict[fx.Node, tuple[Tensor, Tensor]] = {}
+        self._last = _last_uses(graph)
+        self._node: fx.Node
+
+    @property
+    def values(self) -> dict[fx.Node, Any]:
+        """What every node gave."""
+        return self.env
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return an input at its own places."""
+        given = super().placeholder(target, args, kwargs)
+        return Value(given, fresh_places(given.shape)) if isinstance(given, Tensor) else given
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return a constant."""
+        constant = super().get_attr(target, args, kwargs)
+        return Value(constant) if isinstance(constant, Tensor) else constant
+
+    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return what the graph gives."""
+        return args[0]
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node, and forget what no later one needs."""
+        self._node = n
+        result = super().run_node(n)
+        if n in self._last:
+            self.env[n] = result
+            for used in self._last[n]:
+                if isinstance(value := self.env.get(used), Value):
+                    value.forget()
+        return result
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return what an operator gives, with places and scores."""
+        leaves = tree_leaves((args, kwargs), is_leaf=_is_value)
+        values = [leaf for leaf in leaves if _is_value(leaf)]
+
+        def pick(of: Callable[[Value], Any]) -> Any:
+            return tree_map(
+                lambda a: of(a) if _is_value(a) else a, (args, kwargs), is_leaf=_is_value
+            )
+
+        if not isinstance(target, torch._ops.OpOverload):  # getitem, arithmetic of sizes
+            if values and isinstance(args[0], (list, tuple)):
+                return copy.copy(target(*args, **kwargs))  # two may take the same item
+            plain_args, plain_kwargs = pick(lambda value: value.data)
+            return target(*plain_args, **plain_kwargs)
+        plain_args, plain_kwargs = pick(lambda value: value.data)
+        data = target(*plain_args, **plain_kwargs)
+        name = name_of(target)
+        constant = name in _FACTORIES or all(value.place is None for value in values)
+        if constant or not tree_leaves(data):
+            return tree_map(lambda d: Value(d) if isinstance(d, Tensor) else d, data)
+        many = isinstance(data, (list, tuple))
+        outs = list(data) if many else [data]
+        places, scores = self._results(name, target, (args, kwargs), values, outs, pick)
+        results = [
+            Value(out, place, score) if isinstance(out, Tensor) else out
+            for out, place, score in zip(outs, places, scores, strict=True)
+        ]
+        return results if many else results[0]
+
+    def _results(
+        self, name: str, target: Any, given: Any, values: list[Value], outs: list[Any], pick: Any
+    ) -> Results:
+        args, kwargs = given
+        none: list[Score | None] = [None] * len(outs)
+        first = args[0] if args and _is_value(args[0]) else values[0]
+        if name in MOVES:
+            return moved_values(target, values, first, outs, pick)
+        if name in PADS and first.place is not None:
+            return [padded_places(first.place, list(args[1]))], none
+        if name == "im2col" and first.place is not None:
+            return [unfolded(first.place, args, padded=padded_places)], none
+        if name in FUSED:
+            return self._fused(args, kwargs, outs), none
+        if name in PRODUCTS:
+            return self._product(name, args, kwargs, outs[0])
+        if name in _CONVOLUTIONS:
+            return [_convolved(name, args, outs[0])], none
+        if name in _REDUCES and first.place is not None:
+            return [_reduced(name, args, first.place, out) for out in outs], none
+        if name in SOFTMAXES:
+            score = softmax_of(first.score, self._node)
+            if score is None:
+                self._pass(self._node, "it is not of a product of two tensors", of_scores=False)
+            return [first.place], [score]
+        return self._elementwise(name, target, given, values, outs)
+
+    def _elementwise(
+        self, name: str, target: Any, given: Any, values: list[Value], outs: list[Any]
+    ) -> Results:
+        args, kwargs = given
+        known = torch.Tag.pointwise in target.tags or name in _NORMS or name in _POINTWISE
+        broad = [value for value in values if value.place is not None]
+        places: list[Any] = []
+        for out in outs:
+            if not isinstance(out, Tensor):
+                places.append(None)
+            elif known or (name not in _RESIZES and _alike(broad, out)):
+                places.append(_combined(broad, out))
+            else:
+                wide = out.dim() >= 4
+                places.append(fresh_places(out.shape) if wide else torch.full(out.shape, MIXED))
+        scores: list[Score | None] = [None] * len(outs)
+        if known and name not in _NORMS:
+            scores[0] = elementwise_score(name, args, kwargs, values, outs[0])
+        return places, scores
+
+    def _product(self, name: str, args: Any, kwargs: Any, out: Tensor) -> Results:
+        added = None
+        if name in ("addmm", "baddbmm"):
+            added, args = args[0], args[1:]
+        a, b = args[0], args[1]
+        if a.place is None or b.place is None:
+            return [linear_place(name, a, b, out)], [None]
+        weights = next((value for value in (a, b) if _is_weight(value)), None)
+        if weights is not None and out.dim() >= 2:
+            place = self._attention(weights, a, b, out)
+            if place is not None:
+                return [place], [None]
+        self._blanks[self._node] = (a.data == 0, b.data == 0)
+        return [product_place(a, b, out)], [product_score(self._node, out, added, kwargs)]
+
+    def _attention(self, weights: Value, a: Value, b: Value, out: Tensor) -> Tensor | None:
+        """Note the attention that a product of weights and values is; return where it stands."""
+        score = weights.score
+        if score is None or score.softmax is None:
+            return None
+        nodes: Any = score.product.args[-2:]
+        left, right = (self.env[node] for node in nodes)
+        core = find_core(self._node, weights, (a, b), (left, right), self._blanks[score.product])
+        if isinstance(core, str):
+            self._pass(score.softmax, core, of_scores=True)
+            return None
+        self.cores.append(core)
+        return attention_place(core, out)
+
+    def _fused(self, args: Any, kwargs: Any, outs: list[Any]) -> list[Any]:
+        core = fused_core(self._node, args, kwargs)
+        if isinstance(core, str):
+            self._pass(self._node, core, of_scores=True)
+        else:
+            self.cores.append(core)
+        rest = [torch.full(o.shape, MIXED) if isinstance(o, Tensor) else None for o in outs[1:]]
+        return [fused_place(args[0], outs[0]), *rest]
+
+    def _pass(self, softmax: fx.Node, reason: str, *, of_scores: bool) -> None:
+        self.passed.append(Passed(softmax, reason, of_scores))
+
+
+def search(graph: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Provenance:
+    """Run a graph on inputs and return what was found on the way.
+
+    ``passed`` lists every softmax of scores that is in no attention.
+    """
+    run = Provenance(graph)
+    with torch.no_grad():
+        run.run(*(tensor.clone() for tensor in inputs))
+    used = {core.softmax for core in run.cores}
+    run.passed = [passed for passed in run.passed if passed.softmax not in used]
+    used |= {passed.softmax for passed in run.passed}
+    nodes: list[fx.Node] = list(graph.graph.nodes)
+    for node in nodes:
+        value = run.values.get(node)
+        score = value.score if isinstance(value, Value) else None
+        if score is not None and score.softmax is node and node not in used:
+            reason = score.reason or "its weights meet no values in a product"
+            run.passed.append(Passed(node, reason, of_scores=True))
+    return run
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, Value)
+
+
+def _is_weight(value: Value) -> bool:
+    return value.score is not None and value.score.softmax is not None
+
+
+def _last_uses(graph: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]:
+    """Return for each node which nodes it is the last to use."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node.op == "output":
+            continue
+        for used in node.all_input_nodes:
+            last[used] = node
+    uses: dict[fx.Node, list[fx.Node]] = {}
+    for used, user in last.items():
+        uses.setdefault(user, []).append(used)
+    return uses
+
+
+def _alike(broad: list[Value], out: Tensor) -> bool:
+    return any(value.place is not None and value.place.shape == out.shape for value in broad)
+
+
+def _combined(broad: list[Value], out: Tensor) -> Tensor:
+    """Return the places of an element-wise result: of the largest input that has one."""
+    places = [
+        v.place for v in broad if v.place is not None and broadcasts(v.place.shape, out.shape)
+    ]
+    if not places:
+        return torch.full(out.shape, MIXED)
+    first, *others = sorted(places, key=lambda place: -place.numel())
+    place = first.expand(out.shape)
+    for other in others:
+        better = (place < 0) & (other >= 0)
+        if bool(better.any()):
+            place = torch.where(better, other, place)
+    return place
+
+
+def _reduced(name: str, args: Any, place: Tensor, out: Tensor) -> Tensor:
+    position = 2 if name in ("norm", "linalg_vector_norm") else 1
+    dims = args[position] if len(args) > position else None
+    if not isinstance(dims, (int, list, tuple)) or isinstance(dims, bool) or dims in ([], ()):
+        dims = list(range(place.dim()))
+    reduced = agreed(place, dims)[0]
+    return (
+        reduced.reshape(out.shape) if reduced.numel() == out.numel() else reduced.expand(out.shape)
+    )
+
+
+def _convolved(name: str, args: Any, out: Tensor) -> Tensor:
+    """Return the places of a convolution: the map's where it stays as it is, else of a new map.
+
+    A map of mirrored places begins anew: a place would stand for several.
+    """
+    x = args[0]
+    stride = args[3] if len(args) > 3 else [1]
+    transposed = name in ("convolution", "_convolution") and bool(args[6])
+    if (
+        x.place is None
+        or transposed
+        or set(stride if isinstance(stride, list) else [stride]) != {1}
+    ):
+        return fresh_places(out.shape)
+    place, exact = agreed(x.place, 1)
+    same = out.shape[2:] == x.data.shape[2:] and out.dim() == x.data.dim() and bool(exact.all())
+    if same and bool((place >= 0).all()) and len(place.unique()) == place.numel():
+        return place.expand(out.shape)
+    return fresh_places(out.shape)

@@ -1,0 +1,145 @@
+"""Scores: what element-wise operators and softmaxes make of a product of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from .places import broadcasts
+from .values import Score, Value, as_double
+
+SOFTMAXES = ("_softmax", "softmax", "_safe_softmax")
+_KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropout", "contiguous")
+
+
+def softmax_of(score: Score | None, node: fx.Node) -> Score | None:
+    """Return the score behind a softmax; None where it is of no product, or of a softmax."""
+    if score is None or score.softmax is not None:
+        return None
+    return replace(score, softmax=node)
+
+
+def elementwise_score(
+    name: str, args: Any, kwargs: Any, values: list[Value], out: Tensor
+) -> Score | None:
+    """Return what an element-wise operator makes of scores; None where they are none any more."""
+    scored = [value for value in values if value.score is not None]
+    if not scored or scored[0].score is None:
+        return None
+    score, first = scored[0].score, scored[0]
+    if broadcasts(score.number.shape, out.shape):
+        score = replace(score, number=score.number.expand(out.shape))
+    if score.softmax is not None:
+        return _behind_softmax(name, args, score, scored, first)
+    if name in _KEEPS:
+        return score
+    change = _CHANGES.get(name)
+    return None if change is None else change(args, kwargs, score, first)
+
+
+def _behind_softmax(
+    name: str, args: Any, score: Score, scored: list[Value], first: Value
+) -> Score | None:
+    if name in _KEEPS:
+        return score
+    if name == "where" and len(scored) == 1 and _takes_all(args, first):
+        return score  # what a safe softmax gives where every key is masked: here, nowhere
+    others = [a for a in args[:3] if isinstance(a, Value) and a is not first]
+    if len(scored) > 1 or any(value.place is not None for value in others):
+        return None
+    return score.but(f"the weights are changed after the softmax ({name})")
+
+
+def _takes_all(args: Any, first: Value) -> bool:
+    return bool((args[0].data == (args[1] is first)).all())
+
+
+def _other(args: Any, first: Value) -> tuple[Any, bool, Score | None]:
+    """Return what an operator takes besides a value, whether it is data, and its score."""
+    others = [a for a in args[:2] if isinstance(a, (Value, int, float)) and a is not first]
+    if not others:  # the value itself, twice
+        return first.data.double(), True, first.score
+    other = others[0]
+    if not isinstance(other, Value):
+        return other, False, None
+    number = other.data.double() if other.data.dtype != torch.bool else other.data
+    return number, other.place is not None, other.score
+
+
+def _added(args: Any, kwargs: Any, score: Score, first: Value, sign: int = 1) -> Score | None:
+    if args[0] is not first and sign < 0:
+        return None
+    other, data, scored = _other(args, first)
+    if scored is not None:
+        score = score.but("scores of several products are added")
+    beta = as_double(score.beta) + sign * kwargs.get("alpha", 1) * as_double(other)
+    return replace(score, beta=beta, by_data=score.by_data or data)
+
+
+def _subtracted(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
+    return _added(args, kwargs, score, first, -1)
+
+
+def _scaled(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
+    return _multiplied(args, score, first, lambda other: other)
+
+
+def _divided(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
+    if args[0] is not first or kwargs.get("rounding_mode") is not None:
+        return None
+    return _multiplied(args, score, first, torch.reciprocal)
+
+
+def _multiplied(
+    args: Any, score: Score, first: Value, turned: Callable[[Tensor], Tensor]
+) -> Score | None:
+    other, data, scored = _other(args, first)
+    if scored is not None:
+        score = score.but("scores are multiplied with scores")
+    factor = turned(as_double(other))
+    if data:
+        score = score.but("a factor that depends on the input")
+    return replace(
+        score, alpha=as_double(score.alpha) * factor, beta=as_double(score.beta) * factor
+    )
+
+
+def _filled(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
+    if args[0] is not first:
+        return None
+    fill = args[2].data if isinstance(args[2], Value) else args[2]
+    return _chosen(args[1], as_double(fill), as_double(score.beta), score)
+
+
+def _where(args: Any, kwargs: Any, score: Score, first: Value) -> Score | None:
+    mine = args[1] is first
+    other = args[2 if mine else 1]
+    if not isinstance(args[0], Value) or (isinstance(other, Value) and other.score is not None):
+        return None
+    filled = as_double(other.data if isinstance(other, Value) else other)
+    data = isinstance(other, Value) and other.place is not None
+    kept = as_double(score.beta)
+    if mine:
+        chosen = _chosen(args[0], kept, filled, score)
+    else:
+        chosen = _chosen(args[0], filled, kept, score)
+    return replace(chosen, by_data=chosen.by_data or data)
+
+
+def _chosen(condition: Value, yes: Tensor, no: Tensor, score: Score) -> Score:
+    beta = torch.where(condition.data, yes, no)
+    return replace(score, beta=beta, by_data=score.by_data or condition.place is not None)
+
+
+_CHANGES: dict[str, Callable[[Any, Any, Score, Value], Score | None]] = {
+    "add": _added,
+    "sub": _subtracted,
+    "mul": _scaled,
+    "div": _divided,
+    "masked_fill": _filled,
+    "where": _where,
+}

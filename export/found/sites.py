@@ -1,0 +1,244 @@
+"""Finds the attention of a graph and puts sites in its place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import fx
+
+from .agreement import Agreement, agreement
+from .checks import fault_of, recorded_values
+from .grafting import TENTATIVE, finish, put_sites, unique_paths
+from .graph import Traced, module_path, tidied
+from .layout import Layout, layout_of
+from .map_form import FREE, NotOnMap, Places
+from .map_sites import MapSites, NearSite, map_codes, refusal
+from .regions import Region, Replacement, region_of
+from .rules import Provenance, search
+from .token_sites import put_tokens
+from .values import Core, Value
+
+Level = Literal["map", "tokens", "as trained"]
+_UNSERVED = ("channels", "neighbourhood")
+
+
+@dataclass(frozen=True)
+class FoundAttention:
+    """One softmax attention of a graph, served or not.
+
+    Attributes:
+        path: Of its site; of its softmax where it stays as trained.
+        level: A site of a ``map``, of ``tokens``, or none: ``as trained``.
+        layout: How its tokens lie, in one line.
+        reason: Why it is no site of a map, or "".
+    """
+
+    path: str
+    level: Level
+    layout: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FoundGraph:
+    """A graph with sites in the place of its attention.
+
+    Attributes:
+        network: The graph; its sites are submodules.
+        attentions: What was found, in the graph's order.
+        regions: What was replaced.
+        changing: The layout of some depends on the size in a way that larger maps may settle.
+    """
+
+    network: fx.GraphModule
+    attentions: tuple[FoundAttention, ...]
+    regions: tuple[Region, ...]
+    changing: bool = False
+
+    @property
+    def served(self) -> int:
+        """How many attentions have a site."""
+        return sum(found.level != "as trained" for found in self.attentions)
+
+
+@dataclass
+class _Reading:
+    """One attention on its way: what was read of it, and what became of it."""
+
+    number: int
+    core: Core
+    layout: Layout
+    agreed: Agreement
+    path: str
+    level: Level = "as trained"
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of its site while the graph is rewritten."""
+        return f"{TENTATIVE}{self.number}"
+
+
+def find_in_graph(traced: Traced) -> FoundGraph:
+    """Return a copy of a graph with sites in the place of the attention that was found.
+
+    Every site was compared with what stood in its place, at each size; one that differs, or whose
+    result does not depend on its scores, is left as trained with its reason.
+    """
+    graph = tidied(copy.deepcopy(traced.graph))
+    graph.meta[FREE] = traced.free
+    run = search(graph, traced.first)
+    second = _second(graph, run, traced)
+    readings = _readings(run, second)
+    replacements = _replaced(graph, run, readings, second)
+    replaced = {item.out: item.goal for item in replacements}
+    regions = [region_of(graph, run, item, replaced) for item in replacements]
+    names = {name for region in regions for name in (*region.inputs, region.output)}
+    runs = recorded_values(traced, names)
+    kept = []
+    for item, region in zip(replacements, regions, strict=True):
+        if fault := fault_of(region, runs):
+            item.out.replace_all_uses_with(item.goal)
+            for number in item.cores:
+                readings[number].level, readings[number].reason = "as trained", fault
+        else:
+            kept.append(item)
+    paths = {reading.name: reading.path for reading in readings if reading.level != "as trained"}
+    put_sites(graph, paths)
+    found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
+    found += [
+        FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
+        for passed in run.passed
+        if passed.of_scores
+    ]
+    regions = [region_of(graph, run, item, replaced) for item in kept]
+    finish(graph)
+    changing = any(reading.agreed.changing for reading in readings)
+    return FoundGraph(graph, tuple(found), tuple(regions), changing)
+
+
+def _readings(run: Provenance, second: _Second) -> list[_Reading]:
+    others = second.layouts
+    paths = unique_paths([module_path(core.softmax) for core in run.cores])
+    readings = []
+    for number, (core, path) in enumerate(zip(run.cores, paths, strict=True)):
+        layout = layout_of(core)
+        agreed = agreement(layout, layout if others is None else others.get(core.out))
+        readings.append(_Reading(number, core, layout, agreed, path))
+    return readings
+
+
+@dataclass(frozen=True)
+class _Second:
+    """What is known of another size of the picture, by the nodes of the graph.
+
+    Attributes:
+        layouts: Of attention, by its result; None where there is no other size.
+        shapes: Of tensors.
+    """
+
+    layouts: dict[fx.Node, Layout] | None
+    shapes: dict[fx.Node, tuple[int, ...]]
+
+
+def _second(graph: fx.GraphModule, run: Provenance, traced: Traced) -> _Second:
+    if traced.second is None:
+        return _Second(None, {})
+    if traced.second_graph is None:
+        other = search(graph, traced.second)
+        layouts = {core.out: layout_of(core) for core in other.cores}
+        return _Second(layouts, _shapes(other, {node: node for node in graph.graph.nodes}))
+    second = tidied(copy.deepcopy(traced.second_graph))
+    other = search(second, traced.second)
+    of_file = {node.meta["onnx"]: node for node in graph.graph.nodes if "onnx" in node.meta}
+    names = {node: of_file.get(node.meta.get("onnx")) for node in second.graph.nodes}
+    shapes = _shapes(other, {node: own for node, own in names.items() if own is not None})
+    if len(other.cores) != len(run.cores):
+        return _Second({}, shapes)
+    pairs = zip(run.cores, other.cores, strict=True)
+    return _Second({own.out: layout_of(core) for own, core in pairs}, shapes)
+
+
+def _shapes(run: Provenance, names: dict[fx.Node, fx.Node]) -> dict[fx.Node, tuple[int, ...]]:
+    """Return the shapes of tensors, by other nodes than the run's."""
+    return {
+        names[node]: tuple(value.data.shape)
+        for node, value in run.values.items()
+        if isinstance(value, Value) and node in names
+    }
+
+
+def _replaced(
+    graph: fx.GraphModule, run: Provenance, readings: list[_Reading], second: _Second
+) -> list[Replacement]:
+    """Put sites into a graph, of maps where that can be, else of tokens."""
+    places: dict[bytes, Places] = {}
+
+    def lying(reading: _Reading) -> Places:
+        codes = map_codes(reading.core)
+        fresh = Places(run, codes, reading.layout.map, second.shapes)
+        return places.setdefault(codes.numpy().tobytes(), fresh)
+
+    replacements: list[Replacement] = []
+    done: dict[fx.Node, _Reading] = {}
+    near = {r.core.out: r for r in readings if not refusal(r.layout) and not r.agreed.reason}
+    for reading in readings:
+        if reading.core.out in done:
+            continue
+        item = _on_map(graph, reading, near, lying) or _as_tokens(graph, run, reading)
+        if item is None:
+            continue
+        run.values[item.out] = run.values[item.goal]
+        item.goal.replace_all_uses_with(item.out)
+        replacements.append(item)
+        done |= {readings[number].core.out: readings[number] for number in item.cores}
+        for number in item.cores:
+            near.pop(readings[number].core.out, None)
+    return replacements
+
+
+def _on_map(
+    graph: fx.GraphModule,
+    reading: _Reading,
+    near: dict[fx.Node, _Reading],
+    lying: Callable[[_Reading], Places],
+) -> Replacement | None:
+    """Put a site of a map in the place of an attention; None where it is none, with the reason."""
+    core, layout = reading.core, reading.layout
+    reading.reason = refusal(layout) or reading.agreed.reason
+    if reading.reason:
+        return None
+    others = {
+        node: NearSite(other.core, other.layout, other.name)
+        for node, other in near.items()
+        if other is not reading and not other.agreed.whole
+    }
+    try:
+        goal, out, with_it = MapSites(graph, lying(reading)).put(
+            core, layout, reading.name, reading.agreed.whole, others
+        )
+    except NotOnMap as why:
+        reading.reason = str(why)
+        return None
+    part_of = [reading, *(near[node] for node in with_it)]
+    for part in part_of:
+        part.level, part.reason = "map", ""
+    return Replacement(tuple(part.number for part in part_of), goal, out)
+
+
+def _as_tokens(graph: fx.GraphModule, run: Provenance, reading: _Reading) -> Replacement | None:
+    """Put a site of tokens in the place of an attention; None where it stays as trained."""
+    core, layout, agreed = reading.core, reading.layout, reading.agreed
+    if core.reason or layout.kind in _UNSERVED or not agreed.same_tokens:
+        reading.reason = core.reason or reading.reason or agreed.reason
+        return None
+    try:
+        goal, out = put_tokens(graph, run, core, layout, reading.name)
+    except NotOnMap as why:
+        reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
+        return None
+    reading.level = "tokens"
+    return Replacement((reading.number,), goal, out)

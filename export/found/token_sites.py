@@ -1,0 +1,173 @@
+"""Sites of lists of tokens in the place of attention that was found."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ...models.geometry import TokenGeometry
+from .layout import Layout
+from .map_form import NotOnMap, add_constant, is_symbolic
+from .rules import Provenance
+from .site_modules import FoundTokens
+from .values import Core, Value
+
+aten = torch.ops.aten
+
+
+def token_geometry(layout: Layout) -> TokenGeometry:
+    """Return the grids of an attention's tokens; those of no known grid are one row."""
+    queries = _grid(layout.window, layout.tokens, layout.before[0])
+    keys = _grid(layout.key_window, layout.keys, layout.before[1])
+    if layout.columns_first or not queries or not keys:
+        queries, keys = (1, layout.tokens), (1, layout.keys)
+    margin = layout.margin if any(layout.margin) and len(keys) == 2 and keys[0] > 1 else ()
+    scale = layout.scale if isinstance(layout.scale, float) else 1.0
+    return TokenGeometry(queries, keys, scale, margin)
+
+
+def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
+    return window if window and math.prod(window) + before == tokens else ()
+
+
+def put_tokens(
+    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, name: str
+) -> tuple[fx.Node, fx.Node]:
+    """Write an attention as a site of tokens.
+
+    Args:
+        graph: Gets new nodes before the attention's result.
+        run: What was found of it.
+        core: The attention.
+        layout: How its tokens lie.
+        name: Of the submodule that becomes the site.
+
+    Returns:
+        The node whose value the site computes, and the new node that has that value.
+
+    Raises:
+        NotOnMap: No site of tokens computes it; the graph is as before.
+    """
+    geometry, goal = token_geometry(layout), _result(run, core)
+    call = graph.graph.call_function
+    before = set(graph.graph.nodes)
+    with graph.graph.inserting_before(core.out):
+        try:
+            q, k, v, bias = _tokens(graph, run, core, layout)
+        except NotOnMap:
+            for node in reversed([node for node in graph.graph.nodes if node not in before]):
+                graph.graph.erase_node(node)
+            raise
+        graph.add_submodule(name, FoundTokens(geometry))
+        out: fx.Node = graph.graph.call_module(name, (q, k, v, bias))
+        if not core.fused:
+            out = call(torch.squeeze, (out, 1))
+            if core.v_left:
+                out = call(torch.transpose, (out, 1, 2))
+            if _dims(run, core.out) == 2:
+                out = call(torch.squeeze, (out, 0))
+    return goal, out
+
+
+def _result(run: Provenance, core: Core) -> fx.Node:
+    """Return the node of the attention's tensor: of several results the first."""
+    if not isinstance(run.values[core.out], (list, tuple)):
+        return core.out
+    for user in core.out.users:
+        if user.target is operator.getitem and user.args[1] == 0:
+            return user
+    raise NotOnMap("nothing takes its result")
+
+
+def _dims(run: Provenance, node: fx.Node) -> int:
+    value = run.values[node]
+    return int((value[0] if isinstance(value, (list, tuple)) else value).data.dim())
+
+
+def _tokens(
+    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout
+) -> tuple[fx.Node, fx.Node, fx.Node, fx.Node | None]:
+    """Return nodes of q, k, v (B, h, N, d), and of what is added to the scores."""
+    call = graph.graph.call_function
+    if not all(node.meta.get("cut", True) for node in (core.q, core.k, core.v)):
+        raise NotOnMap("its queries, keys and values are no values of the file")
+    if core.fused:
+        if _dims(run, core.q) != 4:
+            raise NotOnMap("its queries have no heads")
+        return core.q, core.k, core.v, _mask(graph, run, core)
+    q, k, v = core.q, core.k, core.v
+    if core.swapped:
+        q = call(torch.transpose, (q, -2, -1))
+    else:
+        k = call(torch.transpose, (k, -2, -1))
+    if core.v_left:
+        v = call(torch.transpose, (v, -2, -1))
+    if _dims(run, core.product) == 2:
+        q, k, v = (call(torch.unsqueeze, (node, 0)) for node in (q, k, v))
+    q = _scaled(graph, core, layout, q)
+    bias = None
+    if isinstance(core.beta, Tensor) and (core.by_data or bool((core.beta != 0).any())):
+        bias = call(torch.unsqueeze, (_replayed(graph, run, core, layout), 1))
+    q, k, v = (call(torch.unsqueeze, (node, 1)) for node in (q, k, v))
+    return q, k, v, bias
+
+
+def _scaled(graph: fx.GraphModule, core: Core, layout: Layout, q: fx.Node) -> fx.Node:
+    """Return queries times the factor of their head, where heads have factors of their own."""
+    if not isinstance(core.alpha, Tensor) or isinstance(layout.scale, float):
+        if isinstance(core.alpha, Tensor) and layout.scale != float(core.alpha.flatten()[0]):
+            raise NotOnMap("its scores have a factor that differs between tokens")
+        return q
+    factors = core.alpha[:, 0, 0]
+    heads = layout.heads
+    rows = factors.reshape(-1, heads) if len(factors) % heads == 0 else factors[None]
+    if is_symbolic(graph) and not bool((rows == rows[:1]).all()):
+        raise NotOnMap("factors of heads in another order than the heads")
+    call = graph.graph.call_function
+    if not bool((rows == rows[:1]).all()):
+        factor = add_constant(graph, factors.float().reshape(-1, 1, 1))
+        return call(torch.mul, (q, factor))
+    apart = call(torch.unflatten, (q, 0, (-1, heads)))
+    factor = add_constant(graph, rows[0].float().reshape(-1, 1, 1))
+    return call(torch.flatten, (call(torch.mul, (apart, factor)), 0, 1))
+
+
+def _mask(graph: fx.GraphModule, run: Provenance, core: Core) -> fx.Node | None:
+    """Return the mask of a fused operator as what is added to scores."""
+    kwargs = core.out.kwargs
+    mask: Any = kwargs.get("attn_mask", core.out.args[3] if len(core.out.args) > 3 else None)
+    if not isinstance(mask, fx.Node):
+        return None
+    value = run.values[mask]
+    if value.data.dtype != torch.bool:
+        return mask
+    call = graph.graph.call_function
+    zeros = call(torch.zeros_like, (mask,), {"dtype": run.values[core.q].data.dtype})
+    return call(torch.masked_fill, (zeros, call(torch.logical_not, (mask,)), -math.inf))
+
+
+def _replayed(graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout) -> fx.Node:
+    """Return what is added to the scores: what the graph makes of scores that are zero."""
+    call = graph.graph.call_function
+    product = core.product
+    zero = call(torch.zeros_like, (product,))
+    if product.target is aten.baddbmm.default and product.kwargs.get("beta", 1) != 0:
+        zero = call(torch.add, (zero, product.args[0]), {"alpha": product.kwargs.get("beta", 1)})
+    copies: dict[fx.Node, fx.Node] = {product: zero}
+    for node in graph.graph.nodes:
+        if node is core.softmax:
+            break
+        value = run.values.get(node)
+        scored = isinstance(value, Value) and value.score is not None
+        if scored and node is not product and any(n in copies for n in node.all_input_nodes):
+            copies[node] = graph.graph.node_copy(node, lambda n: copies.get(n, n))
+    last = core.softmax.args[0]
+    if not isinstance(last, fx.Node) or last not in copies:
+        raise NotOnMap("what is added to its scores cannot be told from them")
+    shape = (layout.keys, layout.tokens) if core.swapped else (layout.tokens, layout.keys)
+    bias = call(torch.reshape, (copies[last], (-1, *shape)))
+    return call(torch.transpose, (bias, 1, 2)) if core.swapped else bias

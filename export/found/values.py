@@ -1,0 +1,128 @@
+"""What a search of a graph knows of each value: its places, and what it is to a score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from .places import agreed
+
+Number = Tensor | float
+
+
+@dataclass
+class Score:
+    """What a tensor is to a product of queries and keys: alpha * product[number] + beta.
+
+    Attributes:
+        product: The node of the product.
+        number: Of each element, into the product's elements.
+        alpha: Factor.
+        beta: What is added: position bias and mask, however they are written.
+        by_data: Something that depends on the input is added.
+        softmax: The softmax that it is behind, or None.
+        reason: Why it is no attention that can be replaced, or "".
+    """
+
+    product: fx.Node
+    number: Tensor
+    alpha: Number = 1.0
+    beta: Number = 0.0
+    by_data: bool = False
+    softmax: fx.Node | None = None
+    reason: str = ""
+
+    def but(self, reason: str) -> Score:
+        """Return the score with a reason, where it has none yet."""
+        return self if self.reason else replace(self, reason=reason)
+
+
+@dataclass
+class Value:
+    """A value of the graph.
+
+    Attributes:
+        data: The tensor; once nothing runs on it any more, its shape on the meta device.
+        place: Of each element; None where it does not depend on the input.
+        score: What it is to a product.
+    """
+
+    data: Tensor
+    place: Tensor | None = None
+    score: Score | None = None
+
+    def forget(self) -> None:
+        """Keep of data that depend on the input the shape only."""
+        if self.place is not None and self.data.device.type != "meta":
+            self.data = torch.empty(self.data.shape, dtype=self.data.dtype, device="meta")
+
+
+@dataclass
+class Core:
+    """One attention: out = softmax(alpha q k^T + beta) v, in groups g (windows times heads).
+
+    Attributes:
+        q: Node of the queries, (g, N, d), or (g, d, N) where ``swapped``.
+        k: Of the keys, (g, d, Nk), or (g, Nk, d) where ``swapped`` or ``fused``.
+        v: Of the values, (g, Nk, e), or (g, e, Nk) where ``v_left``.
+        out: What comes of it.
+        product: The product of queries and keys.
+        softmax: The softmax.
+        q_place: (g, N, d).
+        k_place: (g, Nk, d).
+        v_place: (g, Nk, e).
+        alpha: Factor of the scores, broadcastable to (g, N, Nk).
+        beta: What is added to them.
+        by_data: Some of that depends on the input.
+        swapped: The product was k q^T.
+        v_left: The result is v^T p^T.
+        fused: It is one operator with four axes.
+        blank: Of each key, (g, Nk), that it and its value are zero throughout.
+        reason: Why it cannot be replaced, or "".
+    """
+
+    q: fx.Node
+    k: fx.Node
+    v: fx.Node
+    out: fx.Node
+    product: fx.Node
+    softmax: fx.Node
+    q_place: Tensor
+    k_place: Tensor
+    v_place: Tensor
+    alpha: Number
+    beta: Number
+    by_data: bool
+    blank: Tensor
+    swapped: bool = False
+    v_left: bool = False
+    fused: bool = False
+    reason: str = ""
+
+    def token_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the place of each token, and where it is one."""
+        place, exact = agreed(places, 2)
+        return place[..., 0], exact[..., 0]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A softmax that is no attention between tokens that could be replaced.
+
+    Attributes:
+        softmax: Its node.
+        reason: Why.
+        of_scores: It is of a product of two tensors that depend on the input.
+    """
+
+    softmax: fx.Node
+    reason: str
+    of_scores: bool
+
+
+def as_double(number: Any) -> Tensor:
+    """Return a number or tensor as float64."""
+    return torch.as_tensor(number, dtype=torch.float64)
