@@ -26,6 +26,12 @@ class ExportError(NystraError):
     exit_code = 1
 
 
+class TraceError(ExportError):
+    """A network that PyTorch cannot follow: it is of its code, not of the export."""
+
+    exit_code = 2
+
+
 class ValidationError(NystraError):
     """A model file that does not do what its source does."""
 

@@ -1,10 +1,12 @@
-"""Checkpoint to model file: prepare, plan, build, validate, write."""
+"""Checkpoint or module to model file: prepare, plan, build, validate, write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ..models.own.network import OwnNetwork
 from .graph.stage import build, build_steps
 from .load.source import Source
 from .load.stage import Prepared, prepare
@@ -15,6 +17,9 @@ from .report.export_result import ExportResult
 from .report.stage import WRITING_STEPS, write
 from .report.suggestion import suggestion
 from .validate.stage import validate, validation_steps
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def export_model(
@@ -41,9 +46,48 @@ def export_model(
         ValidationError: The file departs from PyTorch or the plan costs more than ``min_psnr``
             allows; ``<stem>.failed.json`` is written and no file that was there is touched.
     """
+    return _export(Path(checkpoint), Path(output), options, progress)
+
+
+def export_module(
+    module: nn.Module | OwnNetwork,
+    output: str | Path,
+    options: ExportOptions | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ExportResult:
+    """Export a module of your own to an ONNX file that is checked against PyTorch.
+
+    Its scale, its channels, the multiple that its sides have to be of and the smallest side are
+    measured; a picture of another size is padded in front of it, and the output cropped.
+
+    Args:
+        module: With its weights; it is not changed. An `OwnNetwork` states other inputs and
+            outputs than one image and one picture.
+        output: As of `export_model`.
+        options: How to export; None takes the defaults.
+        progress: As of `export_model`.
+
+    Returns:
+        What was written and found.
+
+    Raises:
+        NystraError: As of `export_model`; nothing is written.
+        UnsupportedModelError: The module fails at every size, or does not return what is stated.
+        ExportError: As of `export_model`.
+        ValidationError: As of `export_model`.
+    """
+    return _export(OwnNetwork.of(module), Path(output), options, progress)
+
+
+def _export(
+    source: Path | OwnNetwork,
+    output: Path,
+    options: ExportOptions | None,
+    progress: Callable[[str], None],
+) -> ExportResult:
     steps = Steps(progress)
-    prepared = prepare(Path(checkpoint), options or ExportOptions(), steps)
-    planned = make_plan(prepared, Path(output), steps.within)
+    prepared = prepare(source, options or ExportOptions(), steps)
+    planned = make_plan(prepared, output, steps.within)
     steps.expect(
         build_steps(prepared, planned) + validation_steps(prepared, planned) + WRITING_STEPS
     )

@@ -1,4 +1,12 @@
 from .facts import Facts as Facts
+from .geometry import TokenGeometry as TokenGeometry
+from .geometry import WindowGeometry as WindowGeometry
+from .layers.padding import crop as crop
+from .layers.padding import pad_to_multiple as pad_to_multiple
 from .loading import LoadedModel as LoadedModel
 from .loading import load as load
+from .own.network import OwnNetwork as OwnNetwork
+from .own.network import Port as Port
 from .pretrained import pretrained_path as pretrained_path
+from .sites import TokenSite as TokenSite
+from .sites import WindowSite as WindowSite

@@ -82,8 +82,11 @@ class Architecture:
         precision: What was measured of low precisions; None where nothing was: fp32 only.
         recognises: Tells whether a state dict is of this architecture, where the key patterns of
             the row cannot.
+        retargets: Its attention can be given another window than the trained one, as the
+            hyper-parameter ``window_size``.
     """
 
     load: Callable[[State, Request], BuiltNetwork]
     precision: PrecisionPolicy | None = None
     recognises: Callable[[State], bool] | None = None
+    retargets: bool = False

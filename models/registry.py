@@ -151,6 +151,9 @@ ARCHITECTURES = (
     RegistryRow(FOREIGN, (), ".spandrel.checkpoint"),  # last: where both read a file, ours does
 )
 
+OWN = RegistryRow("own", (), ".own.checkpoint")
+"""A module of the user's own, named and never recognised; facts say ``own:MyNet``."""
+
 
 def missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:
     """Return the patterns that no key matches."""
@@ -183,7 +186,7 @@ def row_named(name: str) -> RegistryRow:
     Raises:
         UnsupportedModelError: There is none; the message lists what is known.
     """
-    for row in ARCHITECTURES:
+    for row in (*ARCHITECTURES, OWN):
         if row.name == str(name).partition(":")[0]:
             return row
     raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; nystra knows: {_known()}")

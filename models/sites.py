@@ -72,6 +72,9 @@ class WindowSite(AttentionSite):
     None, and gives (B, H, W, heads * value_dim). A map of another number of sides has windows of
     as many. Where the key window extends beyond the window (``geometry.margin``), the table is
     ((wh + kh - 1)(ww + kw - 1), heads) for windows of kh x kw keys.
+
+    A subclass keeps the layers around the attention, and the table as
+    ``relative_position_bias_table`` where there is one; its ``forward`` calls `attend`.
     """
 
     geometry: WindowGeometry
@@ -81,6 +84,7 @@ class WindowSite(AttentionSite):
         """Start with exact attention."""
         super().__init__()
         self.geometry = geometry
+        self.relative_position_bias_table = None
         self.implementation: WindowImplementation = exact_windows
 
     def attend(self, qkv: Tensor) -> Tensor:

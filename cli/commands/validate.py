@@ -143,6 +143,8 @@ def _source(
 ) -> Source | None:
     """Return what the file was exported from, where --checkpoint is given."""
     if args.checkpoint is None:
+        if args.module is not None:
+            raise NystraError("--module is the code of --checkpoint: give both")
         return None
     if args.references is not None:
         raise NystraError("--checkpoint and --references contradict each other: give one")

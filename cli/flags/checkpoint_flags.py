@@ -8,11 +8,18 @@ from functools import partial
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.option_kinds import Number
+from ...core.option_kinds import Number, Text
 from ...core.ports.picture_sizes import PictureSize
 from .option_flags import add_option, flag_of
 
 _OPTIONS = {
+    "module": Text(
+        None,
+        "a network of your own: the file is run, so name only code that you trust, and "
+        "CALLABLE(), with what --set gives as keywords, returns the torch.nn.Module that the "
+        "checkpoint is of",
+        metavar="FILE.py:CALLABLE",
+    ),
     "window_size": Number(None, "attention window of the network", 1, flag="--window"),
     "num_heads": Number(None, "attention heads of the network", 1, flag="--heads"),
     "frames": Number(None, "frames of a video that a video network takes", 1),
@@ -24,7 +31,7 @@ _OPTIONS = {
 
 
 def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what a checkpoint may not tell: window, heads, frames, size, other hyper-parameters."""
+    """Add what a checkpoint may not tell: its code, window, heads, other hyper-parameters."""
     for name, kind in _OPTIONS.items():
         add_option(parser, name, kind, type=partial(kind.read, name))
     parser.add_argument(

@@ -55,7 +55,7 @@ class Site:
         """Largest absolute entry of the relative position bias, in logits; None without one."""
         if not isinstance(self.module, WindowSite):
             return None
-        table = self.module.relative_position_bias_table
+        table = self.module.bias_table()
         return None if table is None else float(table.detach().abs().max())
 
 

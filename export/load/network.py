@@ -13,48 +13,50 @@ from ...core.errors import NystraError, UnsupportedModelError
 from ...core.ports.port import size_text
 from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
+from ...models.own.network import OwnNetwork
 from ..attention.plan import Plan
 
 
-def load_for(checkpoint: Path, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:
-    """Load a checkpoint at the window that a plan is for.
+def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:
+    """Load a network at the window that a plan is for.
+
+    Args:
+        source: A checkpoint, or a network of the user's own.
+        plan: The plan.
+        hyper: What the checkpoint does not tell.
 
     Raises:
-        NystraError: The checkpoint is bad, or the plan is for another window than the caller's, or
-            than this checkpoint was trained at where it was made for another one.
+        NystraError: The checkpoint is bad, or the plan is for another window than the network's,
+            or than this checkpoint was trained at where it was made for another one.
     """
-    overrides = dict(hyper)
-    if plan.window is not None:
-        window = overrides.setdefault("window_size", list(plan.window))
-        sides = [window, window] if isinstance(window, int) else list(window)
-        if sides != list(plan.window):
-            raise NystraError(
-                f"the plan is for window {plan.window}, but window {window} was given"
-            )
-    loaded = load(checkpoint, **overrides)
+    loaded = load(source, plan_window=plan.window, **hyper)
+    if plan.window not in (None, loaded.facts.window):
+        raise NystraError(
+            f"the plan is for window {_text(plan.window)}, the network has "
+            f"{_text(loaded.facts.window)}"
+        )
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
-        text = "x".join(map(str, plan.window))
         raise NystraError(
-            f"the plan was made for another checkpoint, at window {text}, which "
-            f"{checkpoint.name} was not trained at: give `window_size` {plan.window[0]} to run it "
-            "there, or take 'window' out of the plan"
+            f"the plan was made for another checkpoint, at window {_text(plan.window)}, which "
+            f"{loaded.checkpoint.path.name} was not trained at: give `window_size` "
+            f"{plan.window[0]} to run it there, or take 'window' out of the plan"
         )
     return loaded
 
 
 def load_fixed(
-    checkpoint: Path, plan: Plan, hyper: Mapping[str, Any], static: Sequence[int] | None
+    source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any], static: Sequence[int] | None
 ) -> LoadedModel:
-    """Load a checkpoint as `load_for` does, for one shape of the first input where that is given.
+    """Load a network as `load_for` does, for one shape of the first input where that is given.
 
     Raises:
         NystraError: As `load_for` and `fixed_facts`.
     """
-    loaded = load_for(checkpoint, plan, hyper)
+    loaded = load_for(source, plan, hyper)
     frames = _static_frames(loaded.facts, static)
     if frames is not None and "frames" not in hyper:
-        loaded = load_for(checkpoint, plan, {**hyper, "frames": frames})
+        loaded = load_for(source, plan, {**hyper, "frames": frames})
     return replace(loaded, facts=fixed_facts(loaded.facts, static))
 
 
@@ -64,6 +66,10 @@ def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module 
         return None
     others = {key: value for key, value in hyper.items() if key != "window_size"}
     return load(loaded.checkpoint.path, **others).network
+
+
+def _text(window: Sequence[int] | None) -> str:
+    return "no common one" if window is None else "x".join(map(str, window))
 
 
 def _static_frames(facts: Facts, static: Sequence[int] | None) -> int | None:

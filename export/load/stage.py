@@ -10,6 +10,7 @@ from torch import nn
 
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
+from ...models.own.network import OwnNetwork
 from ...runtime.metrics.measures import measure_for
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
@@ -64,8 +65,10 @@ class Prepared:
         return self.pictures.samples
 
 
-def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], None]) -> Prepared:
-    """Load a checkpoint and the pictures; nothing is computed.
+def prepare(
+    source: Path | OwnNetwork, options: ExportOptions, progress: Callable[[str], None]
+) -> Prepared:
+    """Load a network and the pictures; nothing is exported.
 
     Raises:
         NystraError: Bad input.
@@ -78,7 +81,7 @@ def prepare(checkpoint: Path, options: ExportOptions, progress: Callable[[str], 
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
-    traced = loaded = load_fixed(checkpoint, plan, options.hyper, options.static)
+    traced = loaded = load_fixed(source, plan, options.hyper, options.static)
     trained = trained_network(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)

@@ -20,13 +20,14 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnus
 from torch import Tensor, nn
 from torch.export import Dim
 
-from ...core.errors import ExportError
+from ...core.errors import ExportError, TraceError
 from ...core.ports.examples import trace_size
 from ...core.ports.port import AXES, SIDES, Port, picture_size
 from ...models.facts import Facts
 from .expansion import Template, expand, free_weights
 from .nodes import translation_table
 from .repeats import Call, call_translation, repeats_as_calls
+from .trace_fault import trace_fault
 from .translations import missing_translations
 from .weights import squeeze_weights
 
@@ -72,7 +73,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
         ``nystra``.
 
     Raises:
-        ExportError: The network cannot be traced; the cause is in the message.
+        TraceError: The network cannot be traced; the cause is in the message.
     """
     examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
@@ -89,7 +90,8 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
         raise
     except Exception as error:  # whatever the tracer raises, the export ends here
         advice = ". A file of one size may do: `static` 1x3x64x64" if free else ""
-        raise ExportError(f"PyTorch could not trace the network: {error}{advice}") from error
+        reason = trace_fault(error)
+        raise TraceError(f"PyTorch could not trace the network: {reason}{advice}") from error
     model: onnx.ModelProto = exported.model_proto
     return model
 
@@ -217,14 +219,16 @@ def _once(read: Callable[[], Any]) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    disabled = logging.root.manager.disable
+    said = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),  # a graph that fails prints itself
+    ):
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        logging.disable(logging.ERROR)  # what ends a trace is raised besides
         try:
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(disabled)

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...core.errors import CheckpointError
 from ...core.files.reading import file_sha256, regular_file
 from ...core.strict_json import parse_json
-from .containers import unwrap
+from .containers import Fits, unwrap
 from .tensor_checks import check_tensors
 
 _MAXIMUM_EXPANSION = 200  # a zip whose members unpack to more times its size is a bomb
@@ -54,8 +54,13 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
 
 
-def read_checkpoint(path: str | Path) -> Checkpoint:
+def read_checkpoint(path: str | Path, fits: Fits | None = None) -> Checkpoint:
     """Read ``.safetensors``, or a PyTorch file with ``weights_only=True``.
+
+    Args:
+        path: The file.
+        fits: Tells whether a state dict has the keys of the network that is meant; None: of any
+            that nystra or a library of its table knows.
 
     Returns:
         The tensors by their state-dict key; the wrappers and prefixes of the usual trainers
@@ -77,7 +82,7 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(f"cannot read the checkpoint {path}: {reason}") from error
-    state, wrapper, notes = unwrap(content, path)
+    state, wrapper, notes = unwrap(content, path, fits)
     check_tensors(state, path)
     return Checkpoint(path, digest, state, wrapper, hyper, notes)
 

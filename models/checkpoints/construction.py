@@ -81,7 +81,12 @@ def construct(
     try:
         with torch.device("meta"):
             outline = build(**hyper).state_dict()
-        _check_fit(outline, state, f"{source} does not fit {build.__name__}", optional_keys)
+        check_fit(
+            outline,
+            state,
+            f"{source} does not fit {build.__name__} as its tensors describe it",
+            optional_keys,
+        )
         network = build(**hyper)
     except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
@@ -96,9 +101,20 @@ def construct(
     return network
 
 
-def _check_fit(
-    outline: Mapping[str, Tensor], state: State, what: str, optional_keys: tuple[str, ...]
+def check_fit(
+    outline: Mapping[str, Tensor], state: State, what: str, optional_keys: tuple[str, ...] = ()
 ) -> None:
+    """Check that the tensors of a file are those of a network.
+
+    Args:
+        outline: The state dict of the network.
+        state: The tensors of the file, by key.
+        what: How the message begins: ``a.pth does not fit MyNet``.
+        optional_keys: Endings of keys that may be there or not.
+
+    Raises:
+        CheckpointError: They are not; the first of each kind of fault are listed.
+    """
     missing = [key for key in outline if key not in state]
     surplus = [key for key in state if key not in outline and not key.endswith(optional_keys)]
     shared = [key for key in outline if key in state]
@@ -107,10 +123,10 @@ def _check_fit(
         for key in shared
         if state[key].shape != outline[key].shape
     ]
-    numbers = [
-        f"{key} {str(state[key].dtype).removeprefix('torch.')}"
+    types = [
+        f"{key} {_type(state[key])} instead of {_type(outline[key])}"
         for key in shared
-        if not state[key].is_floating_point()
+        if state[key].is_floating_point() != outline[key].is_floating_point()
     ]
     faults = [
         f"{len(keys)} {kind}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
@@ -118,9 +134,13 @@ def _check_fit(
             ("missing", missing),
             ("surplus", surplus),
             ("misshapen", misshapen),
-            ("not of a floating-point type", numbers),
+            ("of another type", types),
         )
         if keys
     ]
     if faults:
-        raise CheckpointError(f"{what} as its tensors describe it. " + "; ".join(faults))
+        raise CheckpointError(f"{what}: " + "; ".join(faults))
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

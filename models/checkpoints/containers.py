@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
@@ -25,16 +25,22 @@ _TRAINING_ONLY = (
 )
 """Names of what only training needs."""
 
+Fits: TypeAlias = Callable[[Mapping[str, Tensor]], bool]
+"""Tells whether a state dict has the keys of a network."""
+
 _DEEPEST = 4
 _LONGEST_KEY = 400
 
 
-def unwrap(content: Any, path: Path) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
+def unwrap(
+    content: Any, path: Path, fits: Fits | None = None
+) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
     """Return the state dict of the network in the content of a checkpoint.
 
     Args:
         content: What the file holds: a state dict, or dictionaries around one.
         path: The file, for messages.
+        fits: As of `read_checkpoint`.
 
     Returns:
         The tensors by key, without a prefix of the trainer's; the names the state dict stood
@@ -65,7 +71,8 @@ def unwrap(content: Any, path: Path) -> tuple[dict[str, Tensor], str, tuple[str,
     for key in state:
         if not key.isprintable() or len(key) > _LONGEST_KEY:
             raise CheckpointError(f"{path}: {key[:80]!r} is no name of a tensor")
-    return _without_prefix(state, path, notes), "/".join(wrappers), tuple(notes)
+    state = _without_prefix(state, path, notes, fits)
+    return state, "/".join(wrappers), tuple(notes)
 
 
 def _container(content: dict[Any, Any], path: Path, notes: list[str]) -> str | None:
@@ -108,16 +115,18 @@ def _choose(names: Collection[str], path: Path, notes: list[str]) -> str | None:
     return chosen[0]
 
 
-def _without_prefix(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, Tensor]:
+def _without_prefix(
+    state: dict[str, Tensor], path: Path, notes: list[str], fits: Fits | None
+) -> dict[str, Tensor]:
     """Return the state dict as a network of ours has it, else as another library takes it.
 
     That library knows prefixes of its own, some of them parts of its networks' names.
     """
     stripped, taken = state, list[str]()
-    while not recognised(stripped):
+    while not (fits or recognised)(stripped):
         inner = _strip(stripped, path, taken)
         if inner is None:
-            if read_by_another(state):
+            if fits is not None or read_by_another(state):
                 return state
             break
         stripped = inner

@@ -39,4 +39,4 @@ def _check_index(state: State, read: Hyper, source: str) -> None:
         )
 
 
-ARCHITECTURE = Architecture(load, PrecisionPolicy())
+ARCHITECTURE = Architecture(load, PrecisionPolicy(), retargets=True)

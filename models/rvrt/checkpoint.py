@@ -78,4 +78,5 @@ ARCHITECTURE = Architecture(
         modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES},
         refused={"int8": "its calibration would need films, and `calibrate` takes pictures"},
     ),
+    retargets=True,
 )

@@ -14,4 +14,4 @@ def load(state: State, request: Request) -> BuiltNetwork:
     return load_restorer("swinir", SwinIR, swinir_hyper(state), state, request, {7: 255.0})
 
 
-ARCHITECTURE = Architecture(load, PrecisionPolicy())
+ARCHITECTURE = Architecture(load, PrecisionPolicy(), retargets=True)

@@ -74,4 +74,4 @@ def uformer_facts(network: Uformer, hyper: Hyper, license_name: str) -> Facts:
     )
 
 
-ARCHITECTURE = Architecture(load, PrecisionPolicy())
+ARCHITECTURE = Architecture(load, PrecisionPolicy(), retargets=True)

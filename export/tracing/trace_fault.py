@@ -1,0 +1,21 @@
+"""What PyTorch says of a network that it cannot trace, in one sentence."""
+
+from __future__ import annotations
+
+import re
+
+_CALL = re.compile(r'following call raised this error:\s+File "([^"]+)", line (\d+)')
+_LONGEST = 400
+
+
+def trace_fault(error: Exception) -> str:
+    """Return the reason and the line of the network's code, without PyTorch's advice to itself."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = lines[0].partition("For more information")[0]
+    if "data-dependent" in reason:
+        reason = "its code takes a path that depends on the values of a tensor"
+    if lines[1:] and lines[1].startswith("  - "):  # which size became a constant
+        reason += lines[1][3:]
+    reason = reason.strip().rstrip(".")[:_LONGEST]
+    call = _CALL.search(str(error))
+    return reason if call is None else f"{reason} ({call[1].rpartition('/')[2]}, line {call[2]})"

@@ -1,0 +1,106 @@
+"""From a module of the user's own to a network behind nystra's interface, its facts measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from ...core.errors import NystraError
+from ...core.ports.port import Port
+from ..architecture import Architecture, BuiltNetwork, PrecisionPolicy, Request, State
+from ..checkpoints.construction import check_fit
+from ..facts import Facts
+from ..registry import OWN
+from ..sites import WindowSite
+from ..sizes.borders import Sides
+from ..sizes.own_padding import own_sides
+from ..sizes.padded_network import PaddedNetwork
+from ..sizes.trial import Stated, Trial, tried
+from .network import OwnNetwork
+from .ports import measured_ports
+from .tracing import call_with_open_sizes
+
+_TASKS = {"picture": "restoration", "frames": "video", "logits": "classification"}
+"""Role of the first output -> task."""
+
+
+def fill(module: nn.Module, state: State, what: str) -> None:
+    """Load the tensors of a checkpoint into a module, in place.
+
+    Raises:
+        CheckpointError: They are not exactly those of the module; the first of each kind of fault
+            are listed.
+    """
+    outline = module.state_dict()
+    check_fit(outline, state, what)
+    module.load_state_dict({key: state[key].to(outline[key].dtype) for key in outline})
+
+
+def measured(network: OwnNetwork, module: nn.Module, hyper: dict[str, Any]) -> BuiltNetwork:
+    """Return what nystra makes of a module: padded where it needs that, with its facts.
+
+    Args:
+        network: What is stated.
+        module: A plain copy of its module.
+        hyper: What it was built with.
+
+    Raises:
+        UnsupportedModelError: It fails at every size, or does not return what is stated.
+    """
+    inputs, outputs, works = measured_ports(module, network.inputs, network.outputs)
+    if outputs[0].role not in _TASKS:
+        raise NystraError(
+            f"the first output of {network.title} has the role {outputs[0].role!r}, expected one "
+            f"of {', '.join(_TASKS)}"
+        )
+    trial = _trial(network, module, inputs, outputs, works)
+    task = _TASKS[outputs[0].role]
+    if any(port.role == "mask" for port in inputs):
+        task = "inpainting"
+    facts = Facts(
+        architecture=f"{OWN.name}:{network.title}",
+        task=task,
+        inputs=trial.measured(inputs),
+        outputs=outputs,
+        size_minimum=trial.minimum,
+        tiling="internal" if task == "classification" else "supported",
+        license=network.license,
+        window=_window(module),
+        preprocessing=network.preprocessing,
+    )
+    return BuiltNetwork(trial.network, facts, hyper, trial.warnings)
+
+
+def _trial(
+    network: OwnNetwork,
+    module: nn.Module,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    works: int | None,
+) -> Trial:
+    stated = Stated(tuple(inputs), works=works, source=network.title)
+    if works is None:  # of one size
+        return Trial(PaddedNetwork(module, Sides(), outputs, call_with_open_sizes))
+    multiple = inputs[0].multiple
+    sides = Sides(multiple) if multiple > 1 else own_sides(module, call_with_open_sizes, inputs)
+    return tried(PaddedNetwork(module, sides, outputs, call_with_open_sizes), stated)
+
+
+def _window(module: nn.Module) -> tuple[int, ...] | None:
+    """Return the window of the sites that the module states, where all have the same."""
+    windows = {
+        tuple(site.geometry.window) for site in module.modules() if isinstance(site, WindowSite)
+    }
+    return windows.pop() if len(windows) == 1 else None
+
+
+def _load(_: State, request: Request) -> BuiltNetwork:
+    raise NystraError(
+        f"{request.source}: a network of your own is told by its code: give `module` "
+        "FILE.py:CALLABLE"
+    )
+
+
+ARCHITECTURE = Architecture(_load, PrecisionPolicy())

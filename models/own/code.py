@@ -1,0 +1,158 @@
+"""``FILE.py:CALLABLE``: the code of a network, which runs because the user named it.
+
+The file runs by itself, as a script does: no folder is put on ``sys.path``, so that what lies
+beside it is not imported, and no compiled copy of it is written or read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from ...core.errors import NystraError
+from ...core.files.reading import regular_file
+from .network import OwnNetwork
+
+_LARGEST = 1 << 22  # bytes of a file of code
+
+
+@dataclass(frozen=True)
+class Code:
+    """What ``FILE.py:CALLABLE`` names.
+
+    Attributes:
+        path: The file.
+        name: Of the callable.
+        sha256: Of the file.
+        found: What the name stands for: a callable, or the network itself.
+    """
+
+    path: Path
+    name: str
+    sha256: str
+    found: Any
+
+    @property
+    def text(self) -> str:
+        """What messages call it."""
+        return f"{self.path.name}:{self.name}"
+
+    def network(self, arguments: Mapping[str, Any]) -> OwnNetwork:
+        """Call it; a network that is there by that name is taken as it is.
+
+        Args:
+            arguments: By keyword.
+
+        Raises:
+            NystraError: It raises, or returns no network.
+        """
+        made = self.found
+        if not isinstance(made, (nn.Module, OwnNetwork)):
+            with _running(self.path, f"{self.text}()"):
+                made = self.found(**arguments)
+        elif arguments:
+            raise NystraError(
+                f"{self.text} is a network, which takes no arguments: omit {', '.join(arguments)}"
+            )
+        if not isinstance(made, (nn.Module, OwnNetwork)):
+            raise NystraError(
+                f"{self.text}() returned the type {type(made).__name__}, expected a "
+                "torch.nn.Module or a nystra.models.OwnNetwork"
+            )
+        return OwnNetwork.of(made)
+
+
+def read_code(text: str) -> Code:
+    """Run a file and return what its name stands for.
+
+    Args:
+        text: ``FILE.py:CALLABLE``.
+
+    Raises:
+        NystraError: It is no such text, the file cannot be read or run, or has no such name.
+    """
+    file, colon, name = text.rpartition(":")
+    if not colon or not name.isidentifier() or not file.endswith(".py"):
+        raise NystraError(f"`module` is {text!r:.200}, expected FILE.py:CALLABLE")
+    path = regular_file(file, "the code")
+    if path.stat().st_size > _LARGEST:
+        raise NystraError(f"{path} has {path.stat().st_size} bytes, expected a file of code")
+    source = path.read_bytes()
+    space = _run(path, source)
+    if not hasattr(space, name):
+        theirs = [key for key, value in vars(space).items() if _is_theirs(value, space.__name__)]
+        raise NystraError(
+            f"{path.name} has no {name}; it has {', '.join(theirs[:8]) or 'no class or function'}"
+        )
+    found = getattr(space, name)
+    if not callable(found) and not isinstance(found, OwnNetwork):
+        raise NystraError(
+            f"{path.name}:{name} is of the type {type(found).__name__}, expected a class or a "
+            "function that returns the network"
+        )
+    return Code(path, name, hashlib.sha256(source).hexdigest(), found)
+
+
+def _run(path: Path, source: bytes) -> ModuleType:
+    """Return the module that a file is; it stays known by its name, as classes need that."""
+    space = ModuleType(f"nystra_own_{path.stem}")
+    space.__file__, space.__package__ = str(path), ""
+    sys.modules[space.__name__] = space
+    with _running(path, path.name):
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(space))
+    return space
+
+
+def _is_theirs(value: object, module: str) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module
+
+
+@contextlib.contextmanager
+def _running(path: Path, what: str) -> Iterator[None]:
+    """Make one sentence of whatever the code raises; what it prints goes to stderr.
+
+    Raises:
+        NystraError: It raises.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except SyntaxError as error:
+        raise NystraError(f"{what}, line {error.lineno}: {error.msg}") from error
+    except ImportError as error:
+        raise NystraError(_import_fault(path, error)) from error
+    except (Exception, SystemExit) as error:  # whatever it raises
+        reason = " ".join(str(error).split())[:300]
+        text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        raise NystraError(f"{what} raised {text}{_line(path, error)}") from error
+
+
+def _line(path: Path, error: BaseException) -> str:
+    """Return where in the file an error came from, or ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _import_fault(path: Path, error: ImportError) -> str:
+    """Return why an import of the file failed."""
+    name = (error.name or "").partition(".")[0]
+    beside = any(path.with_name(each).exists() for each in (name, f"{name}.py")) if name else False
+    if beside or "relative import" in str(error):
+        what = f"{name}, which lies beside it" if beside else "by a relative import"
+        return (
+            f"{path.name} imports {what}: only the named file runs, nothing else of its folder is "
+            "imported. Put the code into that one file, or install it as a package"
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return f"{path.name} imports {error.name}, which is not installed"
+    return f"{path.name} cannot import: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,63 @@
+"""Loading a network of the user's own: a module, or a checkpoint and the code of its module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ...core.errors import NystraError
+from ..architecture import BuiltNetwork
+from ..checkpoints.checkpoint import Checkpoint, read_checkpoint
+from ..checkpoints.tensor_checks import check_tensors
+from .checkpoint import fill, measured
+from .code import read_code
+from .network import OwnNetwork
+from .plain_copy import plain_copy, state_sha256
+
+
+def of_module(
+    network: nn.Module | OwnNetwork, hyper: Mapping[str, Any]
+) -> tuple[Checkpoint, BuiltNetwork]:
+    """Return a module as what came of a checkpoint; ``hyper`` must be empty: it is built already.
+
+    Raises:
+        NystraError: It is no module, or cannot be used.
+    """
+    own = OwnNetwork.of(network)
+    if hyper:
+        raise NystraError(
+            f"{own.title} is built already: {', '.join(hyper)} cannot be given besides"
+        )
+    module = plain_copy(own)
+    state = module.state_dict()
+    name = Path(own.title)
+    check_tensors(state, name)
+    return Checkpoint(name, state_sha256(state), state), measured(own, module, {})
+
+
+def of_code(path: Path, hyper: Mapping[str, Any]) -> tuple[Checkpoint, BuiltNetwork]:
+    """Return a checkpoint, and the network of the code that ``hyper["module"]`` names, filled.
+
+    Args:
+        path: Of the checkpoint.
+        hyper: What the callable gets by keyword, besides.
+
+    Raises:
+        NystraError: The code cannot be run, or makes no network.
+        CheckpointError: The tensors are not exactly those of the network.
+    """
+    arguments = dict(hyper)
+    code = read_code(str(arguments.pop("module")))
+    own = code.network(arguments)
+    module = plain_copy(own)
+    keys = module.state_dict().keys()
+    checkpoint = read_checkpoint(path, lambda state: not keys.isdisjoint(state))
+    fill(module, checkpoint.state, f"{path.name} does not fit {code.text}")
+    if own.license == "unknown":
+        own = replace(own, license=str(checkpoint.hyper.get("license", "unknown")))
+    known = {"module": code.text, "module_sha256": code.sha256, **arguments}
+    return checkpoint, measured(own, module, known)

@@ -1,0 +1,57 @@
+"""A network of the user's own, and what is stated of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from ...core.errors import NystraError
+from ...core.ports.port import Port
+from ...core.ports.preprocessing import Preprocessing
+
+__all__ = ["OwnNetwork", "Port"]
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A module with its weights; what is not stated of it is measured.
+
+    Attributes:
+        module: Takes tensors in the order of ``inputs`` and returns those of ``outputs``: one
+            tensor, a tuple or list, or a dictionary by their names. It is not changed.
+        inputs: What it takes; (): one image (B, C, H, W) in 0..1, of 3 channels, else of 1 or 4.
+            ``Port.multiple`` states what sides are to be a multiple of, ``Port.lengths`` axes
+            that have one length only.
+        outputs: What it returns; (): one picture (B, C, H, W) of a whole scale, or logits (B, K).
+        name: What files and metadata call it; "": its class.
+        license: Of the weights.
+        preprocessing: Of a classifier: what becomes of a picture before the network takes it.
+    """
+
+    module: nn.Module
+    inputs: Sequence[Port] = ()
+    outputs: Sequence[Port] = ()
+    name: str = ""
+    license: str = "unknown"
+    preprocessing: Preprocessing | None = None
+
+    def __post_init__(self) -> None:
+        """Raise NystraError where it holds no module, or the name is no name."""
+        if not isinstance(self.module, nn.Module):
+            raise NystraError(
+                f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"
+            )
+        if self.name and not self.name.isprintable():
+            raise NystraError(f"the name {self.name!r:.80} is no printable text")
+
+    @classmethod
+    def of(cls, network: nn.Module | OwnNetwork) -> OwnNetwork:
+        """Return a network of which nothing more may be stated."""
+        return network if isinstance(network, OwnNetwork) else cls(network)
+
+    @property
+    def title(self) -> str:
+        """What files and metadata call it."""
+        return self.name or type(self.module).__name__

@@ -1,0 +1,79 @@
+"""A copy of a module that shares its weights: evaluated in float32 on the CPU, never trained."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import NystraError
+from .network import OwnNetwork
+
+
+def plain_copy(network: OwnNetwork) -> nn.Module:
+    """Return a copy of the module of a network, in evaluation mode; the module is left as it is.
+
+    Weights that are float32 on the CPU are shared with it, others are converted.
+
+    Raises:
+        NystraError: It is a compiled program, holds tensors without values, or cannot be copied.
+    """
+    module = _unwrapped(network.module)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise NystraError(
+            f"{network.title} is a scripted module, whose code is gone: hand over the module that "
+            "it was made of"
+        )
+    memo: dict[int, object] = {}
+    for tensor in _tensors(module):
+        if tensor.is_meta:
+            raise NystraError(
+                f"{network.title} is on the device 'meta': its weights have no values"
+            )
+        memo[id(tensor)] = _shared(tensor)
+    try:
+        copied = copy.deepcopy(module, memo)
+    except Exception as error:  # whatever it holds besides tensors
+        reason = " ".join(str(error).split())[:200]
+        raise NystraError(f"{network.title} cannot be copied: {reason}") from error
+    return copied.eval()
+
+
+def state_sha256(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of tensors and their keys."""
+    digest = hashlib.sha256()
+    for key in sorted(state):
+        tensor = state[key].detach().cpu().contiguous()
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module in the wrappers of torch.compile and of training on several devices."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = module.module
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    """Yield the weights and buffers, and tensors that modules keep besides."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for part in module.modules():
+        yield from (value for value in vars(part).values() if isinstance(value, Tensor))
+
+
+def _shared(tensor: Tensor) -> Tensor:
+    dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+    plain = tensor.detach().to("cpu", dtype)
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(plain, requires_grad=False)
+    return plain

@@ -1,0 +1,82 @@
+"""The ports of a network that states none, found by running it once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ...core.errors import UnsupportedModelError
+from ...core.ports.examples import example_arrays
+from ...core.ports.port import LOGITS_AXES, Port, picture_size
+from ..sizes.padded_network import in_order
+
+_SIDES = (64, 48, 56, 60, 72, 80, 96, 112, 120, 128, 32, 28, 144, 160, 192, 224, 240, 256, 384)
+"""Sides that are tried, multiples of all that windows and strides are mostly made of."""
+
+_CHANNELS = (3, 1, 4)
+_ANY = (Port("output", "picture"),)
+
+
+def measured_ports(
+    module: nn.Module, inputs: Sequence[Port], outputs: Sequence[Port]
+) -> tuple[tuple[Port, ...], tuple[Port, ...], int | None]:
+    """Return inputs and outputs of a module, and a side that it takes; None where sides are fixed.
+
+    Args:
+        module: In evaluation mode.
+        inputs: What is stated; (): one image.
+        outputs: What is stated; (): one output.
+
+    Raises:
+        UnsupportedModelError: It fails at every side that is tried, or what it returns cannot be
+            told: both are to be stated then.
+    """
+    choices = [tuple(inputs)] if inputs else [(_image(channels),) for channels in _CHANNELS]
+    first = ""
+    for ports in choices:
+        for side in _SIDES if ports[0].sides is None else (None,):
+            try:
+                returned = _returned(module, ports, side)
+            except Exception as error:  # whatever it raises, it does not take this
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                shapes = [tuple(tensor.shape) for tensor in _examples(ports, side)]
+                first = first or f"fails for {', '.join(map(str, shapes))}: {reason}"
+                continue
+            if outputs:
+                return ports, tuple(outputs), side
+            given = _examples(ports, side)[0]
+            return ports, (_output(in_order(returned, _ANY)[0], given),), side
+    raise UnsupportedModelError(f"the network {first}")
+
+
+def _image(channels: int) -> Port:
+    return Port("input", "image", lengths={"channels": channels})
+
+
+def _examples(ports: Sequence[Port], side: int | None) -> list[Tensor]:
+    size = {"batch": 1} | ({} if side is None else picture_size(side, side))
+    return [torch.from_numpy(array) for array in example_arrays(ports, size).values()]
+
+
+def _returned(module: nn.Module, ports: Sequence[Port], side: int | None) -> object:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return module(*_examples(ports, side))
+
+
+def _output(returned: Tensor, given: Tensor) -> Port:
+    """Return the port of an output by what came out for an input."""
+    if returned.dim() == 2:
+        classes = {"classes": returned.shape[1]}
+        return Port("logits", "logits", LOGITS_AXES, classes, range=None)
+    sides, own = returned.shape[2:], given.shape[-2:]
+    scale = sides[0] // own[0] if len(sides) == 2 else 0
+    if scale == 0 or tuple(sides) != (scale * own[0], scale * own[1]):
+        raise UnsupportedModelError(
+            f"the network returns the shape {tuple(returned.shape)} for {tuple(given.shape)}, "
+            "expected a picture (B, C, H, W) of a whole scale, or logits (B, K)"
+        )
+    return Port("output", "picture", lengths={"channels": returned.shape[1]}, multiple=scale)

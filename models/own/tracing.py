@@ -1,0 +1,73 @@
+"""Calls a module so that sizes stay open where its code makes whole numbers of them by ``int``.
+
+Networks with windows mostly find the batch as ``int(windows.shape[0] / (H * W / size / size))``,
+and Python's ``int`` makes a constant of what a tracer keeps open. While such a network is traced,
+a class of the same name stands in the modules that its code is written in. It makes a symbolic
+number whole and leaves all others to Python's.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat)
+
+
+class _Kind(type):
+    """Makes ``isinstance(x, int)`` mean what it says."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, builtins.int)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, builtins.int)
+
+
+class _Whole(metaclass=_Kind):
+    """What stands for ``int``."""
+
+    def __new__(cls, value: Any = 0, *more: Any) -> Any:
+        """Return a whole number, cut towards 0."""
+        whole: Any = torch.sym_int
+        return whole(value) if isinstance(value, _SYMBOLS) else builtins.int(value, *more)
+
+
+def call_with_open_sizes(network: nn.Module, *inputs: Tensor) -> Any:
+    """Return what a network returns for its inputs."""
+    with _open_sizes(network):
+        return network(*inputs)
+
+
+@contextmanager
+def _open_sizes(network: nn.Module) -> Iterator[None]:
+    spaces = _written_in(network) if torch.compiler.is_exporting() else []
+    changed = [space for space in spaces if "int" not in vars(space)]
+    for space in changed:
+        vars(space)["int"] = _Whole
+    try:
+        yield
+    finally:
+        for space in changed:
+            del vars(space)["int"]
+
+
+def _written_in(network: nn.Module) -> list[ModuleType]:
+    """Return the modules of the classes of a network, and of functions they have from their kin."""
+    names = {type(part).__module__ for part in network.modules()}
+    names = {name for name in names if name.partition(".")[0] not in ("torch", "nystra")}
+    packages = {name.partition(".")[0] for name in names}
+    for name in sorted(names):
+        values = vars(sys.modules[name]).values() if name in sys.modules else ()
+        functions = [value for value in values if isinstance(value, FunctionType)]
+        names |= {
+            f.__module__ for f in functions if str(f.__module__).partition(".")[0] in packages
+        }
+    return [sys.modules[name] for name in sorted(names) if name in sys.modules]

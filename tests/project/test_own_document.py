@@ -1,0 +1,73 @@
+"""docs/own.md: its network, snippets and commands run word for word, in their order."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nystra.cli.main import export_main, main
+from nystra.export.load.images import photographs
+from nystra.runtime import Session, read_picture
+from shared import ROOT
+
+PAGE = (ROOT / "docs/own.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(python|bash)\n(.*?)^```", PAGE, re.M | re.S)
+
+
+def test_the_network_is_about_as_long_as_it_says() -> None:
+    assert BLOCKS[0][1].startswith("# mynet.py\n")
+    lines = [line for line in BLOCKS[0][1].splitlines() if line.strip()]
+    assert 50 <= len(lines) <= 70
+
+
+@pytest.mark.full
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(photographs()["chelsea"], tmp_path / "photo.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mynet", raising=False)
+    Path("mynet.py").write_text(BLOCKS[0][1])
+    space: dict[str, object] = {}
+    for language, text in BLOCKS[1:]:
+        if language == "python":
+            exec(text, space)
+            continue
+        for line in text.splitlines():
+            program, *arguments = shlex.split(line)
+            assert (export_main if program == "nystra-export" else main)(arguments) == 0, line
+    assert read_picture("large.png").pixels.shape == (320, 320, 3)
+    assert list(space["result"].source.resolved) == [  # type: ignore[attr-defined]
+        f"network.blocks.{block}.attn" for block in range(4)
+    ]
+    image = read_picture("photo.png").pixels.transpose(2, 0, 1)[None]
+    first, *others = (Session(f"{name}.onnx")(image) for name in ("mynet", "fromhere", "full"))
+    for other in others:
+        assert abs(first - other).max() < 1e-5
+    assert Session("stated.onnx").metadata["license"] == "Apache-2.0"
+    sys.modules.pop("mynet")
+
+
+def test_nothing_beside_the_file_is_imported(tmp_path: Path) -> None:
+    """As a user starts it, in the folder of the file."""
+    (tmp_path / "layers.py").write_text("raise SystemExit('it ran')")
+    (tmp_path / "net.py").write_text("import layers")
+    (tmp_path / "a.pth").write_bytes(b"")
+    command = [
+        Path(sys.executable).with_name("nystra-export"),
+        *("a.pth", "--module", "net.py:Net"),
+    ]
+    if not command[0].exists():
+        pytest.skip("nystra-export is not installed beside this Python")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: net.py imports layers, which lies beside it: only the named file runs"
+    )
