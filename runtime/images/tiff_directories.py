@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from ...core.errors import NystraError
@@ -17,6 +18,19 @@ MOST_TAGS = 1024
 
 _SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _SUBFILE_TYPE, _REDUCED = 254, 1
+_SHORT, _LONG = 3, 4
+_NUMBERS = {
+    **dict.fromkeys((256, 257, 277, 278, 322, 323), (1, 2**32 - 1)),
+    259: (1, 65535),
+    262: (0, 65535),
+    266: (1, 2),
+    284: (1, 2),
+    317: (1, 3),
+}
+"""Tags of one whole number that say how a page is laid out, and its range: sizes, compression,
+colours, order of bits and of planes, predictor. Of another type each library makes something else.
+"""
+
 # Bytes of a value by its type, 1 to 18.
 _SIZES = dict(
     zip(range(1, 19), (1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8), strict=True)
@@ -41,19 +55,48 @@ def only_directory(stream: BinaryIO, name: str) -> int:
         NystraError: The directories are damaged, without end, or hold several pictures.
     """
     try:
-        reduced = _walk(stream, name)
+        directories = _walk(stream, name)
     except struct.error as error:
         raise NystraError(f"the picture {name} is damaged or truncated: {error}") from error
     finally:
         stream.seek(0)
-    pages = [index for index, small in enumerate(reduced) if not small] or [0]
-    if len(pages) != 1 or not reduced:
+    pages = [index for index, each in enumerate(directories) if not each.reduced] or [0]
+    if len(pages) != 1 or not directories:
         raise NystraError(f"{name} has {len(pages)} pages, expected a single picture")
+    if fault := directories[pages[0]].fault:
+        raise NystraError(f"the picture {name} is damaged: {fault}")
     return pages[0]
 
 
-def _walk(stream: BinaryIO, name: str) -> list[bool]:
-    """Return of each directory whether it is a reduced copy of another picture."""
+@dataclass
+class _Directory:
+    """What matters of a directory.
+
+    Attributes:
+        reduced: It is a smaller copy of another picture.
+        tags: Those that it has.
+        fault: What is wrong with one of `_NUMBERS`, or nothing.
+    """
+
+    reduced: bool = False
+    tags: set[int] = field(default_factory=set)
+    fault: str = ""
+
+    def add(self, tag: int, kind: int, values: int, value: int) -> None:
+        """Take an entry."""
+        if tag in self.tags:  # of which one library takes the first and another one the last
+            self.fault = f"tag {tag} is there twice"
+        self.tags.add(tag)
+        if tag == _SUBFILE_TYPE:
+            self.reduced = bool(value & _REDUCED)
+        if tag in _NUMBERS:
+            least, most = _NUMBERS[tag]
+            if kind not in (_SHORT, _LONG) or values != 1 or not least <= value <= most:
+                self.fault = f"tag {tag} is no whole number from {least} to {most}"
+
+
+def _walk(stream: BinaryIO, name: str) -> list[_Directory]:
+    """Return the directories in their order."""
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     head = stream.read(8)
@@ -61,7 +104,7 @@ def _walk(stream: BinaryIO, name: str) -> list[bool]:
     big = head[2:4] in (b"+\0", b"\0+")
     offset = _unpack(stream, f"{order}Q") if big else struct.unpack(f"{order}I", head[4:8])[0]
     seen: list[int] = []
-    reduced: list[bool] = []
+    directories: list[_Directory] = []
     while offset:
         if offset in seen:
             raise NystraError(f"the picture {name} is damaged: its directories go in a circle")
@@ -74,29 +117,24 @@ def _walk(stream: BinaryIO, name: str) -> list[bool]:
         count = _unpack(stream, f"{order}Q" if big else f"{order}H")
         if count > MOST_TAGS:
             raise NystraError(f"the picture {name} has {count} tags, expected {MOST_TAGS} at most")
-        reduced.append(False)
-        tags: set[int] = set()
+        directories.append(_Directory())
         for _ in range(count):
             tag, kind, values, value = _entry(stream, order, big)
-            if tag in tags:  # of which one library takes the first and another one the last
-                raise NystraError(f"the picture {name} is damaged: tag {tag} is there twice")
-            tags.add(tag)
             if values * _SIZES.get(kind, 0) > length:
                 raise NystraError(
                     f"the picture {name} is damaged: tag {tag} has {values} values, more than the "
                     "file holds"
                 )
-            if tag == _SUBFILE_TYPE:
-                reduced[-1] = bool(value & _REDUCED)
+            directories[-1].add(tag, kind, values, value)
         offset = _unpack(stream, f"{order}Q" if big else f"{order}I")
-    return reduced
+    return directories
 
 
 def _entry(stream: BinaryIO, order: str, big: bool) -> tuple[int, int, int, int]:
     """Return the tag, type, number of values, and first value where it is one LONG."""
     layout = f"{order}HHQ8s" if big else f"{order}HHI4s"
     tag, kind, values, inline = struct.unpack(layout, stream.read(struct.calcsize(layout)))
-    first = struct.unpack(f"{order}H", inline[:2]) if kind == 3 else None
+    first = struct.unpack(f"{order}H", inline[:2]) if kind == _SHORT else None
     return tag, kind, values, (first or struct.unpack(f"{order}I", inline[:4]))[0]
 
 

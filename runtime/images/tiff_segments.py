@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ...core.errors import NystraError
 from .inflating import inflated_length
+from .jpeg_scan import without_end
 from .lzw import decoded_length
 
 NONE, LZW, JPEG, PACKBITS = 1, 5, 7, 32773
@@ -20,7 +21,8 @@ DEFLATE = (8, 32946)
 
 _CHECKED = {NONE: "none", **dict.fromkeys(DEFLATE, "deflate"), LZW: "LZW", PACKBITS: "PackBits"}
 _STRIP_OFFSETS, _STRIP_COUNTS, _TILE_OFFSETS, _TILE_COUNTS = 273, 279, 324, 325
-_SUBSAMPLING = 530
+_SUBSAMPLING, _JPEG_TABLES = 530, 347
+_JPEG_END = b"\xff\xd9"
 _YCBCR = 6
 _SEPARATE = 2
 _USUAL_TILE = 1 << 20
@@ -106,9 +108,7 @@ def _check_segment(
 ) -> None:
     compression = int(page.compression)
     if compression == JPEG:
-        found = _jpeg_size(stream.read(count))
-        if found != size:
-            raise _damaged(name, f"a JPEG of {found[0]}x{found[1]} is where {size} belongs")
+        _check_jpeg(stream.read(count), name, page, size)
         return
     expected = _bytes(name, page, *size)
     if compression == NONE:
@@ -136,12 +136,10 @@ def _layout(name: str, page: Any) -> _Layout:
         raise NystraError(f"{name} has {page.imagedepth} layers, expected a single picture")
     if page.is_tiled:
         across, down = page.tilewidth, page.tilelength
-        if across < 1 or down < 1:
+        if across < 1 or down < 1:  # one of the tags is left out
             raise _damaged(name, f"its tiles have {across}x{down} pixels")
         return _Layout(-(-width // across), -(-length // down), planes, across, down, down)
     rows = min(page.rowsperstrip or length, length)
-    if rows < 1:
-        raise _damaged(name, f"its strips have {rows} rows")
     down = -(-length // rows)
     return _Layout(1, down, planes, width, rows, length - (down - 1) * rows)
 
@@ -168,12 +166,22 @@ def _numbers(page: Any, code: int) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int) and value >= 0)
 
 
-def _jpeg_size(data: bytes) -> tuple[int, int]:
+def _check_jpeg(data: bytes, name: str, page: Any, size: tuple[int, int]) -> None:
+    """Decode a JPEG as the file it would be by itself: libtiff writes what it misses to stderr."""
     from PIL import JpegImagePlugin
 
+    tables = page.tags.get(_JPEG_TABLES)
+    if tables is not None:
+        if not (isinstance(tables.value, bytes) and tables.value[-2:] == _JPEG_END):
+            raise _damaged(name, "its JPEG tables are no bytes, or have no end")
+        data = tables.value[:-2] + data[2:]
     with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
-        width, height = image.size
-        return width, height
+        found, channels = image.size, len(image.getbands())
+    if (found, channels) != (size, page.samplesperpixel):
+        raise _damaged(name, f"a JPEG of {found} and {channels} channels is where {size} belongs")
+    whole = without_end(io.BytesIO(data)) or data
+    with JpegImagePlugin.JpegImageFile(io.BytesIO(whole)) as image:
+        image.load()
 
 
 def _packbits_length(data: bytes) -> int:

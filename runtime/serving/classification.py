@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ...core.errors import NystraError
+from ..images.images import DECODING_BYTES
 from ..session import Session
 from ..tasks.answer import Answer, Files
 from ..tasks.classification.answer import ClassificationAnswerer, ClassParameters
@@ -41,11 +42,11 @@ class ClassificationModel:
         }
 
     def cost(self, files: Files, parameters: ClassParameters) -> int:
-        """Return the bytes of a picture in float32, twice, and of its file."""
+        """Return the bytes that decoding a picture takes, and of its file."""
         if set(files) != {"image"}:
             raise NystraError(f"got the pictures {', '.join(files)}, expected an image alone")
         (size, _), *_ = measured(files, self._most).values()
-        return 4 * 2 * 3 * size[0] * size[1] + len(files["image"])
+        return DECODING_BYTES * size[0] * size[1] + len(files["image"])
 
     def answer(self, files: Files, parameters: ClassParameters, work: Work[Answer]) -> Answer:
         """Return the classes as JSON; images of several requests share a run."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core.errors import NystraError
 from ...core.ports.port import keyed_ports
+from ..images.images import DECODING_BYTES
 from ..images.picture import Picture
 from ..session import Session
 from ..tasks.answer import Answer, Files
@@ -57,7 +58,7 @@ class RestorationModel:
         }
 
     def cost(self, files: Files, parameters: RestoreParameters) -> int:
-        """Return the bytes of a picture and its result in float32, and of their files."""
+        """Return the bytes of pictures and result in float32, or of decoding, and of the files."""
         match_inputs(self._restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
@@ -67,7 +68,8 @@ class RestorationModel:
         height, width = sizes[0]
         numbers = sum(3 * size[0] * size[1] for size in sizes)
         numbers += 2 * 3 * height * width * self._restorer.scale**2
-        return 4 * numbers + sum(map(len, files.values()))
+        decoding = DECODING_BYTES * sum(size[0] * size[1] for size in sizes)
+        return max(4 * numbers, decoding) + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: RestoreParameters, work: Work[Answer]) -> Answer:
         """Return the restored picture as a file; tiles of several requests share a run."""

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import Any
 
+from ..images.images import DECODING_BYTES
 from ..session import Session
 from ..tasks.answer import Answer, Answerer, Files
 from ..tasks.task import Task
@@ -34,10 +35,10 @@ class SequentialModel:
         return {"parts": roles, "max_pixels": self._most}
 
     def cost(self, files: Files, parameters: Any) -> int:
-        """Return the bytes of the pictures and their results in float32, and of their files."""
+        """Return the bytes of the pictures and their results, and of their files."""
         sizes = [size for size, _ in measured(files, self._most).values()]
         pixels = sum(height * width for height, width in sizes)
-        return 4 * 2 * 3 * pixels + sum(map(len, files.values()))
+        return DECODING_BYTES * pixels + sum(map(len, files.values()))
 
     def answer(self, files: Files, parameters: Any, work: Work[Answer]) -> Answer:
         """Return the answer, once those before it are there."""

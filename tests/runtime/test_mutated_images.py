@@ -1,0 +1,35 @@
+"""Files of pictures with a fault: no other pixels in silence, no memory beyond what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mutation_outcomes import PEAK, in_process
+from nystra.runtime.images.images import DECODING_BYTES
+
+
+def test_some_files_with_a_fault() -> None:
+    outcome, errors = in_process("400", "0")
+    assert sorted(outcome) == ["JPEG", "PNG", "TIFF", "WEBP"]
+    assert all(counts["refused"] > 10 for counts in outcome.values())
+    assert errors == ""
+
+
+@pytest.mark.release
+def test_ten_thousand_files_with_a_fault(
+    record_property: Callable[[str, object], None],
+) -> None:
+    outcome, _ = in_process("10000", "1")
+    record_property("outcome", outcome)
+    print(outcome)  # noqa: T201  the counts of studies/measurements/security.md
+    assert sum(sum(counts.values()) for counts in outcome.values()) >= 10_000
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not PEAK.exists(), reason="the peak of the memory is read off Linux's /proc")
+def test_decoding_takes_what_it_is_costed_at() -> None:
+    costs, _ = in_process()
+    assert max(costs.values()) <= DECODING_BYTES, costs
+    assert min(costs.values()) > 12, costs
