@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     from ...export.pipeline import export_model
     from ...export.report.export_page import check_report_folder, write_export_page
     from ...runtime.images.images import picture_format
-    from ..flags.auto_flags import plan_or_auto
+    from ..flags.auto_flags import auto_page, plan_or_auto
 
     if args.report is not None:
         check_report_folder(args.report)
@@ -103,10 +103,10 @@ def run(args: argparse.Namespace) -> int:
         if args.sheet is not None:
             progress("sheet")
             _draw(result, args.sheet)
-        page = None
+        pages = [auto_page(args)]
         if args.report is not None:
             progress("report")
-            page = write_export_page(result, args.report)
+            pages.append(write_export_page(result, args.report))
     if not args.quiet:
         for text in result.warnings:
             warn(text)
@@ -114,8 +114,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(_as_dict(result))
     elif not args.quiet:
         print_table(figures_of(result))
-        if page is not None:
-            echo(f"report: {page}")
+        if args.report is not None:
+            echo(f"report: {', '.join(str(page) for page in pages if page is not None)}")
     return 0
 
 

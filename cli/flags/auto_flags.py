@@ -65,6 +65,15 @@ def plan_or_auto(args: argparse.Namespace) -> Plan | AutoOptions:
     return AutoOptions(args.costs, tuple(args.keep_full), report)
 
 
+def auto_page(args: argparse.Namespace) -> Path | None:
+    """Return the page that says why ``--attn auto`` chose what it did; None where there is none."""
+    from ...export.report.auto_page import page_path
+
+    if args.report is None or args.mechanism != AUTO or args.plan is not None:
+        return None
+    return page_path(args.report, args.checkpoint)
+
+
 def _report(args: argparse.Namespace) -> Callable[[AutoResult], None]:
     """Return what draws the page; what stands in its way is refused before anything is measured."""
     from ...export.report.auto_page import page_path, write_report

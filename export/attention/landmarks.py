@@ -14,6 +14,9 @@ from .frame_layout import as_2d, refusal
 from .mechanism import Geometry, Windowed
 from .operator_option import operator_option
 
+_HEAD = 32
+"""Channels of a head, as most networks have them."""
+
 
 @dataclass(frozen=True)
 class Landmarks(Windowed):
@@ -75,9 +78,15 @@ class Landmarks(Windowed):
         return ""
 
     def cannot_pay(self, tokens: int) -> str:
-        """Return both counts where landmarks are half as many as tokens, or more."""
+        """Return both counts where a query costs half of what exact attention does, or more.
+
+        Counted in keys of exact attention, 2 x 32 multiply-adds each: every query and every key
+        meets the landmarks, and a head has one pseudoinverse, four products an iteration.
+        """
         count = self.landmarks[0] * self.landmarks[1]
-        return f"{tokens} tokens, {count} landmarks" if tokens <= 2 * count else ""
+        pseudoinverse = 4 * self.iterations * count**3 / (2 * _HEAD)
+        keys = 2 * count + pseudoinverse / tokens
+        return f"{tokens} tokens, {count} landmarks" if tokens <= 2 * keys else ""
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:
         """Return the attributes of a window operator with landmarks, frames side by side."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from ...models.facts import Facts
 from ..attention.mechanism import Mechanism
 from ..attention.site import neutral
 from ..load.images import Feeds
+from .eta import Eta
 from .record import Record
 from .replay import Replay
 
@@ -31,40 +31,13 @@ class Difference:
         return mean if math.isfinite(mean) else 1.0
 
 
-class Eta:
-    """Announces how much is done, and the time that is left.
-
-    Attributes:
-        done: Work that was done, in any unit.
-    """
-
-    def __init__(self, progress: Callable[[str], None], total: float) -> None:
-        """Begin now; ``total`` is in the unit of `done`."""
-        self._progress, self._total, self.done = progress, total, 0.0
-        self._start = time.monotonic()
-
-    def announce(self, text: str) -> None:
-        """Announce what comes next, the percent that is under way and the time that is left."""
-        share = self.done / max(self._total, 1e-9)
-        left = ""
-        if share > 0:
-            spent = time.monotonic() - self._start
-            left = f", {_duration(spent * (1 / share - 1))} left"
-        self._progress(f"{min(100, 1 + int(100 * share))}/100 {text}{left}")
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(max(seconds, 0)), 60)
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
 def measure_changes(
     network: nn.Module,
     facts: Facts,
     samples: Mapping[str, Feeds],
     options: Mapping[str, Sequence[Mechanism]],
     record: Record,
-    progress: Callable[[str], None],
+    eta: Eta,
 ) -> dict[str, dict[str, float]]:
     """Return the mean change by path of the site and text of the candidate; as trained it is 0.
 
@@ -74,7 +47,7 @@ def measure_changes(
         samples: Pictures that the choice sees.
         options: Candidates of every site, as trained first.
         record: What was measured before is taken from it, what is measured is added.
-        progress: Is called with what is going on and how much is eta.
+        eta: What is to be measured is added to what is left, and announced.
     """
     difference, trained = Difference(facts), neutral(network)
     missing = {
@@ -86,22 +59,22 @@ def measure_changes(
         }
         for crop in samples
     }
-    again = {path: len(options) - place for place, path in enumerate(options)}  # sites that run
-    eta = Eta(
-        progress,
-        sum(again[path] * len(row) for sites in missing.values() for path, row in sites.items()),
+    sites = list(options)
+    again = {path: 1.0 - place / len(sites) for place, path in enumerate(sites)}  # of the network
+    eta.left += sum(
+        again[path] * len(row) for several in missing.values() for path, row in several.items()
     )
     try:
-        for crop, sites in missing.items():
-            if not any(sites.values()):
+        for crop, rows in missing.items():
+            if not any(rows.values()):
                 continue
             replay = Replay(network, trained, samples[crop])
-            for path, several in sites.items():
+            for path, several in rows.items():
                 eta.announce(f"measure {path.removesuffix('.attn')} on {crop}")
                 for mechanism in several:
                     change = difference(replay.replaced(path, mechanism), replay.output)
                     record.note(crop, path, str(mechanism), change)
-                eta.done += again[path] * len(several)
+                eta.done(again[path] * len(several))
     finally:
         record.write()
     return {

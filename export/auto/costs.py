@@ -25,7 +25,10 @@ from ...runtime.timing.rows import describe_machine
 from ..attention.mechanism import Mechanism
 
 SCHEMA_VERSION = 1
-_KEYS = ("schema_version", "machine", "rest", "seconds")
+_KEYS = ("schema_version", "machine", "seconds")
+_FORMER_KEYS = ("rest",)
+"""What tables of former versions hold besides; it is not read."""
+
 _EXPECTED = "give one that `mechanism` auto `costs` wrote"
 
 
@@ -44,12 +47,10 @@ class CostTable:
     Attributes:
         machine: Where, as `this_machine` says it.
         seconds: Call -> text of the candidate -> seconds.
-        rest: SHA-256 of a checkpoint -> seconds of the network without its attention.
     """
 
     machine: dict[str, Any] = field(default_factory=this_machine)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
-    rest: dict[str, float] = field(default_factory=dict)
 
     def lacks(self, calls: Sequence[str], candidates: Iterable[Mechanism]) -> list[str]:
         """Return the calls of a site for which a candidate was not timed."""
@@ -65,7 +66,6 @@ class CostTable:
         return {
             "schema_version": SCHEMA_VERSION,
             "machine": self.machine,
-            "rest": self.rest,
             "seconds": self.seconds,
         }
 
@@ -98,12 +98,12 @@ def parse_costs(document: Any, where: str) -> CostTable:
         NystraError: Unknown or missing keys, another version, or something else than seconds.
     """
     record = require_version(document, where, SCHEMA_VERSION, _EXPECTED)
-    require_keys(record, where, _KEYS, _KEYS)
-    machine, rest, seconds = (record[key] for key in ("machine", "rest", "seconds"))
+    require_keys(record, where, (*_KEYS, *_FORMER_KEYS), _KEYS)
+    machine, seconds = record["machine"], record["seconds"]
     rows = list(seconds.values()) if isinstance(seconds, dict) else [None]
-    if not isinstance(machine, dict) or not all(map(_are_seconds, [rest, *rows])):
+    if not isinstance(machine, dict) or not all(map(_are_seconds, rows)):
         raise NystraError(f"{where}: something else than seconds above 0; {_EXPECTED}")
-    return CostTable(machine, seconds, rest)
+    return CostTable(machine, seconds)
 
 
 def _are_seconds(row: Any) -> bool:

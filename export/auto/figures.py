@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...runtime.metrics.measures import decibels
-from .knapsack import Selection, change, fastest, seconds
+from .knapsack import change, fastest, seconds
 from .result import AutoResult
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ def pareto_figure(result: AutoResult) -> Figure:
 
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    trained = _milliseconds(result, result.trained)
+    trained = 1e3 * seconds(result.trained)
     axes.axvline(trained, color="0.6", linestyle=":", label="as trained: nothing is lost")
     axes.axhline(result.budget, color="tab:red", linewidth=1, label=f"{result.budget:g} dB wanted")
     estimate = [fastest(result.options, 10 ** (-db / 10)) for db in np.arange(34.0, 76.0, 0.5)]
     curve = [
-        (_milliseconds(result, choice), decibels(change(choice)))
+        (1e3 * seconds(choice), decibels(change(choice)))
         for choice in estimate
         if change(choice) > 0
     ]
@@ -40,24 +40,27 @@ def pareto_figure(result: AutoResult) -> Figure:
         axes.plot(*zip(*curve, strict=True), color="tab:blue", alpha=0.4, label="sum of the sites")
     others = [entry for entry in result.tried if entry[1].worst > 0]
     axes.plot(
-        [_milliseconds(result, choice) for choice, _ in others],
+        [1e3 * seconds(choice) for choice, _ in others],
         [verified.psnr for _, verified in others],
         ".",
         color="0.6",
         label="verified on the way",
     )
     uniform = {
-        name: (_milliseconds(result, choice), min(verified.psnr, _CEILING))
+        name: (1e3 * seconds(choice), min(verified.psnr, _CEILING))
         for name, (choice, verified) in result.uniform.items()
     }
     if uniform:
         places = zip(*uniform.values(), strict=True)
         axes.plot(*places, "o", color="tab:orange", markersize=5, label="one candidate everywhere")
     if not result.changes_nothing:
-        place = (_milliseconds(result, result.choice), result.verified.psnr)
+        place = (1e3 * seconds(result.choice), result.verified.psnr)
         axes.plot(*place, "*", color="tab:green", markersize=15, label="chosen")
-    what = "attention" if result.rest is None else "network"
-    axes.set(xlabel=f"{what}, ms", ylabel="PSNR against as trained, dB: the worse of both")
+    axes.set(
+        xlabel=f"attention alone at {result.timed}, ms",
+        ylabel="PSNR against as trained, dB: the worse of both",
+    )
+    axes.set_xlim(left=0)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
     _label_points(axes, uniform)
@@ -95,10 +98,6 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
         limit = 1.0 if place == len(moved) - 1 else moved[place + 1] - gap
         moved[place] = min(moved[place], limit)
     return moved
-
-
-def _milliseconds(result: AutoResult, choice: Selection) -> float:
-    return 1e3 * (seconds(choice) + (result.rest or 0.0))
 
 
 def sites_figure(result: AutoResult) -> Figure:

@@ -1,31 +1,29 @@
-"""``--attn auto``: candidates, their times and changes, and the verified selection."""
+"""``--attn auto``: candidates, their times, and the choice among those that gain something."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...core.errors import NystraError
 from ...models.loading import LoadedModel
-from ..attention.candidates import candidates, uniform_plans
+from ..attention.candidates import candidates
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..auto_options import DEFAULT_BUDGET, AutoOptions
 from ..load.stage import Prepared
-from .changes import measure_changes
+from .choosing import Candidates, Offer, choose, keep_trained
 from .costs import CostTable, read_costs, this_machine
-from .knapsack import Item, Selection
 from .proposal import Proposal
-from .reasons import with_reasons
 from .record import Record
-from .result import AutoResult
-from .search import Search
-from .timing import Calls, measure_costs, measure_rest, record_calls
-from .verification import Verified, Verifier
+from .timing import Calls, measure_costs, record_calls
+
+LEAST_GAIN = 1.1
+"""Times as fast as trained that a candidate has to be at a site: less is lost in the noise of
+timing, and its changes take as long to measure as those of any other."""
 
 Progress = Callable[[str], None]
-Candidates = Mapping[str, Sequence[Mechanism]]
 
 
 def find_plan(
@@ -45,52 +43,31 @@ def find_plan(
     loaded, pictures = prepared.loaded, prepared.pictures
     record = _record(prepared, folder)
     every = _candidates(loaded, options.keep_full, coarse=pictures.coarse)
-    progress("1/100 time attention")
+    progress("time attention")
     calls = record_calls(loaded.network, loaded.facts)
-    costs = _costs(options.costs, loaded, every, calls, record, progress)
-    useful = _useful(every, costs, calls)
-    measured = measure_changes(
-        loaded.network, loaded.facts, pictures.seen, useful, record, progress
-    )
-    rows = {
-        path: [
-            Item(
-                str(mechanism),
-                costs.cost(calls.of[path], mechanism),
-                measured[path][str(mechanism)],
-            )
-            for mechanism in row
-        ]
-        for path, row in useful.items()
-    }
-    mechanisms = {str(mechanism): mechanism for row in useful.values() for mechanism in row}
-    uniform = {
-        name: {path: _option(rows[path], str(mechanism)) for path, mechanism in sites.items()}
-        for name, sites in uniform_plans(useful).items()
-    }
+    costs = _costs(options.costs, every, calls, record, progress)
     budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
-    verifier = Verifier(loaded.network, loaded.facts, pictures)
-    search = _search(rows, budget, verifier, mechanisms, progress)
-    choice = search.run(uniform.values())
-    sites = with_reasons(rows, choice, mechanisms)
-    result = AutoResult(
-        loaded=loaded,
-        pictures=pictures,
-        budget=budget,
-        options=rows,
-        choice=choice,
-        plan=sites,
-        mechanisms=mechanisms,
-        verified=search.verify(choice),
-        uniform={name: (start, search.verify(start)) for name, start in uniform.items()},
-        tried=tuple(search.tried),
-        rest=costs.rest.get(loaded.checkpoint.sha256),
-    )
+    offer = Offer(loaded, pictures, budget, _useful(every, costs, calls), costs, calls)
+    if offer.is_empty:
+        result = keep_trained(offer, _no_gain(loaded))
+        progress(result.idle)
+    else:
+        result = choose(offer, record, progress)
     if options.report is not None:
-        progress("100/100 draw the report")
+        progress("draw the report")
         options.report(result)
     warnings = (*_foreign(costs, options.costs), *result.warnings())
-    return Proposal(Plan(sites=dict(sites)), result.summary(), result.as_dict(), warnings)
+    return Proposal(Plan(sites=dict(result.plan)), result.summary(), result.as_dict(), warnings)
+
+
+def _no_gain(loaded: LoadedModel) -> str:
+    sites = find_sites(loaded.network)
+    counts = {site.tokens for site in sites if site.tokens is not None}
+    tokens = f" of {min(counts)} tokens" if len(counts) == 1 else ""
+    return (
+        f"no candidate is {LEAST_GAIN:g} times as fast as trained at any of the {len(sites)} sites"
+        f"{tokens} on this machine, so that none was tried on pictures"
+    )
 
 
 def _candidates(loaded: LoadedModel, keep_full: Sequence[str], *, coarse: bool) -> Candidates:
@@ -100,25 +77,20 @@ def _candidates(loaded: LoadedModel, keep_full: Sequence[str], *, coarse: bool) 
 
 def _costs(
     path: Path | None,
-    loaded: LoadedModel,
     every: Candidates,
     calls: Calls,
     record: Record,
     progress: Progress,
 ) -> CostTable:
     """Return the table of the file, or that of the record, completed by measurements."""
-    sha256 = loaded.checkpoint.sha256
     if path is not None and path.exists():
         table = read_costs(path)
         _refuse_incomplete(table, every, calls, path)
-        same_machine = table.machine == this_machine()
     else:
-        known, same_machine = record.costs, True
+        known = record.costs
         usable = known is not None and known.machine == this_machine()
         table = known if known is not None and usable else CostTable()
         measure_costs(calls, every, table, progress)
-    if same_machine and sha256 not in table.rest:
-        measure_rest(loaded.network, loaded.facts, calls, table, sha256)
     record.costs = table
     if path is not None and not path.exists():
         table.write(path)
@@ -161,44 +133,13 @@ def _foreign(table: CostTable, path: Path | None) -> tuple[str, ...]:
 
 
 def _useful(every: Candidates, costs: CostTable, calls: Calls) -> Candidates:
-    """Return the candidates without those that are no faster than what a site came with."""
+    """Return the candidates without those that gain next to nothing at their site."""
+
+    def gains(path: str, mechanism: Mechanism) -> bool:
+        own = costs.cost(calls.of[path], every[path][0])
+        return costs.cost(calls.of[path], mechanism) * LEAST_GAIN <= own
+
     return {
-        path: [
-            row[0],
-            *(
-                mechanism
-                for mechanism in row[1:]
-                if costs.cost(calls.of[path], mechanism) < costs.cost(calls.of[path], row[0])
-            ),
-        ]
+        path: [row[0], *(mechanism for mechanism in row[1:] if gains(path, mechanism))]
         for path, row in every.items()
     }
-
-
-def _option(row: Sequence[Item], name: str) -> Item:
-    return next(option for option in row if option.name == name)
-
-
-def _search(
-    options: Mapping[str, Sequence[Item]],
-    budget: float,
-    verifier: Verifier,
-    mechanisms: Mapping[str, Mechanism],
-    progress: Progress,
-) -> Search:
-    def plan(choice: Selection) -> dict[str, Mechanism]:
-        return {path: mechanisms[option.name] for path, option in choice.items()}
-
-    verified = 0
-
-    def verify(choice: Selection) -> Verified:
-        nonlocal verified
-        verified += 1
-        progress(f"100/100 verify plan {verified}")
-        return verifier(plan(choice))
-
-    def shares(choice: Selection) -> Mapping[str, float]:
-        progress("100/100 second pass")
-        return verifier.shares(plan(choice))
-
-    return Search(options, 10.0 ** (-budget / 10.0), verify, shares)

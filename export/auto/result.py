@@ -30,7 +30,8 @@ class AutoResult:
         verified: The whole plan on the pictures.
         uniform: Candidate -> it at every site that it serves, and that plan on the pictures.
         tried: Every plan that was verified.
-        rest: Seconds of the network without attention, or None where that is not known.
+        timed: Height and width of the picture that attention was timed at, such as ``128x128``.
+        idle: Why nothing was measured on pictures, or "" where it was.
     """
 
     loaded: LoadedModel
@@ -43,7 +44,8 @@ class AutoResult:
     verified: Verified
     uniform: Mapping[str, tuple[Selection, Verified]]
     tried: tuple[tuple[Selection, Verified], ...]
-    rest: float | None
+    timed: str
+    idle: str = ""
 
     @property
     def trained(self) -> Selection:
@@ -57,24 +59,23 @@ class AutoResult:
 
     def summary(self) -> str:
         """Return the plan's figures in one line."""
+        if self.idle:
+            return "nothing is faster"
         if self.changes_nothing:
             return f"nothing faster keeps {self.budget:g} dB"
-        text = (
+        return (
             f"{_db(self.verified.seen)} on the pictures of the choice, "
             f"{_db(self.verified.held_out)} on {', '.join(self.pictures.held_out_pictures)}, held "
-            f"out (wanted {self.budget:g}); attention "
-            f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained"
+            f"out (wanted {self.budget:g}); attention alone "
+            f"{seconds(self.trained) / seconds(self.choice):.2f}x as fast as trained "
+            f"({self.timed}, in PyTorch)"
         )
-        if self.rest is not None:
-            whole = (seconds(self.trained) + self.rest) / (seconds(self.choice) + self.rest)
-            text += f", the network about {whole:.2f}x (in PyTorch)"
-        return text
 
     def warnings(self) -> tuple[str, ...]:
         """Return what the user should know: one sentence each."""
         words = []
         if self.changes_nothing:
-            words.append(self._why_nothing())
+            words.append(f"`mechanism` auto keeps the attention the network came with: {self._why}")
         if self.pictures.coarse:
             words.append(
                 "the network is large: `mechanism` auto tried a part of the candidates on one crop "
@@ -82,13 +83,14 @@ class AutoResult:
             )
         return tuple(words)
 
-    def _why_nothing(self) -> str:
-        keep = f"`mechanism` auto keeps the attention the network came with: {self.budget:g} dB"
-        if not self.uniform:
-            return f"{keep} or not, no candidate is faster at any site on this machine"
+    @property
+    def _why(self) -> str:
+        """Why every site stays as trained."""
+        if self.idle:
+            return self.idle
         name, (_, verified) = max(self.uniform.items(), key=lambda entry: entry[1][1].psnr)
         return (
-            f"{keep} is kept by no plan that was tried; {name} everywhere gives "
+            f"{self.budget:g} dB is kept by no plan that was tried; {name} everywhere gives "
             f"{_db(verified.worst)}. A lower `min_psnr` allows more"
         )
 
@@ -100,7 +102,6 @@ class AutoResult:
             "min_psnr": self.budget,
             "held_out": list(self.pictures.held_out_pictures),
             "attention_seconds_as_trained": seconds(self.trained),
-            "rest_seconds": self.rest,
             "verified": len(self.tried),
             "plans": {
                 name: {

@@ -18,6 +18,15 @@ _RATIOS = (0.1, 10.0)
 """How far the second pass may correct what a site was measured to change alone."""
 
 
+def most_plans(starts: int) -> int:
+    """Return about how many plans a search verifies at most, of which some are known by then.
+
+    Args:
+        starts: Plans that it tries out first.
+    """
+    return 2 + starts + ROUNDS + _TRIES
+
+
 def names(choice: Selection) -> dict[str, str]:
     """Return the text of the candidate of every site."""
     return {path: option.name for path, option in choice.items()}
@@ -32,6 +41,7 @@ class Search:
         budget: Mean-square change that a plan may make.
         verify: Runs a whole plan.
         shares: Selection -> what each site adds to its change; for the second pass.
+        expect: Is called, before each plan that is verified, with about how many are to come.
         tried: Every choice that was verified, in order.
         best: The fastest that keeps the budget.
     """
@@ -40,10 +50,12 @@ class Search:
     budget: float
     verify: Callable[[Selection], Verified]
     shares: Callable[[Selection], Mapping[str, float]]
+    expect: Callable[[int], None] = lambda _: None
     tried: list[tuple[Selection, Verified]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with the plan that changes nothing."""
+        self._to_come = most_plans(0)
         self.best: Selection = {path: row[0] for path, row in self.options.items()}
         self.try_out(self.best)
 
@@ -53,6 +65,8 @@ class Search:
         Args:
             starts: Choices to try out first: the answer is at least as fast as those that keep it.
         """
+        starts = list(starts)
+        self._to_come = most_plans(len(starts)) - 1
         for start in starts:
             self.try_out(start)
         choice = fastest(self.options, self.budget)
@@ -66,13 +80,16 @@ class Search:
             if known or verified.worst == 0.0:
                 break
             wanted = change(choice) * self.budget / verified.worst
+        self._to_come = _TRIES
         self._repair(choice, verified)
         self._improve()
         return self.best
 
     def try_out(self, choice: Selection) -> Verified:
         """Verify a choice; it is the best if it keeps the budget and is faster than the last."""
+        self.expect(self._to_come)
         verified = self.verify(choice)
+        self._to_come = max(self._to_come - 1, 1)
         self.tried.append((choice, verified))
         if verified.worst <= self.budget and seconds(choice) < seconds(self.best):
             self.best = choice
@@ -128,5 +145,6 @@ class Search:
             if swap is None:
                 return
             path, option = swap
+            self._to_come = _TRIES - len(vain)
             if self.try_out(self.best | {path: option}).worst > self.budget:
                 vain.add((path, option.name))

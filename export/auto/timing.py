@@ -121,18 +121,6 @@ def measure_costs(
         table.seconds[call] = _least_seconds(several)
 
 
-def measure_rest(
-    network: nn.Module, facts: Facts, calls: Calls, table: CostTable, sha256: str
-) -> None:
-    """Time the network as trained, and note in the table what is not its attention."""
-    trained = neutral(network)
-    copied = swap(network, trained, "operator")
-    inputs = _inputs(facts, calls.size)
-    whole = _least_seconds({"": partial(copied, *inputs)})[""]
-    attention = sum(table.cost(of_site, trained[path]) for path, of_site in calls.of.items())
-    table.rest[sha256] = max(whole - attention, 1e-9)
-
-
 def _least_seconds(several: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     """Time each in turns; what is slower than the first one is never chosen, and drops out."""
     with torch.inference_mode():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -50,9 +50,13 @@ class Verifier:
         self._exact = self._outputs(neutral(network))
         self._known: dict[tuple[str, ...], Verified] = {}
 
+    def knows(self, plan: Mapping[str, Mechanism]) -> bool:
+        """Return whether a plan was run before."""
+        return _key(plan) in self._known
+
     def __call__(self, plan: Mapping[str, Mechanism]) -> Verified:
         """Return what a plan changes; a plan is run once."""
-        key = tuple(map(str, plan.values()))
+        key = _key(plan)
         if key not in self._known:
             changes = {
                 name: self._difference(output, self._exact[name])
@@ -63,19 +67,28 @@ class Verifier:
             self._known[key] = Verified(sum(seen) / len(seen), sum(held) / len(held))
         return self._known[key]
 
-    def shares(self, plan: Mapping[str, Mechanism]) -> dict[str, float]:
+    def shares(
+        self, plan: Mapping[str, Mechanism], progress: Callable[[str, float], None]
+    ) -> dict[str, float]:
         """Return by how much less a plan changes the seen pictures with a site as trained again.
 
         Sites that are as trained are left out.
+
+        Args:
+            plan: Mechanism of every site.
+            progress: Is called with what comes next, and what share of the network it runs.
         """
         trained = neutral(self._network)
         paths = [path for path, mechanism in plan.items() if mechanism != trained[path]]
         totals = dict.fromkeys(paths, 0.0)
         seen = self._pictures.seen
+        places = {path: place for place, path in enumerate(plan)}
         for name, feeds in seen.items():
+            progress(f"the whole plan on {name}", 1.0)
             replay = Replay(self._network, plan, feeds)
             whole = self._difference(replay.output, self._exact[name])
             for path in paths:
+                progress(f"{path} on {name}", 1.0 - places[path] / len(plan))
                 without = replay.replaced(path, trained[path])
                 totals[path] += whole - self._difference(without, self._exact[name])
         return {path: total / len(seen) for path, total in totals.items()}
@@ -83,6 +96,10 @@ class Verifier:
     def _outputs(self, plan: Mapping[str, Mechanism]) -> dict[str, Tensor]:
         network = swap(self._network, plan, "operator")
         return {name: _run(network, feeds) for name, feeds in self._pictures.samples.items()}
+
+
+def _key(plan: Mapping[str, Mechanism]) -> tuple[str, ...]:
+    return tuple(map(str, plan.values()))
 
 
 def _run(network: nn.Module, feeds: Feeds) -> Tensor:

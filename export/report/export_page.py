@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,13 +81,39 @@ def _add_sites(page: Page, result: ExportResult) -> None:
     page.heading("Sites")
     sites = result.source.resolved
     page.paragraph(f"What is computed at each of the {len(sites)} places of attention, and why.")
-    page.table(
-        ("site", "mechanism", "parameters", "why"),
-        [
-            (path, mechanism.name, _parameters(mechanism), mechanism.reason)
-            for path, mechanism in sites.items()
-        ],
-    )
+    page.table(*site_table(sites))
+
+
+def site_table(sites: Mapping[str, Mechanism]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and rows of a table of sites: those with the same of everything in a row.
+
+    Args:
+        sites: Mechanism of every site.
+    """
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for path, mechanism in sites.items():
+        what = (mechanism.name, _parameters(mechanism), mechanism.reason)
+        alike.setdefault(what, []).append(path)
+    heads = ("sites", "of them", "mechanism", "parameters", "why")
+    rows = [(together(paths), str(len(paths)), *what) for what, paths in alike.items()]
+    if not any(reason for *_, reason in rows):
+        return heads[:-1], [row[:-1] for row in rows]
+    return heads, rows
+
+
+def together(paths: Sequence[str]) -> str:
+    """Return module paths in one text: ``layers.{0, 1}.attn`` where that is all of them.
+
+    Args:
+        paths: Different ones.
+    """
+    parts = [path.split(".") for path in paths]
+    if len({len(of_path) for of_path in parts}) > 1:
+        return ", ".join(paths)
+    values = [list(dict.fromkeys(place)) for place in zip(*parts, strict=True)]
+    if math.prod(map(len, values)) != len(paths):
+        return ", ".join(paths)
+    return ".".join(each[0] if len(each) == 1 else f"{{{', '.join(each)}}}" for each in values)
 
 
 def _parameters(mechanism: Mechanism) -> str:

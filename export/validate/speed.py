@@ -52,6 +52,11 @@ class Speed:
     size: tuple[int, int]
     library: bool
 
+    @property
+    def is_slower(self) -> bool:
+        """Whether three of four rounds say that full attention is the faster one."""
+        return self.spread[1] < 1.0
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
@@ -62,6 +67,15 @@ class Speed:
             "size": list(self.size),
             "library": self.library,
         }
+
+
+def slower_warning(speed: Speed) -> str:
+    """Return what to say of a plan that was measured to be slower than exact attention."""
+    size = "x".join(map(str, speed.size))
+    return (
+        f"the plan is slower than full attention, {speed.ratio:.2f}x as fast at {size}: "
+        "`mechanism` full is exact and faster here"
+    )
 
 
 def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from ..plan.stage import Planned
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
 from .references import record_references
-from .speed import Speed, compare_speed, timed_size
+from .speed import Speed, compare_speed, slower_warning, timed_size
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,8 @@ def validate(
             speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
     below = _below(fidelity, options.min_psnr, network, planned)
     warnings = () if transformed is None else tuple(transformed.sentences())
+    if speed is not None and speed.is_slower:
+        warnings += (slower_warning(speed),)
     failures = tuple(file.faults)
     if options.min_psnr is None:
         warnings += below

@@ -15,7 +15,7 @@ from nystra.cli.main import export_main
 from nystra.export import ExportOptions, Plan, export_model
 from nystra.export.attention.registry import mechanism
 from nystra.export.report.figures import figures_of, speed_text
-from nystra.export.validate import model_file, speed
+from nystra.export.validate import model_file, speed, stage
 from nystra.export.validate.speed import Speed, compare_speed, timed_size
 from nystra.models import load
 from nystra.runtime import Session
@@ -136,5 +136,21 @@ def test_the_figures_are_those_of_the_benchmark(
     measured = compare_speed(path, path, (256, 256), library=False, seconds_per_pixel=1e-9)
     assert (slow, asked) == (measured, [2, 20])
     assert measured == Speed(1.0, 3.0, 3.0, (2.0, 4.0), (256, 256), library=False)
+    assert not measured.is_slower
     text = speed_text(measured)
     assert "3.00x as fast as full attention at 256x256 (half of the runs 2.00x to 4.00x)" in text
+
+
+def test_a_plan_that_was_measured_to_be_slower_is_warned_of(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower = Speed(1.1, 1.0, 0.91, (0.88, 0.95), (64, 64), library=True)
+    monkeypatch.setattr(stage, "compare_speed", lambda *_: slower)
+    result = export_model(checkpoint, tmp_path, ExportOptions(NYSTRA, static=ONE_SIZE))
+    (text,) = [text for text in result.warnings if "slower" in text]
+    assert text == (
+        "the plan is slower than full attention, 0.91x as fast at 64x64: `mechanism` full is exact "
+        "and faster here"
+    )
+    unsure = replace(slower, spread=(0.88, 1.02))
+    assert not unsure.is_slower, "the runs do not agree"

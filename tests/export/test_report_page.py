@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nystra.core.errors import NystraError
+from nystra.export.attention.registry import mechanism
 from nystra.export.auto.figures import spread
+from nystra.export.report.export_page import site_table, together
 from nystra.export.report.images import picture_uri
 from nystra.export.report.page import Page
 from nystra.runtime.images.images import decode_picture
+
+
+def test_equal_sites_are_one_row() -> None:
+    sites = [f"layers.{group}.blocks.{block}.attn" for group in range(4) for block in range(6)]
+    heads, rows = site_table(dict.fromkeys(sites, mechanism("full")))
+    assert heads == ("sites", "of them", "mechanism", "parameters"), "nobody gave a reason"
+    assert rows == [
+        ("layers.{0, 1, 2, 3}.blocks.{0, 1, 2, 3, 4, 5}.attn", "24", "full", "mask regions")
+    ]
+    shifted = {path: mechanism("full") for path in sites}
+    wide = replace(mechanism("nystra"), reason="wide")
+    shifted |= {path: wide for path in sites if path[-6] in "135"}
+    heads, rows = site_table(shifted)
+    assert heads[-1] == "why"
+    assert [row[:3] for row in rows] == [
+        ("layers.{0, 1, 2, 3}.blocks.{0, 2, 4}.attn", "12", "full"),
+        ("layers.{0, 1, 2, 3}.blocks.{1, 3, 5}.attn", "12", "nystra"),
+    ]
+    assert together(["a.0.b", "a.1.c"]) == "a.0.b, a.1.c", "a.{0, 1}.{b, c} would be four"
+    assert together(["a.0", "b"]) == "a.0, b"
 
 
 def test_a_page_holds_what_was_added(tmp_path: Path) -> None:
