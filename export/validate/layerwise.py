@@ -23,13 +23,11 @@ larger one that does not fit into the memory is left out, which the report says.
 from __future__ import annotations
 
 import glob
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -37,6 +35,7 @@ import onnx
 
 from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError, NystraError
+from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
 from ...runtime.backends import backend_class
 from ...runtime.checking.validation import allowed_differences
@@ -84,8 +83,8 @@ def compare_layers(
         raise NystraError(f"cannot read the model {path}: {error}") from error
     marked = _mark(polygraphy, model, floats_only=engine)
     cases = sorted(enumerate(references.cases), key=lambda pair: _values(pair[1]))
-    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
-        file = Path(folder, path.name)
+    with scratch_folder() as folder:
+        file = folder / path.name
         onnx.save(marked, file)
         sessions = _open(replace(candidate, model=file), references.cases, progress, engine=engine)
         comparison = _Comparison(polygraphy, marked, sessions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import onnx
 from torch import nn
 
+from ...core.files.scratch import scratch_folder
 from ...runtime.model.references import References
 from ..attention.advice import improvements
 from ..attention.memory import quadratic_bytes
@@ -75,11 +75,11 @@ def validate(
         progress,
         () if transformed is None else transformed.exact,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        path = _saved(Path(folder, "model.onnx"), built.model)
+    with scratch_folder() as folder:
+        path = _saved(folder / "model.onnx", built.model)
         copy = None
         if transformed is not None:
-            copy = _saved(Path(folder, "rounded_copy.onnx"), transformed.rounded_copy)
+            copy = _saved(folder / "rounded_copy.onnx", transformed.rounded_copy)
         file = validate_file(
             path, references, bodies=_has_bodies(prepared), progress=progress, rounded_copy=copy
         )
@@ -94,7 +94,7 @@ def validate(
         speed = None
         if built.full is not None and file.passed:
             progress("speed")
-            full = _saved(Path(folder, "full.onnx"), built.full)
+            full = _saved(folder / "full.onnx", built.full)
             quadratic = quadratic_bytes(network, facts, planned.neutral)
             size = timed_size(facts, quadratic, file.seconds_per_pixel)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1

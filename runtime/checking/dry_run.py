@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError
+from ...core.files.scratch import scratch_folder
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, picture_size
 from ...plugins.operators.schema import DOMAIN
@@ -182,9 +181,9 @@ def _begin_build(
     request: dict[str, Any] = {**model.request(report.backend), "profile": profile}
     if report.backend == toolkit.RTX:
         chosen = list(targets or toolkit.TARGETS)
-        with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
+        with scratch_folder() as folder:
             request.update(do="build", targets=chosen, seconds=None, timing_cache=None)
-            answer = ask({**request, "output": str(Path(folder, "engine"))}, seconds=_CHECK_SECONDS)
+            answer = ask({**request, "output": str(folder / "engine")}, seconds=_CHECK_SECONDS)
         report.refusal = refusal_of(answer)
         if report.refusal is None:
             report.checked.append(f"a whole engine for {', '.join(chosen)}")

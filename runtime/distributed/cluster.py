@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from ...core.errors import BackendUnavailableError
+from ...core.files.scratch import scratch_folder
 from ...core.installation import not_installed
 from ..workers.child import Child, ChildError
 from .options import LOCAL, ClusterOptions
@@ -73,8 +73,8 @@ def isolated_workers() -> Iterator[dict[str, Any]]:
     they have a folder of their own; this one is empty. Ray has its copy of it after ``ray.init``.
     """
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")  # of `ray job submit`
-    with tempfile.TemporaryDirectory(prefix="nystra-") as empty:
-        yield {"working_dir": empty}
+    with scratch_folder() as empty:
+        yield {"working_dir": str(empty)}
 
 
 def _check_answers(options: ClusterOptions) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ...core.errors import BackendUnavailableError, ExportError
+from ...core.files.scratch import scratch_folder
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Words
 from ..machine import gpu
@@ -109,8 +109,8 @@ def build_engine(
     if cached is not None:
         return BuiltEngine(*cached, fresh=False)
     say("build")
-    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
-        engine = Path(folder, "engine")
+    with scratch_folder() as folder:
+        engine = folder / "engine"
         answer = ask(
             {
                 **model.request(options.backend),

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailableError, ExportError, NystraError
+from ...core.files.scratch import scratch_folder
 from ..workers.child import Child, ChildError, Progress
 from . import toolkit
 
@@ -71,8 +70,8 @@ def ask(
     backend = str(request["backend"])
     toolkit.require(backend)
     answer = BuilderAnswer()
-    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
-        links = toolkit.loader_links(backend, Path(folder))
+    with scratch_folder() as folder:
+        links = toolkit.loader_links(backend, folder)
         child = Child(
             WORKER,
             seconds,

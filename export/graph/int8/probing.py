@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import onnx
 
+from ....core.files.scratch import scratch_folder
 from ....core.metadata import key_of
 from ....runtime.session import Session
 from ...tracing.bodies import attach_bodies
@@ -21,7 +20,7 @@ def session_of(model: onnx.ModelProto) -> Iterator[Session]:
     whole = onnx.ModelProto.FromString(model.SerializeToString())
     attach_bodies(whole, opset_of(whole))
     whole.metadata_props.add(key=key_of("version"), value="0")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "probe.onnx")
+    with scratch_folder() as folder:
+        path = folder / "probe.onnx"
         path.write_bytes(whole.SerializeToString())
         yield Session(path)

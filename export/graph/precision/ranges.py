@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
+from ....core.files.scratch import scratch_folder
 from ....core.metadata import key_of
 from ....runtime.session import Session
 from ...tracing.bodies import attach_bodies
@@ -49,8 +48,8 @@ def largest_values(
     attach_bodies(probe, opset)
     probe.metadata_props.add(key=key_of("version"), value="0")
     largest = dict.fromkeys(wanted, 0.0)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "probe.onnx")
+    with scratch_folder() as folder:
+        path = folder / "probe.onnx"
         path.write_bytes(probe.SerializeToString())
         session = Session(path)
         for feed in feeds:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ....core.errors import ExportError, NystraError
+from ....core.files.scratch import scratch_folder
 from ....core.option import Options, option
 from ...engines import cache
 from ...engines.build import BuiltEngine
@@ -70,8 +70,8 @@ def compile_network(
         content = network.compile(shapes).export_model()
     except RuntimeError as error:
         raise ExportError(f"{options.backend} cannot compile {path}: {error}") from error
-    with tempfile.TemporaryDirectory(prefix="nystra-") as folder:
-        file = Path(folder, "network")
+    with scratch_folder() as folder:
+        file = folder / "network"
         file.write_bytes(content if isinstance(content, bytes) else content.getvalue())
         if network.record(shapes).key != record.key:
             raise ExportError(f"{path} or what goes with it changed meanwhile: build again")

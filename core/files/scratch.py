@@ -1,0 +1,56 @@
+"""Folders for files of the moment, of which none stays, also when its process is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from ..errors import NystraError
+from .temporary import owner_lives, temporary_path
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder among the system's temporary files, removed when the block is left.
+
+    Its name says whose it is: what a process that was killed left there, the next one of the same
+    user removes.
+
+    Raises:
+        NystraError: The system's folder of temporary files cannot be written.
+    """
+    place = Path(tempfile.gettempdir())
+    _remove_dead(place)
+    folder = temporary_path(place / "scratch")
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        reason = error.strerror or error
+        raise NystraError(
+            f"cannot make a temporary folder in {place}: {reason}. TMPDIR names another place"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def _remove_dead(place: Path) -> None:
+    """Remove what dead processes of this user left, once a process; files of others stay."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(place):
+            dead = owner_lives(entry.name) is False and entry.is_dir(follow_symlinks=False)
+            if dead and _is_own(entry):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    user = getattr(os, "geteuid", None)  # Windows: the folder is the user's own
+    return user is None or entry.stat(follow_symlinks=False).st_uid == user()

@@ -1,0 +1,64 @@
+"""An export that is killed while it renames its files: all of the old ones, or all of the new."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nystra.export.report.stage import _write_set
+from nystra.runtime.model.manifest import Manifest
+from nystra.runtime.model.onnx_header import read_onnx_header
+from runtime_models import nystra_metadata, save_upscaler
+
+SUFFIXES = (".plan.json", ".npz", ".onnx")
+
+
+def write_export(folder: Path, gain: float) -> None:
+    """Write the four files of an export, by the function that exports write theirs with."""
+    leader = folder / "m.onnx"
+    model = save_upscaler(folder / "made", gain=gain, metadata=nystra_metadata())
+    contents = {leader.with_suffix(suffix): f"{gain}".encode() for suffix in SUFFIXES}
+    contents[leader] = model.read_bytes()
+    model.unlink()
+    _write_set(leader, contents, Manifest(model="m.onnx"), leader.with_suffix(".json"))
+
+
+def killed(folder: Path, place: int) -> bool:
+    """Write new files in a process that is killed before one of its renames; False: it was not."""
+    process = os.fork()
+    if process:
+        return bool(os.WIFSIGNALED(os.waitpid(process, 0)[1]))
+    honest, calls = os.replace, itertools.count()
+
+    def replace(source: Any, target: Any) -> None:
+        if next(calls) == place:
+            os.kill(os.getpid(), signal.SIGKILL)
+        honest(source, target)
+
+    os.replace = replace
+    write_export(folder, 2.0)
+    os._exit(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork, and no way to ask who lives")
+def test_the_four_files_are_of_one_export(tmp_path: Path) -> None:
+    found = []
+    for place in itertools.count():
+        folder = tmp_path / str(place)
+        folder.mkdir()
+        write_export(folder, 1.0)
+        was_killed = killed(folder, place)
+        read_onnx_header(folder / "m.onnx")  # every reader finishes what was begun
+        manifest = Manifest.for_model(folder / "m.onnx")
+        assert manifest is not None
+        assert len(manifest.files) == len(SUFFIXES)
+        assert manifest.problems(folder) == []
+        found.append((folder / "m.npz").read_text())
+        if not was_killed:
+            break
+    assert found == ["1.0", "2.0", "2.0", "2.0", "2.0", "2.0"], "the journal, and four renames"
