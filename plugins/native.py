@@ -28,6 +28,7 @@ Described = tuple[tuple[int, ...], str]
 _INTERFACE = 2
 _REFUSED = 1
 _MAX_RANK = 8
+_MAX_THREADS = (1 << 31) - 1
 _TYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3}
 
 
@@ -101,7 +102,8 @@ def run(
     Args:
         operator: The node type, such as ``NystraPinv``.
         inputs: In the order of the schema: float32, float16 or bfloat16, alike, and int32 where
-            it has that type. They are copied where they are not contiguous.
+            it has that type. They are copied where they are not contiguous, or not in the
+            machine's order of bytes.
         attributes: By name; what is left out takes its default.
         threads: The largest number of threads; None: one a CPU of this process.
         new: Allocates an output of a shape and type; its memory is written, never read. numpy knows
@@ -116,13 +118,15 @@ def run(
         OSError: The library cannot be loaded on this machine.
         BackendUnavailableError: The library has no kernels for this machine.
     """
-    arrays = [np.ascontiguousarray(array) for array in inputs]
+    arrays = [_native(array) for array in inputs]
     types = [array.dtype.name for array in arrays] if kinds is None else kinds
     request = _request(operator, list(map(_tensor, arrays, types)), attributes)
     described = _described(operator, request)
     filled = [new(shape, kind) for shape, kind in described]
     results = (_Tensor * len(filled))(*map(_tensor, filled, (kind for _, kind in described)))
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    if not 1 <= threads <= _MAX_THREADS:
+        raise NystraError(f"`threads` is {threads}; expected 1 to {_MAX_THREADS}")
     library = _library()
     _check(library, library.nystra_cpu_run(*request, results, len(results), threads))
     return filled
@@ -146,6 +150,13 @@ def outputs(
     """
     tensors = [_described_tensor(None, shape, kind) for shape, kind in inputs]
     return _described(operator, _request(operator, tensors, attributes))
+
+
+def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Return an array as the kernels read it; one that is so already is not copied."""
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.ascontiguousarray(array)
 
 
 def _request(

@@ -2,8 +2,9 @@
  *
  * An operator is named by its node type ("NystraPinv") and runs on contiguous tensors, all of its
  * kind T of one type. What it takes and means: plugins/operators/<name>/schema.py. Every function
- * may be called from several threads at once. Threads are kept from one call to the next, so the
- * library stays in memory once it was loaded; a forked process starts with none.
+ * may be called from several threads at once; a list may be null where its count is 0. Threads are
+ * kept from one call to the next, so the library stays in memory once it was loaded; a forked
+ * process starts with none.
  */
 #ifndef NYSTRA_CPU_H
 #define NYSTRA_CPU_H

@@ -169,6 +169,29 @@ def test_refused_by_the_functions_themselves(built: Path) -> None:
     assert run(in_shape=shape).endswith("input 0 is (2, -1, -1); expected no negative size")
 
 
+@pytest.mark.parametrize("left_out", ["attributes", "inputs", "outputs"])
+def test_lists_that_are_null(built: Path, left_out: str) -> None:
+    interface = Interface(built)
+    library, count = interface.library, ctypes.c_size_t
+    lists: dict[str, Any] = {
+        "attributes": (native._Attribute * 1)(native._attribute("iterations", 2, "int")),
+        "inputs": (native._Tensor * 1)(native._tensor(interface.a, "float32")),
+        "outputs": (native._Tensor * 1)(native._tensor(interface.z, "float32")),
+    }
+    lists[left_out] = None
+    arguments = [argument for given in lists.values() for argument in (given, count(1))]
+    for status in (
+        library.nystra_cpu_run(b"NystraPinv", *arguments, 1),
+        library.nystra_cpu_outputs(b"NystraPinv", *arguments),
+    ):
+        assert status == 1
+        message = f"NystraPinv: {left_out} is null; expected 1 of them"
+        assert library.nystra_cpu_error().decode() == message
+    if left_out == "attributes":
+        arguments[1] = count(0)
+        assert library.nystra_cpu_run(b"NystraPinv", *arguments, 1) == 0
+
+
 def test_errors_are_the_thread_s_own(built: Path) -> None:
     interface = Interface(built)
     assert interface.run(threads=0)
@@ -254,6 +277,39 @@ def test_strided_inputs_are_copied() -> None:
     (got,) = native.run("NystraPinv", [a], {})
     (want,) = native.run("NystraPinv", [a.copy()], {})
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16"])
+def test_the_order_of_bytes_changes_nothing(name: str) -> None:
+    a = np.random.default_rng(0).random((2, 3, 3), np.float32).astype(name)
+    for order in "<>":
+        (got,) = native.run("NystraPinv", [a.astype(a.dtype.newbyteorder(order))], {})
+        (want,) = native.run("NystraPinv", [a], {})
+        np.testing.assert_array_equal(got, want)
+    inputs = arrays("NystraPatchMatch")  # int32 besides
+    turned = [array.astype(array.dtype.newbyteorder(">")) for array in inputs]
+    every = good_attributes("NystraPatchMatch")
+    for got, want in zip(
+        native.run("NystraPatchMatch", turned, every),
+        native.run("NystraPatchMatch", inputs, every),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1 << 31, 10**12, -(10**12)])
+def test_a_number_of_threads_that_cannot_be(threads: int) -> None:
+    with pytest.raises(NystraError, match=f"`threads` is {threads}; expected 1 to 2147483647"):
+        native.run("NystraPinv", [np.ones((1, 3, 3), np.float32)], {}, threads)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1 << 62, 6, 6), (1 << 31, 1 << 31, 6, 6), (1 << 61, 1, 1), (1 << 62, 0, 6, 6)]
+)
+def test_a_tensor_of_more_bytes_than_can_be_counted(shape: tuple[int, ...]) -> None:
+    with pytest.raises(NystraError, match=r"input 0 is .*; expected less than 2\^63 bytes"):
+        native.outputs("NystraPinv", [(shape, "float32")], {})
+    assert native.outputs("NystraPinv", [((1 << 50, 6, 6), "float32")], {})[0][0][0] == 1 << 50
 
 
 def test_an_unknown_instruction_set_is_said(built: Path) -> None:

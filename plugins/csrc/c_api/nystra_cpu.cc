@@ -1,8 +1,10 @@
 // The C interface: nothing thrown leaves it.
 #include "nystra_cpu.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <string>
 #include <system_error>
@@ -54,6 +56,18 @@ Attributes attributes_of(const Schema& schema, const Request& request) {
   return Attributes(schema, [&](const Attribute& wanted) { return read(wanted, request); });
 }
 
+template <class T>
+void check_list(const char* what, const T* list, size_t count) {
+  if (list == nullptr && count > 0)
+    throw Refusal(std::string(what) + " is null; expected " + std::to_string(count) + " of them");
+}
+
+void check_lists(const Request& request, const nystra_cpu_tensor* outputs) {
+  check_list("attributes", request.attributes, request.attribute_count);
+  check_list("inputs", request.inputs, request.input_count);
+  check_list("outputs", outputs, request.output_count);
+}
+
 const char* type_name(int32_t type) {
   switch (type) {
     case NYSTRA_CPU_FLOAT32: return "float32";
@@ -92,6 +106,16 @@ void check_types(const Schema& schema, const Request& request) {
                expected_type(schema.inputs[i], request));
 }
 
+// The bytes of a tensor are counted in 64 bits; a size of 0 counts as 1, so that products of some
+// axes are counted too.
+void check_size(const std::string& what, const Shape& shape) {
+  int64_t left = std::numeric_limits<int64_t>::max() / int64_t(sizeof(float));
+  for (int axis = 0; axis < shape.rank; ++axis) {
+    left /= std::max<int64_t>(shape[axis], 1);
+    if (left == 0) throw Refusal(what + " is " + text(shape) + "; expected less than 2^63 bytes");
+  }
+}
+
 Shape shape_of(const std::string& what, const nystra_cpu_tensor& tensor) {
   if (tensor.rank < 0 || tensor.rank > kMaxRank)
     throw Refusal(what + " is of rank " + std::to_string(tensor.rank) + "; expected 0 to " +
@@ -101,6 +125,7 @@ Shape shape_of(const std::string& what, const nystra_cpu_tensor& tensor) {
     shape[shape.rank] = tensor.shape[shape.rank];
   for (int axis = 0; axis < shape.rank; ++axis)
     if (shape[axis] < 0) throw Refusal(what + " is " + text(shape) + "; expected no negative size");
+  check_size(what, shape);
   return shape;
 }
 
@@ -119,6 +144,7 @@ class Job {
   void describe(nystra_cpu_tensor* outputs) const {
     for (size_t i = 0; i < request_.output_count; ++i) {
       const Shape shape = op_.output(int(i), shapes_);
+      check_size("output " + std::to_string(i), shape);
       outputs[i].type = expected_type(kSchema.outputs[i], request_);
       outputs[i].rank = shape.rank;
       for (int axis = 0; axis < shape.rank; ++axis) outputs[i].shape[axis] = shape[axis];
@@ -224,7 +250,10 @@ EXPORTED int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute
                                     size_t output_count) {
   using namespace nystra::c_api;
   const Request request{name, attributes, attribute_count, inputs, input_count, output_count};
-  return guarded(name, [&] { with_job(request, [&](const auto& job) { job.describe(outputs); }); });
+  return guarded(name, [&] {
+    check_lists(request, outputs);
+    with_job(request, [&](const auto& job) { job.describe(outputs); });
+  });
 }
 
 EXPORTED int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* attributes,
@@ -233,6 +262,8 @@ EXPORTED int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* at
                                 size_t output_count, int32_t threads) {
   using namespace nystra::c_api;
   const Request request{name, attributes, attribute_count, inputs, input_count, output_count};
-  return guarded(name,
-                 [&] { with_job(request, [&](const auto& job) { job.run(outputs, threads); }); });
+  return guarded(name, [&] {
+    check_lists(request, outputs);
+    with_job(request, [&](const auto& job) { job.run(outputs, threads); });
+  });
 }
