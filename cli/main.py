@@ -19,6 +19,7 @@ from ..core.errors import NystraError
 from ..core.installation import not_installed
 from .console import echo, echo_error, set_flags
 from .flags.option_flags import flags_by_name
+from .interrupt import interrupted, interruptible
 
 _COMMANDS = (
     "export",
@@ -51,6 +52,7 @@ _EXTRAS = {
 """Module -> the extra that has it."""
 
 
+@interruptible
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``nystra`` with these arguments; return the exit code."""
     arguments = sys.argv[1:] if argv is None else argv
@@ -88,6 +90,7 @@ def _command(name: str) -> Any:
     return import_module(f".commands.{name}", __package__)
 
 
+@interruptible
 def export_main(argv: Sequence[str] | None = None) -> int:
     """Run ``nystra-export`` with these arguments; return the exit code."""
     export = _command("export")
@@ -125,9 +128,7 @@ def _dispatch(
         return error.exit_code
     args.command_line = [parser.prog, *argv]
     try:
-        code: int = _command(args.command).run(args)
-        sys.stdout.flush()
-        return code
+        return _run(args)
     except NystraError as error:
         echo_error(f"error: {error}")
         return error.exit_code
@@ -138,14 +139,23 @@ def _dispatch(
         missing = not_installed(f"{error.name}, which this command needs,", extra)
         echo_error(f"error: {missing}")
         return 3
-    except KeyboardInterrupt as stop:
-        echo_error(f"interrupted. {stop}" if str(stop) else "interrupted")
-        return 130
     except BrokenPipeError:
         _drop_output()
         return 0
     except Exception as error:  # the last: whatever was given, one line and exit code 2
         return _unexpected(args, error)
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run a command; what an interrupt made fail was interrupted."""
+    try:
+        code: int = _command(args.command).run(args)
+        sys.stdout.flush()
+    except Exception as error:
+        if interrupted():
+            raise KeyboardInterrupt from error
+        raise
+    return code
 
 
 @cache

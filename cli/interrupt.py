@@ -1,0 +1,101 @@
+"""Ctrl-C that arrives.
+
+Python raises KeyboardInterrupt wherever the program is. Where that is a callback that lets no
+exception out (a weak reference's while modules are imported, one of a library in C), it is dropped
+there and the command would go on to its end; an interrupt that is dropped comes again here. Where
+it is made another error of (an import that failed), the command is interrupted nevertheless.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from types import FrameType
+from typing import Protocol
+
+from .console import echo_error
+
+
+class Command(Protocol):
+    """What a program of the command line is."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Run with these arguments, or those of the process; return the exit code."""
+
+
+INTERRUPTED = 130
+"""The exit code."""
+
+_PAUSE = 0.01
+"""Seconds after which a dropped interrupt comes again: what dropped it has ended by then."""
+
+_awaited = False
+_came = False
+
+
+class _Interrupt(KeyboardInterrupt):
+    """Lives while it is on its way to the command: who drops it deletes it."""
+
+    def __del__(self) -> None:
+        """Come again, unless the command ends."""
+        if _awaited:
+            again = threading.Timer(_PAUSE, _interrupt_again)
+            again.daemon = True
+            again.start()
+
+
+def interrupted() -> bool:
+    """Return whether the command that runs was interrupted: what fails then fails because of it."""
+    return _came
+
+
+def interruptible(command: Command) -> Command:
+    """Return a command that ends with one line and exit code 130 when it is interrupted."""
+
+    @wraps(command)
+    def run(argv: Sequence[str] | None = None) -> int:
+        try:
+            with _interrupts():
+                return command(argv)
+        except KeyboardInterrupt as stop:
+            echo_error(f"interrupted. {stop}" if str(stop) else "interrupted")
+            return INTERRUPTED
+
+    return run
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Let interrupts arrive in the block, where no other program has the signal."""
+    global _awaited, _came
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    _awaited, _came = True, False
+    try:
+        yield
+    finally:
+        _awaited = False
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    global _came
+    _came = True
+    raise _Interrupt
+
+
+def _interrupt_again() -> None:
+    if not _awaited:
+        return
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)  # wakes it, where it sleeps
+    else:
+        _thread.interrupt_main()
