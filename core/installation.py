@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution, requires
 
 _REQUIREMENT = re.compile(
     r"(?P<project>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?.*?;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)"
@@ -28,6 +27,8 @@ def install_command(extra: str) -> str:
     It names the projects and not nystra itself, so that it works however nystra was installed:
     from a checkout, a wheel or an index.
     """
+    from importlib.metadata import PackageNotFoundError, requires  # a command starts without it
+
     try:
         requirements = requires(_PACKAGE) or []
     except PackageNotFoundError:  # a folder on the path
@@ -65,6 +66,8 @@ def _parts(extra: str, requirements: list[str]) -> Iterator[str]:
 
 
 def _is_installed(project: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         distribution(project)
     except PackageNotFoundError:

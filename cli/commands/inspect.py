@@ -192,7 +192,7 @@ def _sites(metadata: ModelMetadata) -> dict[str, Any]:
 
 def _nodes(path: Path, sites: dict[str, Any]) -> list[tuple[str, str]]:
     """Return name and operator of the nystra nodes: from the graph, or from the plan."""
-    from ...plugins.operators.schema import DOMAIN
+    from ...plugins.domain import DOMAIN
 
     try:
         import onnx

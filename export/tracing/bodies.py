@@ -7,8 +7,8 @@ import importlib
 import onnx
 import onnx.inliner
 
+from ...plugins.domain import DOMAIN
 from ...plugins.operators import OPERATORS
-from ...plugins.operators.schema import DOMAIN
 
 
 def used_operators(model: onnx.ModelProto) -> list[str]:

@@ -10,8 +10,9 @@ import onnx
 import torch
 from onnxscript.values import Op, Opset
 
+from ...plugins.domain import DOMAIN
 from ...plugins.operators import OPERATORS, find_schema
-from ...plugins.operators.schema import DOMAIN, VERSION, OperatorSchema, node_attributes
+from ...plugins.operators.schema import VERSION, OperatorSchema, node_attributes
 
 _FLOAT_TYPES = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import onnx
 
 from ...core.ports.port import SIDES, Port
-from ...plugins.operators.schema import DOMAIN
+from ...plugins.domain import DOMAIN
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Property of a traced node: the modules it comes from, the outermost first, and its name."""

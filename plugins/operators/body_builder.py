@@ -11,7 +11,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ...core.errors import NystraError
-from .schema import DOMAIN, PLUGIN_ATTRIBUTES, OperatorSchema
+from ..domain import DOMAIN
+from .schema import PLUGIN_ATTRIBUTES, OperatorSchema
 
 OPSETS = (18, 19, 20)
 """The opsets of ONNX that the bodies are written for."""

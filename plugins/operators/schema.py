@@ -11,9 +11,6 @@ from typing import Literal
 from ...core.errors import NystraError
 from .relation import Limit, Relation
 
-DOMAIN = "nystra"
-"""The ONNX domain of every operator."""
-
 VERSION = 1
 """The version of the domain."""
 

@@ -10,7 +10,7 @@ from ...core.errors import BackendUnavailableError
 from ...core.files.scratch import scratch_folder
 from ...core.ports.examples import batch_sizes, example_arrays
 from ...core.ports.port import Size, picture_size
-from ...plugins.operators.schema import DOMAIN
+from ...plugins.domain import DOMAIN
 from ..engines import toolkit
 from ..engines.build import BuildOptions
 from ..engines.child import BuilderAnswer, ask

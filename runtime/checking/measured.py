@@ -12,7 +12,7 @@ from typing import Any
 from ...core.metadata import without_provenance
 from ...core.ports.examples import example_arrays
 from ...core.ports.port import Size, picture_size
-from ...plugins.operators.schema import DOMAIN
+from ...plugins.domain import DOMAIN
 from ..machine.clock import interleaved
 from ..metrics.measures import PSNR_CEILING, ROUNDING
 from ..model.onnx_nodes import count_nodes, domain_nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...plugins.operators.schema import DOMAIN
+from ...plugins.domain import DOMAIN
 from ..model.onnx_nodes import domain_nodes
 from .child import BuilderAnswer
 from .model import EngineModel

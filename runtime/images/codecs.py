@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ...core.errors import NystraError
-from . import codec_pillow, codec_png, codec_tiff
+from . import codec_pillow, codec_png
 from .picture import Picture, quantise
 from .picture_file import PictureFile, upright_size
 from .tiff_directories import is_tiff
@@ -31,7 +31,7 @@ def opened(stream: BinaryIO, name: str) -> Iterator[PictureFile]:
     Raises:
         NystraError: It is none that is read here, or what is done with it while it is open fails.
     """
-    codec = codec_tiff if is_tiff(stream) else codec_pillow
+    codec = _tiff() if is_tiff(stream) else codec_pillow
     with _explained(name), codec.opened(stream, name) as file:
         yield file
 
@@ -79,11 +79,18 @@ def encode(stream: BinaryIO, kind: str, picture: Picture, quality: int | None = 
         channels = np.concatenate([channels, picture.alpha[:, :, None]], axis=2)
     values = quantise(channels, picture.bits)
     if kind == "TIFF":
-        codec_tiff.encode(stream, values, picture)
+        _tiff().encode(stream, values, picture)
     elif picture.bits == 16:
         codec_png.encode(stream, values, picture)
     else:
         codec_pillow.encode(stream, kind, values, picture, quality)
+
+
+def _tiff() -> Any:
+    """Return the codec of TIFF, imported when there is such a file."""
+    from . import codec_tiff
+
+    return codec_tiff
 
 
 def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ...core.errors import NystraError
 from ...core.files.journal import recover
 from ...core.files.reading import regular_file
-from ...plugins.operators.schema import DOMAIN
+from ...plugins.domain import DOMAIN
 from .protobuf import TruncatedError, message_fields, message_strings, text
 
 _KNOWN_FIELDS = {1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26}

@@ -11,9 +11,10 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from nystra.export.attention.cluster.parameters import Cluster
+from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
 from nystra.plugins.operators import OPERATORS
-from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+from nystra.plugins.operators.schema import VERSION, node_attributes
 from nystra.plugins.operators.window_geometry import WindowGeometry
 
 HEADS, HEAD_DIM, SIDE = 6, 30, 128

@@ -11,8 +11,9 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor
 
+from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
-from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+from nystra.plugins.operators.schema import VERSION, node_attributes
 
 NAMES = ("query", "key", "query_mask", "key_mask", "start")
 

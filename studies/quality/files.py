@@ -15,8 +15,8 @@ from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.registry import mechanism
 from nystra.models import LoadedModel
+from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
-from nystra.plugins.operators.schema import DOMAIN
 from nystra.runtime.session import Session
 from nystra.runtime.tasks.restoration.quality import validate_quality
 from nystra.runtime.timing.bench import bench, session_configuration

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nystra.cli.main import main
-from nystra.runtime.tasks.restoration import run
+from nystra.runtime.tasks.restoration import folder
 from nystra.runtime.tasks.restoration.sequential import attempt
 
 
@@ -21,6 +21,6 @@ def step_by_step(job: Any, pairs: Sequence[Any], _: Any) -> Iterator[tuple[int, 
 
 if __name__ == "__main__":
     for name in ("most_pixels", "one_by_one"):
-        assert hasattr(run, name), name
-    run.most_pixels, run.one_by_one = lambda *_: 0, step_by_step
+        assert hasattr(folder, name), name
+    folder.most_pixels, folder.one_by_one = lambda *_: 0, step_by_step
     sys.exit(main(sys.argv[1:]))

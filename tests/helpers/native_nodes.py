@@ -11,9 +11,10 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
+from nystra.plugins.domain import DOMAIN
 from nystra.plugins.library import library_path
 from nystra.plugins.operators import OPERATORS, find_schema
-from nystra.plugins.operators.schema import DOMAIN, VERSION, node_attributes
+from nystra.plugins.operators.schema import VERSION, node_attributes
 from operator_tests import find_tests
 
 TYPES = {

@@ -12,8 +12,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from conformance_case import Case
+from nystra.plugins.domain import DOMAIN
 from nystra.plugins.operators import find_schema
-from nystra.plugins.operators.schema import DOMAIN, VERSION
+from nystra.plugins.operators.schema import VERSION
 
 _TYPES = {
     "float32": TensorProto.FLOAT,

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from native_nodes import TYPES, library
+from nystra.plugins.domain import DOMAIN
 from nystra.plugins.operators.patch_match.reference import exhaustive, reference
-from nystra.plugins.operators.schema import DOMAIN, VERSION
+from nystra.plugins.operators.schema import VERSION
 
 NAME = "NystraPatchMatch"
 INPUTS = ("query", "key", "query_mask", "key_mask", "start")

@@ -64,7 +64,7 @@ def test_threads_write_what_one_after_the_other_writes(
     assert len(written) == COUNT + 1
     assert 1 < len(threads) <= 3
     assert seen == [(done, COUNT + 2) for done in range(1, COUNT + 3)]
-    monkeypatch.setattr("nystra.runtime.tasks.restoration.run.most_pixels", lambda *_: 0)
+    monkeypatch.setattr("nystra.runtime.tasks.restoration.folder.most_pixels", lambda *_: 0)
     assert told(beside) == told(run_pictures(session, folder, out, again))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
     assert "is not a picture that is read here" in beside[COUNT].error

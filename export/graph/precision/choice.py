@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from ....core.errors import ExportError
-from ....plugins.operators.schema import DOMAIN
+from ....plugins.domain import DOMAIN
 from .constants import Constants
 from .table import LOW_TYPES, POINTWISE, WEIGHTED, WINDOWS, LowType, moves
 from .types import data_inputs, float_tensors, opset_of, takes

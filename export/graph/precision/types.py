@@ -7,8 +7,8 @@ import functools
 import onnx
 from onnx import TensorProto
 
+from ....plugins.domain import DOMAIN
 from ....plugins.operators import find_schema
-from ....plugins.operators.schema import DOMAIN
 from .table import INTEGER_RESULTS, TRUTH_RESULTS
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from ....core.arrays import Array
 from ....core.errors import BackendUnavailableError, NystraError
 from ....core.installation import not_installed
+from ....plugins.domain import DOMAIN
 from ....plugins.library import CPU_LIBRARY, library_path
-from ....plugins.operators.schema import DOMAIN
 from ...engines import cache
 from ...engines.record import EngineRecord
 from ...model.inlining import inlined_model

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....plugins import native
+from ....plugins.domain import DOMAIN
 from ....plugins.operators import OPERATORS, find_schema
-from ....plugins.operators.schema import DOMAIN
 
 _KINDS = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}
 """OpenVINO's name of a type -> that of the kernels."""

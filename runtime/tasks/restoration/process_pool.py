@@ -17,12 +17,9 @@ from ...session import Session
 from ...workers.child import ChildError
 from ...workers.pool import ChildPool
 from .options import RunOptions
-from .result import PictureResult
+from .result import Done, Pair, PictureResult
 
 _WORKER = "nystra.runtime.tasks.restoration.picture_worker"
-
-Pair = tuple[Path, Path]
-Done = tuple[int, PictureResult]
 
 
 def in_processes(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from ..result import Result
 
@@ -31,6 +32,13 @@ class PictureResult(Result):
             for name in ("input_size", "output_size")
         }
         return cls(**{**document, **sizes})
+
+
+Pair: TypeAlias = tuple[Path, Path]
+"""A picture and its output."""
+
+Done: TypeAlias = tuple[int, PictureResult]
+"""The place of a pair among all, and what became of it."""
 
 
 def line(result: PictureResult) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,10 @@ from ...progress import progress_bar
 from ...session import Session
 from ..task import Report
 from .options import RunOptions
-from .picture_job import Move, PictureJob, read_input
-from .process_pool import in_processes
+from .picture_job import PictureJob, read_input
 from .restorer import Restorer
 from .result import PictureResult
-from .sequential import one_by_one
 from .session_restorer import restorer_for
-from .thread_pool import in_threads, most_pixels
 from .worklist import check_pair, list_work
 
 
@@ -69,39 +65,13 @@ def run_pictures(
     job = PictureJob(restorer, how)
     with progress_bar(Path(input).name, unit="tile", quiet=how.quiet) as move:
         if folder:
-            return results + _folder(job, session, pairs, move, report)
+            from .folder import restore_folder  # one picture does not wait for it
+
+            return results + restore_folder(job, session, pairs, move, report)
         made = job.restore_only(*pairs[0], only, move)
         if report is not None:
             report(made, 1, 1)
     return [made]
-
-
-def _folder(
-    job: PictureJob,
-    session: Session,
-    pairs: list[tuple[Path, Path]],
-    move: Move,
-    report: Report | None,
-) -> list[PictureResult]:
-    """Restore the pictures of a folder, and return what is said of them in their order."""
-    count = len(pairs)
-    processes = min(job.options.jobs or 1, count)
-    moves = False
-    if processes > 1:
-        source = in_processes(session, pairs, job.options, processes)
-    elif (most := most_pixels(job, session, pairs)) > 0:
-        source = in_threads(job, session, pairs, most)
-    else:
-        source, moves = one_by_one(job, pairs, move), True
-    made: dict[int, PictureResult] = {}
-    with closing(source) as done:
-        for index, result in done:
-            made[index] = result
-            if not moves:
-                move(len(made), count)
-            if report is not None:
-                report(result, len(made), count)
-    return [made[index] for index in range(count)]
 
 
 def plan_pictures(

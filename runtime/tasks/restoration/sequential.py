@@ -18,8 +18,7 @@ from typing import Any
 from ....core.errors import NystraError
 from ...machine.memory import available_memory
 from .picture_job import Move, PictureInput, PictureJob, PictureOutput, failed
-from .process_pool import Done, Pair
-from .result import PictureResult
+from .result import Done, Pair, PictureResult
 
 _MOST = 2 << 30
 _SHARE = 8

@@ -15,7 +15,7 @@ from pathlib import Path
 from ...machine.memory import available_memory
 from ...session import Session
 from .picture_job import PictureJob
-from .process_pool import Done, Pair
+from .result import Done, Pair
 from .sequential import attempt_small, one_by_one, shares_files
 from .session_restorer import restorer_for
 

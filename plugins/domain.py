@@ -1,0 +1,3 @@
+"""The ONNX domain of the operators."""
+
+DOMAIN = "nystra"

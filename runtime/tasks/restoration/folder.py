@@ -1,0 +1,42 @@
+"""The pictures of a folder: in processes, in threads or one after the other."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from ...session import Session
+from ..task import Report
+from .picture_job import Move, PictureJob
+from .result import Pair, PictureResult
+from .sequential import one_by_one
+from .thread_pool import in_threads, most_pixels
+
+
+def restore_folder(
+    job: PictureJob,
+    session: Session,
+    pairs: list[Pair],
+    move: Move,
+    report: Report | None,
+) -> list[PictureResult]:
+    """Restore the pictures of a folder, and return what is said of them in their order."""
+    count = len(pairs)
+    processes = min(job.options.jobs or 1, count)
+    moves = False
+    if processes > 1:
+        from .process_pool import in_processes  # most runs have one process
+
+        source = in_processes(session, pairs, job.options, processes)
+    elif (most := most_pixels(job, session, pairs)) > 0:
+        source = in_threads(job, session, pairs, most)
+    else:
+        source, moves = one_by_one(job, pairs, move), True
+    made: dict[int, PictureResult] = {}
+    with closing(source) as done:
+        for index, result in done:
+            made[index] = result
+            if not moves:
+                move(len(made), count)
+            if report is not None:
+                report(result, len(made), count)
+    return [made[index] for index in range(count)]
