@@ -26,8 +26,8 @@ MORE = "spandrel_extra_arches"
 """The package of the architectures of spandrel whose licences restrict their use."""
 
 OTHERWISE = (
-    "A network of your own that torch.onnx.export takes can be exported by that: nystra run, bench "
-    "and serve take such a file"
+    "A network of your own: give its code as `module` FILE.py:CALLABLE (docs/own.md); an ONNX file "
+    "of it that another program made can be run by nystra run, bench and serve"
 )
 """What can be done where no network is known for a checkpoint."""
 
