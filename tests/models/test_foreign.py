@@ -102,6 +102,23 @@ def test_what_spandrel_refuses(compact: Path, tmp_path: Path) -> None:
         load(tmp_path / "a.pth")
 
 
+def test_spandrel_is_handed_tensors_and_no_file(
+    compact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[object] = []
+    canonical = spandrel.canonicalize_state_dict
+
+    def looked_at(state: dict[str, object]) -> object:
+        handed.extend(state.values())
+        return canonical(state)
+
+    monkeypatch.setattr(spandrel, "canonicalize_state_dict", looked_at)
+    monkeypatch.setattr(spandrel, "ModelLoader", None)  # which would open files by itself
+    load(compact)
+    assert handed
+    assert all(isinstance(value, torch.Tensor) for value in handed)
+
+
 def test_a_key_that_counts_without_bounds_is_refused(compact: Path, tmp_path: Path) -> None:
     state = torch.load(compact, weights_only=True)["params"]
     state["body.123456789.weight"] = torch.zeros(1)
