@@ -166,9 +166,7 @@ def _say_how_it_runs(session: Session, *, verbose: bool) -> None:
             "operators, often slower. `nystra inspect` explains.",
             file=sys.stderr,
         )
-    if session.library_refused:
-        warn(session.library_reason)
-    elif verbose:
+    if verbose:
         echo(session.library_reason, file=sys.stderr)
 
 

@@ -75,6 +75,8 @@ def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
     elif not args.quiet:
         for model in models.served:
             echo(f"{model.name}: {address}/v1/{models.route_of(model)}", file=sys.stderr)
-            if args.verbose:
+            if model.session.library_refused:
+                warn(f"{model.name}: {model.session.library_reason}")
+            elif args.verbose:
                 echo(f"  {model.session.library_reason}", file=sys.stderr)
     sys.stdout.flush()

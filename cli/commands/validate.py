@@ -106,9 +106,8 @@ def run(args: argparse.Namespace) -> int:
         print_json(document)
     elif not args.quiet:
         _print(report, by_bodies, measured, session.library_reason)
-    refused = [session.library_reason] if session.library_refused else []
     warnings = [text for each in measured.values() for text in each.warnings]
-    for text in (*changes, *refused, *warnings):
+    for text in (*changes, *warnings):
         warn(text)
     return 0 if passed else 1
 

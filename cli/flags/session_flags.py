@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...core.errors import NystraError
 from ...runtime.backends import backend_names
 from ...runtime.session_spec import FASTEST, SessionSpec
-from ..console import echo_error
+from ..console import echo_error, warn
 from ..progress import steps
 from .option_flags import add_options
 
@@ -82,4 +82,6 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
     session = Session.open(session_spec(args, args.model, side))
     if session.emulated and not args.quiet:
         echo_error(f"note: {EMULATED}")
+    if session.library_refused and not args.quiet:
+        warn(session.library_reason)
     return session

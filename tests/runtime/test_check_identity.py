@@ -206,12 +206,12 @@ def test_run_and_validate_say_that_the_library_refuses_a_file(
     picture = pytest.importorskip("PIL.Image")
     source = doubling.with_name("in.png")
     picture.fromarray(np.zeros((8, 8, 3), np.uint8)).save(source)
-    assert main(["validate", str(doubling), "--threads", "1", "-q"]) == 0
+    assert main(["validate", str(doubling), "--threads", "1"]) == 0
     assert "warning: the operator library" in capsys.readouterr().err
     output = str(source.with_name("out.png"))
     assert main(["run", str(doubling), "-i", str(source), "-o", output, "--threads", "1"]) == 0
     assert "bodies are used" in capsys.readouterr().err
-    assert main(["validate", str(doubling), "--library", "none", "--threads", "1", "-q"]) == 0
+    assert main(["validate", str(doubling), "--library", "none", "--threads", "1"]) == 0
     assert capsys.readouterr().err == "", "nobody refused anything"
 
 
