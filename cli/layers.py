@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .console import echo, print_table
 
 if TYPE_CHECKING:
-    from ..export.validate.layer_report import Layer, LayerReport
+    from ..export.validate.layer_report import LayerDifference, LayerReport
 
 
 def print_layers(report: LayerReport) -> None:
@@ -41,10 +41,10 @@ def print_layers(report: LayerReport) -> None:
     echo(f"first departs: {describe(report.first)}: {report.first.finding}")
 
 
-def describe(layer: Layer) -> str:
+def describe(layer: LayerDifference) -> str:
     """Return node, operator and tensor of a layer in words."""
     return f"node {layer.node or '(no name)'} ({layer.operator}), output {layer.tensor}"
 
 
-def _nearness(layer: Layer) -> float:
+def _nearness(layer: LayerDifference) -> float:
     return layer.max_abs / layer.allowed if layer.allowed else layer.max_abs

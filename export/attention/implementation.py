@@ -100,8 +100,8 @@ def slower_than_exact_reason(mechanism: Mechanism, site: AnySite) -> str:
     if not isinstance(site, WindowSite) or _class_name(mechanism, site) != "Tokens":
         return ""
     return (
-        f"{mechanism.name} is standard operators where keys stand over their windows, and exact "
-        "attention one node that is faster; a plan that names the site gets it"
+        f"{mechanism.name} is standard operators where the key window extends beyond the window, "
+        "and exact attention one node that is faster; a plan that names the site gets it"
     )
 
 

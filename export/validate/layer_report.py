@@ -9,7 +9,7 @@ from ...core.json_text import json_number
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerDifference:
     """One tensor, run both ways.
 
     Attributes:
@@ -66,11 +66,11 @@ class LayerCase:
     """
 
     shapes: dict[str, list[int]]
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerDifference, ...]
     skipped: str = ""
 
     @property
-    def departing(self) -> tuple[Layer, ...]:
+    def departing(self) -> tuple[LayerDifference, ...]:
         """The layers that depart, the first one first."""
         return tuple(layer for layer in self.layers if layer.departs)
 
@@ -95,7 +95,7 @@ class LayerReport:
         return self.first is None
 
     @property
-    def first(self) -> Layer | None:
+    def first(self) -> LayerDifference | None:
         """The first layer that departs, at the smallest size where one does."""
         return next((case.departing[0] for case in self.cases if case.departing), None)
 

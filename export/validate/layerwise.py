@@ -44,7 +44,7 @@ from ...runtime.model.onnx_header import read_onnx_header
 from ...runtime.model.references import ReferenceCase, References
 from ...runtime.session import Session
 from ...runtime.session_spec import SessionSpec
-from .layer_report import Layer, LayerCase, LayerReport
+from .layer_report import LayerCase, LayerDifference, LayerReport
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 _HALF_SHARE, _HALF_MEAN = 2.0**-5, 2.0**-10
@@ -173,7 +173,7 @@ class _Comparison:
         runners = [
             self._polygraphy.runner(k, session, feeds) for k, session in self._sessions.items()
         ]
-        layers: list[Layer] = []
+        layers: list[LayerDifference] = []
 
         def compare(reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> Any:
             layers.extend(
@@ -188,13 +188,15 @@ class _Comparison:
         self._bytes_per_value = held / _values(case)
         return LayerCase(shapes, tuple(layers))
 
-    def _layer(self, name: str, reference: Array, candidate: Array, limits: _Limits) -> Layer:
+    def _layer(
+        self, name: str, reference: Array, candidate: Array, limits: _Limits
+    ) -> LayerDifference:
         node, largest = self._nodes[name], _largest(reference)
         floating = reference.dtype.kind == "f"
         instead = limits.searched is not None and name in self._searched
         mean = limits.searched if instead else limits.mean if floating else None
         figures = _figures(reference, candidate, largest)
-        layer = Layer(
+        layer = LayerDifference(
             node.name,
             f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
             name,
@@ -222,7 +224,7 @@ def _figures(reference: Array, candidate: Array, peak: float) -> tuple[float, fl
     return float(difference.max()), float(difference.mean()), float(10.0 * np.log10(ratio))
 
 
-def _finding(layer: Layer, reference: Array, candidate: Array) -> str:
+def _finding(layer: LayerDifference, reference: Array, candidate: Array) -> str:
     """Return what is wrong with a layer, or nothing."""
     if reference.shape != candidate.shape:
         return f"the shape is {candidate.shape}, in the reference {reference.shape}"

@@ -19,8 +19,8 @@ from ..engines.model import LIBRARY, EngineModel
 from ..machine import gpu
 from ..machine.cuda import Driver
 from ..model.model_ports import TensorInfo
+from ._cuda_graph import CudaGraph, graphs_wanted
 from ._engine_choice import CachedEngine, engine_taking, engines_for
-from ._replay import Replay, graphs_wanted
 from .base import Backend
 
 _DTYPES = {
@@ -75,7 +75,7 @@ class _Held:
     Attributes:
         driver: Calls the device.
         stream: Where everything is put.
-        replay: The recorded run.
+        graph: The recorded run.
         buffers: Tensor name -> its memory.
         context: TensorRT's execution context, which lives shorter than its engine.
         engine: The engine.
@@ -86,7 +86,7 @@ class _Held:
 
     driver: Driver
     stream: int
-    replay: Replay
+    graph: CudaGraph
     buffers: dict[str, _Buffer] = field(default_factory=dict)
     context: Any = None
     engine: Any = None
@@ -99,7 +99,7 @@ class _Held:
         with contextlib.suppress(NystraError):
             self.driver.activate()
             self.driver.wait(self.stream)
-        steps = [self.replay.forget, *(buffer.release for buffer in self.buffers.values())]
+        steps = [self.graph.forget, *(buffer.release for buffer in self.buffers.values())]
         for step in steps:
             with contextlib.suppress(NystraError):
                 step()
@@ -144,7 +144,7 @@ class TensorrtBackend(Backend):
         wanted, driver = graphs_wanted(), Driver()
         driver.activate()
         stream = driver.stream()
-        self._held = held = _Held(driver, stream, Replay(driver, stream, wanted))
+        self._held = held = _Held(driver, stream, CudaGraph(driver, stream, wanted))
         weakref.finalize(self, held.release)
         self._lock = threading.Lock()
         self._start_runtime()
@@ -184,7 +184,7 @@ class TensorrtBackend(Backend):
             except BaseException:
                 self._shapes = {}  # nobody knows what the context and the buffers are now
                 with contextlib.suppress(NystraError):
-                    held.replay.forget()
+                    held.graph.forget()
                 raise
             return {
                 output.name: held.buffers[output.name]
@@ -200,13 +200,13 @@ class TensorrtBackend(Backend):
             self._shapes[name] == array.shape for name, array in arrays.items()
         )
         if not again:
-            held.replay.forget()
+            held.graph.forget()
             self._shapes = {}
             self._shapes = self._prepare(arrays)
         for name, array in arrays.items():
             held.buffers[name].view(array.shape, array.dtype.name)[...] = array
-        if held.replay.ready or (again and self._record_run()):
-            held.replay.launch()
+        if held.graph.ready or (again and self._record_run()):
+            held.graph.launch()
         else:
             self._enqueue()
         held.driver.wait(held.stream)
@@ -216,7 +216,7 @@ class TensorrtBackend(Backend):
         held = self._held
         # TensorRT-RTX may still compile kernels for these shapes; TensorRT has no such question.
         can = getattr(held.context, "is_stream_capturable", lambda _stream: True)
-        return held.replay.wanted and can(held.stream) and held.replay.record(self._enqueue)
+        return held.graph.wanted and can(held.stream) and held.graph.record(self._enqueue)
 
     def _prepare(self, arrays: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         """Load the engine of these shapes, give its context shapes and addresses.

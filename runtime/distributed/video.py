@@ -19,14 +19,18 @@ from ..tasks.video.frame_restorer import (
 )
 from ..tasks.video.options import VideoOptions
 from ..tasks.video.run import frame_restorer_for
-from ..video.clip import Frame, Source
+from ..video.clip import Frame, FrameSource
 from .tiles import distribute_tiles
 from .worker import Failed
 from .worker_pool import Call, WorkerPool
 
 
 def distributed_restorer_for(
-    pool: WorkerPool, session: Session, source: Source, options: RunOptions, video: VideoOptions
+    pool: WorkerPool,
+    session: Session,
+    source: FrameSource,
+    options: RunOptions,
+    video: VideoOptions,
 ) -> FrameRestorer:
     """Return what restores the frames of a source with all workers.
 
@@ -58,7 +62,7 @@ class _DistributedFrames:
         """Output pixels per input pixel and axis."""
         return self.local.scale
 
-    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
+    def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         under_way: dict[int, tuple[Frame, list[str]]] = {}
         before = time.perf_counter()
@@ -73,7 +77,10 @@ class _DistributedFrames:
             before = now
 
     def _calls(
-        self, source: Source, is_wanted: IsWanted, under_way: dict[int, tuple[Frame, list[str]]]
+        self,
+        source: FrameSource,
+        is_wanted: IsWanted,
+        under_way: dict[int, tuple[Frame, list[str]]],
     ) -> Iterator[Call]:
         wanted = (frame for frame in source.frames() if is_wanted(frame.index))
         for place, frame in enumerate(wanted):

@@ -27,7 +27,7 @@ from .building import RefusedError, build, configure, set_targets, start_build
 from .network import Log, Network
 
 
-class _Worker:
+class _EngineWorker:
     def __init__(self, request: Mapping[str, Any], send: Send) -> None:
         self._request = request
         self._send = send
@@ -75,7 +75,7 @@ class _Worker:
 
 
 def _answer(request: Mapping[str, Any], send: Send) -> dict[str, Any]:
-    return _Worker(request, send).answer()
+    return _EngineWorker(request, send).answer()
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def serve(opener: Callable[[Mapping[str, Any]], Opened]) -> int:
     Args:
         opener: Loads what a ``load`` request describes; may raise `NystraError`.
     """
-    return answer_requests(_Server(opener).answer)
+    return answer_requests(_BenchmarkWorker(opener).answer)
 
 
 def open_session(request: Mapping[str, Any]) -> Opened:
@@ -70,7 +70,7 @@ def open_session(request: Mapping[str, Any]) -> Opened:
     return Opened(session.run, session.facts.inputs, notes)
 
 
-class _Server:
+class _BenchmarkWorker:
     def __init__(self, opener: Callable[[Mapping[str, Any]], Opened]) -> None:
         self._opener = opener
         self._opened = Opened(lambda _: None)

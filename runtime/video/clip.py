@@ -52,7 +52,7 @@ class Frame:
     load: Callable[[], Picture]
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """Where frames come from."""
 
     path: Path

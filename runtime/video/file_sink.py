@@ -11,7 +11,7 @@ from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.picture import Picture
 from .assembling import assemble, check_container
-from .clip import Clip, Frame, Source
+from .clip import Clip, Frame, FrameSource
 from .colour import Colour
 from .encoding import Encoding, Packet
 from .file_source import VideoFile
@@ -30,7 +30,7 @@ class VideoSink:
     def __init__(
         self,
         target: Path,
-        source: Source,
+        source: FrameSource,
         scale: int,
         job: Mapping[str, str],
         *,
@@ -156,7 +156,7 @@ def _writable(colour: Colour, height: int, width: int) -> Colour:
     return replace(colour, subsampling=subsampling, bits=min(colour.bits, 10))
 
 
-def _check_target(target: Path, source: Source, overwrite: bool) -> None:
+def _check_target(target: Path, source: FrameSource, overwrite: bool) -> None:
     if target.is_dir():
         raise NystraError(f"{target} is a folder, expected the name of a video")
     if target.exists() and target.samefile(source.path):

@@ -9,7 +9,7 @@ from ...core.files.writing import check_can_make, make_folder
 from ..images.images import write_picture
 from ..images.naming import Naming
 from ..images.picture import Picture
-from .clip import Frame, Source
+from .clip import Frame, FrameSource
 
 
 class FolderSink:
@@ -18,7 +18,7 @@ class FolderSink:
     def __init__(
         self,
         folder: Path,
-        source: Source,
+        source: FrameSource,
         naming: Naming,
         *,
         overwrite: bool = False,

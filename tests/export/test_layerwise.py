@@ -331,8 +331,9 @@ def test_an_engine_of_the_marked_file_is_built(
     library, options, marked, given = made
     assert library == plugin == Path(given)
     assert options.backend == "tensorrt"
-    assert options.shapes.minimum == "input:1x3x8x8"
-    assert options.shapes.best == options.shapes.maximum == "input:1x3x12x20"
+    assert options.shapes.min_shapes == {"input": (1, 3, 8, 8)}
+    assert options.shapes.opt_shapes == {"input": (1, 3, 12, 20)}
+    assert options.shapes.max_shapes == {"input": (1, 3, 12, 20)}
     assert [value.name for value in marked.graph.output] == [*"abcde", "output"]
     assert all(
         value.type.tensor_type.elem_type == TensorProto.FLOAT for value in marked.graph.output

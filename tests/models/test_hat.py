@@ -198,8 +198,8 @@ def test_overlaps_stay_exact_where_no_plan_names_them(small: HAT) -> None:
     resolved = resolve(Plan(mechanism("cluster")), small)
     assert [mechanism.name for mechanism in resolved.values()] == ["cluster", "cluster", "full"]
     assert resolved[OVERLAP].reason == (
-        "cluster is standard operators where keys stand over their windows, and exact attention "
-        "one node that is faster; a plan that names the site gets it"
+        "cluster is standard operators where the key window extends beyond the window, and exact "
+        "attention one node that is faster; a plan that names the site gets it"
     )
 
 

@@ -12,7 +12,7 @@ from ....core.arrays import Array
 from ....runtime.metrics.measures import Measure
 from ....runtime.session import Session
 from .calibration import Calibration
-from .layers import Layer
+from .layers import WeightLayer
 from .probing import session_of
 from .rounded_copy import SWITCHES, rounded_copy
 
@@ -47,14 +47,14 @@ class Kept:
         figure: The worst headline over the pictures, against the float32 graph.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[WeightLayer, ...]
     returned: tuple[Returned, ...]
     figure: float
 
 
 def keep_budget(
     model: onnx.ModelProto,
-    layers: Sequence[Layer],
+    layers: Sequence[WeightLayer],
     calibration: Calibration,
     feeds: Sequence[Feed],
     measure: Measure,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .layers import Layer
+from .layers import WeightLayer
 from .probing import session_of
 
 DRAWN = 1 << 14
@@ -40,13 +40,13 @@ class Calibration:
     ranges: Mapping[str, float]
     sizes: Mapping[str, float]
 
-    def products(self, layer: Layer) -> float:
+    def products(self, layer: WeightLayer) -> float:
         """Return the multiplications of a layer for one picture."""
         return self.sizes[layer.output] * layer.products
 
 
 def calibrate(
-    model: onnx.ModelProto, layers: Sequence[Layer], feeds: Sequence[Mapping[str, Any]]
+    model: onnx.ModelProto, layers: Sequence[WeightLayer], feeds: Sequence[Mapping[str, Any]]
 ) -> Calibration:
     """Run a float32 model on pictures and choose a range for the input of every layer.
 

@@ -15,7 +15,7 @@ KINDS = ("Conv", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
-class Layer:
+class WeightLayer:
     """A product with a weight.
 
     Attributes:
@@ -52,7 +52,7 @@ class Layer:
         return np.asarray(np.round(self.values / step) * step, np.float32)
 
 
-def find_layers(graph: onnx.GraphProto) -> list[Layer]:
+def find_layers(graph: onnx.GraphProto) -> list[WeightLayer]:
     """Return the layers of a traced graph in its order.
 
     A weight that several nodes read, or that is not a float32 constant, makes no layer, nor does a
@@ -75,7 +75,7 @@ def find_layers(graph: onnx.GraphProto) -> list[Layer]:
         if len(weight.dims) < 2 or (node.op_type == "MatMul" and len(weight.dims) != 2):
             continue
         layers.append(
-            Layer(
+            WeightLayer(
                 _path(node, readers.get(node.output[0], []), stored.keys()),
                 node.name,
                 node.op_type,

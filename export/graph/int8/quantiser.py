@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .layers import KINDS, Layer
+from .layers import KINDS, WeightLayer
 
 _OPTIONS = {
     "ActivationSymmetric": True,
@@ -25,7 +25,9 @@ _OPTIONS = {
 }
 
 
-def quantise(model: onnx.ModelProto, layers: Sequence[Layer], ranges: Mapping[str, float]) -> None:
+def quantise(
+    model: onnx.ModelProto, layers: Sequence[WeightLayer], ranges: Mapping[str, float]
+) -> None:
     """Let layers of a float32 model compute in 8-bit integers, in place.
 
     Args:
@@ -62,14 +64,14 @@ def quantise(model: onnx.ModelProto, layers: Sequence[Layer], ranges: Mapping[st
     model.graph.CopyFrom(quantised.graph)
 
 
-def _own_inputs(graph: onnx.GraphProto, layers: Sequence[Layer]) -> dict[str, Layer]:
+def _own_inputs(graph: onnx.GraphProto, layers: Sequence[WeightLayer]) -> dict[str, WeightLayer]:
     """Give every layer a map of its own, so that what else reads the map keeps all its digits.
 
     Returns:
         The name of that map -> the layer.
     """
     places = {layer.node: layer for layer in layers}
-    entries: dict[str, Layer] = {}
+    entries: dict[str, WeightLayer] = {}
     nodes = list(graph.node)
     del graph.node[:]
     for node in nodes:
@@ -84,7 +86,7 @@ def _own_inputs(graph: onnx.GraphProto, layers: Sequence[Layer]) -> dict[str, La
     return entries
 
 
-def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, Layer]) -> None:
+def _without_entries(graph: onnx.GraphProto, entries: Mapping[str, WeightLayer]) -> None:
     """Take the nodes out again that gave the layers maps of their own; restore the order."""
     for node in graph.node:
         for place, name in enumerate(node.input):

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from ..precision.cast import replace_nodes
-from .layers import Layer
+from .layers import WeightLayer
 
 SWITCHES = "nystra.exact"
 """An input of a model with switches: a truth value a layer, true where it stays float32."""
@@ -21,7 +21,7 @@ SWITCHES = "nystra.exact"
 
 def rounded_copy(
     model: onnx.ModelProto,
-    layers: Sequence[Layer],
+    layers: Sequence[WeightLayer],
     ranges: Mapping[str, float],
     *,
     switches: bool = False,

@@ -86,14 +86,14 @@ def run_app(app: FastAPI, listener: socket.socket, limits: Limits) -> float:
         proxy_headers=False,
         timeout_graceful_shutdown=math.ceil(limits.patience + _GRACE),
     )
-    server = _Server(config, limits.patience)
+    server = _HttpServer(config, limits.patience)
     server.run(sockets=[listener])
     if server.force_exit:
         return math.inf
     return time.monotonic() - (server.stopped or time.monotonic())
 
 
-class _Server(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     """uvicorn, which would send itself the signal once more when it is done.
 
     Attributes:

@@ -22,7 +22,7 @@ from .sequential import attempt
 from .session_restorer import restorer_for
 
 
-class _Worker:
+class _PictureWorker:
     def __init__(self) -> None:
         self._job: PictureJob | None = None
 
@@ -51,4 +51,4 @@ def _stop(*_: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the parent says when to end
     signal.signal(signal.SIGTERM, _stop)
-    sys.exit(answer_requests(_Worker().answer))
+    sys.exit(answer_requests(_PictureWorker().answer))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ....core.errors import NystraError
 from ...images.picture import Picture
 from ...tiling.tiled_network import TiledNetwork
-from ...video.clip import Clip, Frame, Source
+from ...video.clip import Clip, Frame, FrameSource
 from ..restoration.answer import check_output, restore, with_pixels
 from ..restoration.auxiliary_inputs import AuxiliaryInputs
 from ..restoration.options import RunOptions
@@ -51,7 +51,7 @@ class FrameRestorer(Protocol):
         """Output pixels per input pixel and axis."""
         ...
 
-    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
+    def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         ...
 
@@ -75,7 +75,7 @@ class SingleFrameRestorer:
         """Output pixels per input pixel and axis."""
         return self.restorer.scale
 
-    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
+    def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
         for frame in source.frames():
             if not is_wanted(frame.index):
@@ -111,7 +111,7 @@ class WindowedRestorer:
         """Output pixels per input pixel and axis."""
         return self.restorer.network.scale
 
-    def restore(self, source: Source, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
+    def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order.
 
         Frames around those that are wanted are read too: the network sees what it would see if
@@ -178,7 +178,7 @@ class _PendingFrame:
         else:
             self._sum += pixels * weight
 
-    def finished(self, source: Source, seconds: float, tiles: int) -> RestoredFrame:
+    def finished(self, source: FrameSource, seconds: float, tiles: int) -> RestoredFrame:
         assert self._sum is not None  # every frame has a window that counts
         name = str(source.name(self.frame.index))
         odd = check_output(self._sum, self.picture.pixels, name)

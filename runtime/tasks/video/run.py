@@ -15,7 +15,7 @@ from ...images.images import SUFFIXES
 from ...images.naming import STREAM, Naming
 from ...progress import progress_bar
 from ...session import Session
-from ...video.clip import Sink, Source
+from ...video.clip import FrameSource, Sink
 from ...video.file_sink import VideoSink
 from ...video.file_source import VideoFile
 from ...video.folder_sink import FolderSink
@@ -36,7 +36,7 @@ from .frame_restorer import (
 from .options import VIDEO_SUFFIXES, VideoOptions, is_video
 from .result import VideoResult
 
-OpenFrameRestorer = Callable[[Session, Source, RunOptions, VideoOptions], FrameRestorer]
+OpenFrameRestorer = Callable[[Session, FrameSource, RunOptions, VideoOptions], FrameRestorer]
 
 
 def run_video(
@@ -85,7 +85,7 @@ def run_video(
     return [replace(made, warnings=warnings, seconds=time.perf_counter() - begin)]
 
 
-def open_source(path: Path, options: VideoOptions) -> Source:
+def open_source(path: Path, options: VideoOptions) -> FrameSource:
     """Return the frames of a folder or a video file.
 
     Raises:
@@ -100,7 +100,7 @@ def open_source(path: Path, options: VideoOptions) -> Source:
 
 def frame_restorer_for(
     session: Session,
-    source: Source,
+    source: FrameSource,
     options: RunOptions,
     video: VideoOptions,
 ) -> FrameRestorer:
@@ -132,7 +132,7 @@ def frame_restorer_for(
 
 def _sink(
     session: Session,
-    source: Source,
+    source: FrameSource,
     there: str,
     scale: int,
     options: RunOptions,
@@ -175,7 +175,7 @@ class _Work:
     """One run: frames from a source through a restorer into a sink."""
 
     def __init__(
-        self, source: Source, restorer: FrameRestorer, sink: Sink, here: Path, there: str
+        self, source: FrameSource, restorer: FrameRestorer, sink: Sink, here: Path, there: str
     ) -> None:
         self._source, self._restorer, self._sink = source, restorer, sink
         self._here, self._there = here, there
@@ -265,7 +265,7 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
             raise NystraError("`fps` does not apply to a folder of frames as the output")
 
 
-def _untimed(source: Source, there: str) -> list[str]:
+def _untimed(source: FrameSource, there: str) -> list[str]:
     if source.clip.even or is_video(there):
         return []
     text = "the video has a variable frame rate, and frames in a folder do not say when they are "

@@ -19,7 +19,7 @@ VARIABLE = "NYSTRA_CUDA_GRAPH"
 """The environment variable that switches CUDA graphs off (0) or on (1, as by default)."""
 
 
-class Replay:
+class CudaGraph:
     """One graph on one stream.
 
     Attributes:
