@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy.typing as npt
-
+from ...core.arrays import Array
 from ...core.errors import BackendUnavailableError
+from ..machine.cpu import has_avx512
 from .codecs import CODECS
 from .colour import Colour, from_rgb
 from .file_source import plane_array
 from .library import load_av
 
-_TUNING = {
-    "h264": {"preset": "medium"},
-    "hevc": {"preset": "medium", "x265-params": "log-level=none"},
-}
+_X264 = "threads=4"
+_X265 = "log-level=none:frame-threads=2"
+"""Threads decide what the encoders make of frames: as many on every machine."""
+
+_X264_ON_AVX512 = ":asm=avx2"
+"""x264's AVX-512 code for its macroblock tree gives other packets from run to run."""
 _TAGS = {"h264": "avc1", "hevc": "hvc1"}
 _LIMITED, _FULL = 1, 2
 
@@ -72,15 +74,18 @@ class Encoding:
             stream.codec_context.codec_tag = _TAGS[self.codec]
         return stream
 
-    def frame(self, pixels: npt.NDArray[Any], time: int) -> Any:
-        """Return PyAV's frame of a picture.
+    def planes(self, pixels: Array) -> list[Array]:
+        """Return the planes of a picture (H, W, 1 or 3) in 0..1, as `frame` takes them."""
+        return from_rgb(pixels, self.colour)
+
+    def frame(self, planes: list[Array], time: int) -> Any:
+        """Return PyAV's frame of planes.
 
         Args:
-            pixels: (H, W, 1 or 3) in 0..1.
+            planes: As `planes` returns them.
             time: In ticks.
         """
         frame = load_av().VideoFrame(self.size[1], self.size[0], self.colour.pixel_format)
-        planes = from_rgb(pixels, self.colour)
         for plane, values in zip(frame.planes, planes, strict=True):
             plane_array(plane, self.colour.bits)[:] = values
         frame.pts, frame.time_base = time, self.time_base
@@ -99,7 +104,10 @@ class Encoding:
         context.color_range = _FULL if self.colour.full else _LIMITED
 
     def _options(self) -> dict[str, str]:
-        return {"crf": str(self.crf), **_TUNING[self.codec]}
+        tuning = {"h264": {"x264-params": _X264}, "hevc": {"x265-params": _X265}}[self.codec]
+        if self.codec == "h264" and has_avx512():
+            tuning = {"x264-params": _X264 + _X264_ON_AVX512}
+        return {"crf": str(self.crf), "preset": "medium", **tuning}
 
 
 @dataclass(frozen=True)

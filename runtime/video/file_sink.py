@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.writing import atomic_path, check_can_make, make_folder
 from ..images.picture import Picture
@@ -17,9 +20,10 @@ from .encoding import Encoding, Packet
 from .file_source import VideoFile
 from .library import av_errors, load_av
 from .parts import Parts
+from .pending import PendingFrames
 
 PART = 60
-"""Frames of a part: as many are made again at most where a run was killed."""
+"""Frames of a part: as many lie uncompressed on the disk at most."""
 
 _CRF = 18
 
@@ -62,10 +66,11 @@ class VideoSink:
         whole = {"video": source.identity(), "PyAV": load_av().__version__, **job}
         whole["encoding"] = repr(self.encoding)
         self.parts = Parts(target, whole, fresh=overwrite)
-        self._first = self.parts.done
+        self._fresh = overwrite
+        self._pending = self._begun(fresh=overwrite)
+        self._first = self.parts.done + self._pending.count
         self._encoder: Any = None
         self._packets: list[Packet] = []
-        self._count = 0
 
     def wants(self, index: int) -> bool:
         """Whether a frame is in none of the parts."""
@@ -77,13 +82,16 @@ class VideoSink:
         Raises:
             NystraError: The encoder fails, or the disk is full.
         """
+        planes = self.encoding.planes(picture.pixels)
+        self.parts.begin()
         with av_errors(f"frame {frame.index + 1} cannot be encoded", "Try the other `codec`"):
-            if self._encoder is None:
-                self._encoder = self.encoding.encoder()
-            made = self._encoder.encode(self.encoding.frame(picture.pixels, frame.time))
-            self._packets += Packet.all_of(made)
-        self._count += 1
-        if self._count == PART:
+            self._go_on()
+            if self._pending.count == PART:  # stopped in front of what follows
+                self._close()
+                self._go_on()
+            self._encode(planes, frame.time)
+        self._pending.add(frame.time, planes)
+        if self._pending.count == PART:
             self._close()
 
     def finish(self) -> None:
@@ -92,37 +100,50 @@ class VideoSink:
         Raises:
             NystraError: The folder cannot be written, or the disk is full: the parts stay.
         """
-        self._close()
+        if self._pending.count:
+            with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
+                self._go_on()
+            self._close()
         with atomic_path(self.target) as temporary:
             assemble(temporary, self.encoding, self.parts.packets, self._sound)
         self.parts.remove()
 
     def keep(self) -> str:
-        """Save what was encoded; return how to go on."""
-        try:
-            self._close()
-        except NystraError as error:
-            return f"{self._kept()} What came after them is lost: {error}"
-        return self._kept()
-
-    def _kept(self) -> str:
-        if not self.parts.done:
+        """Return how to go on: all frames that were written are kept."""
+        done = self.parts.done
+        if self._pending.place == self.parts.pending:  # not stopped after they became a part
+            done += self._pending.count
+        if not done:
             self.parts.remove()
             return ""
-        return (
-            f"{self.parts.done} finished frames are kept in {self.parts.folder}: the same command "
-            "goes on from there."
-        )
+        how = "the same command without `overwrite`" if self._fresh else "the same command"
+        return f"{done} finished frames are kept in {self.parts.folder}: {how} goes on from there."
+
+    def _begun(self, *, fresh: bool = False) -> PendingFrames:
+        """Return the frames behind the last part."""
+        grey = np.full((*self.encoding.size, 1), 0.5, np.float32)
+        return PendingFrames(self.parts.pending, self.encoding.planes(grey), fresh=fresh)
+
+    def _go_on(self) -> None:
+        """Open the encoder of a part; it gets the frames of the part that are there already."""
+        if self._encoder is None:
+            self._encoder = self.encoding.encoder()
+            for time, planes in self._pending.read():
+                self._encode(planes, time)
+
+    def _encode(self, planes: list[Array], time: int) -> None:
+        self._packets += Packet.all_of(self._encoder.encode(self.encoding.frame(planes, time)))
 
     def _close(self) -> None:
         """Save the frames since the last part as a part."""
-        if self._encoder is None:
-            return
         encoder, self._encoder = self._encoder, None
         with av_errors("the last frames cannot be encoded", "Try the other `codec`"):
             self._packets += Packet.all_of(encoder.encode(None))
-        packets, self._packets, self._count = self._packets, [], 0
+        packets, self._packets = self._packets, []
+        pending = self._pending
         self.parts.save(packets, bytes(encoder.extradata or b""))
+        pending.remove()
+        self._pending = self._begun()
 
 
 def make_encoding(

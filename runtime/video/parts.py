@@ -2,6 +2,7 @@
 
 ``clip.mp4.parts`` holds ``job.json``, which says of what they are parts, and a file for each run of
 frames, named after the first one and how many there are. Each is written at once or not at all.
+Behind the last one lie the frames of the next (`PendingFrames`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...core.strict_json import read_json
 from .encoding import Packet
 
 _NAME = re.compile(r"([0-9]{9})_([0-9]{4})\.npz")
+_PENDING = re.compile(r"[0-9]{9}\.frames")
 _JOB = "job.json"
 
 
@@ -58,8 +60,7 @@ class Parts:
         Raises:
             NystraError: The folder cannot be written, or the disk is full.
         """
-        if not self.folder.exists() or self._fresh:
-            self._begin()
+        self.begin()
         place = self.folder / f"{self.done:09d}_{len(packets):04d}.npz"
         buffer = io.BytesIO()
         np.savez(
@@ -89,12 +90,24 @@ class Parts:
         if not self.folder.is_dir():
             return
         for place in self.folder.iterdir():
-            if place.name == _JOB or _NAME.fullmatch(place.name):
+            if place.name == _JOB or _NAME.fullmatch(place.name) or _PENDING.fullmatch(place.name):
                 place.unlink()
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
-    def _begin(self) -> None:
+    @property
+    def pending(self) -> Path:
+        """Where the frames behind the last part lie, if any."""
+        return self.folder / f"{self.done:09d}.frames"
+
+    def begin(self) -> None:
+        """Make the folder, unless it is there and its parts are to be kept.
+
+        Raises:
+            NystraError: It cannot be written, or the disk is full.
+        """
+        if self.folder.exists() and not self._fresh:
+            return
         self.remove()
         make_folder(self.folder)
         atomic_write_bytes(self.folder / _JOB, stable_json(self._job))

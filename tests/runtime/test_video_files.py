@@ -195,7 +195,7 @@ def test_a_run_goes_on_where_it_stopped(
     assert (result["frames"], result["kept"]) == (6, 8)
     assert look(tmp_path / "out.mp4").times == look(tmp_path / "whole.mp4").times
     assert sound(tmp_path / "out.mp4") == sound(tmp_path / "whole.mp4")
-    assert decibels(tmp_path / "out.mp4", tmp_path / "whole.mp4")[0] > 40
+    assert (tmp_path / "out.mp4").read_bytes() == (tmp_path / "whole.mp4").read_bytes()
     assert not (tmp_path / "out.mp4.parts").exists()
 
 
@@ -213,9 +213,8 @@ def test_what_was_begun_is_saved_at_an_interrupt(
     monkeypatch.setattr(file_sink.VideoSink, "write", interrupted)
     assert run(model, source, tmp_path / "out.mp4") == 130
     monkeypatch.setattr(file_sink.VideoSink, "write", write)
-    assert [path.name for path in (tmp_path / "out.mp4.parts").glob("*.npz")] == [
-        "000000000_0005.npz"
-    ]
+    names = sorted(path.name for path in (tmp_path / "out.mp4.parts").iterdir())
+    assert names == ["000000000.frames", "job.json"]
     assert run(model, source, tmp_path / "out.mp4") == 0
     assert look(tmp_path / "out.mp4").times == [time * TICKS for time in STEADY]
     assert decibels(tmp_path / "out.mp4", source)[0] > 38
