@@ -1,11 +1,13 @@
 """A module of the user's own: what is measured of it, and that it is left as it is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nystra.core.errors import CheckpointError, NystraError, UnsupportedModelError
@@ -232,3 +234,11 @@ def test_tensors_of_another_network_are_refused(tmp_path: Path, change: Any, mes
     code = written(tmp_path, WINDOWS)
     with pytest.raises(CheckpointError, match=message):
         load(saved(tmp_path, change), module=f"{code}:Net")
+
+
+def test_a_checkpoint_cannot_name_code(tmp_path: Path) -> None:
+    code = written(tmp_path, "raise SystemExit('it ran')")
+    stored = {"nystra": json.dumps({"module": f"{code}:Net", "architecture": "own:Net"})}
+    save_file(network(WINDOWS).state_dict(), tmp_path / "a.safetensors", stored)
+    with pytest.raises(NystraError, match="told by its code: give `module`"):
+        load(tmp_path / "a.safetensors")
