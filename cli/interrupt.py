@@ -4,6 +4,7 @@ Python raises KeyboardInterrupt wherever the program is. Where that is a callbac
 exception out (a weak reference's while modules are imported, one of a library in C), it is dropped
 there and the command would go on to its end; an interrupt that is dropped comes again here. Where
 it is made another error of (an import that failed), the command is interrupted nevertheless.
+What this module does not need is imported after it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
 from typing import Protocol
-
-from .console import echo_error
 
 
 class Command(Protocol):
@@ -48,24 +47,32 @@ class _Interrupt(KeyboardInterrupt):
             again.start()
 
 
-def interrupted() -> bool:
-    """Return whether the command that runs was interrupted: what fails then fails because of it."""
-    return _came
-
-
 def interruptible(command: Command) -> Command:
     """Return a command that ends with one line and exit code 130 when it is interrupted."""
 
     @wraps(command)
     def run(argv: Sequence[str] | None = None) -> int:
         try:
-            with _interrupts():
+            with _interrupts(), failing_by_interrupt():
                 return command(argv)
         except KeyboardInterrupt as stop:
+            from .console import echo_error
+
             echo_error(f"interrupted. {stop}" if str(stop) else "interrupted")
             return INTERRUPTED
 
     return run
+
+
+@contextmanager
+def failing_by_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt for what fails in the block once an interrupt came, which made it."""
+    try:
+        yield
+    except Exception as error:
+        if _came:
+            raise KeyboardInterrupt from error
+        raise
 
 
 @contextmanager
@@ -81,7 +88,7 @@ def _interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        _awaited = False
+        _awaited = _came = False
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pages import COPIED, MADE, made_of_readme, sections_of
 
-from nystra.cli.main import build_parsers
+from nystra.cli.dispatch import build_parsers
 
 _HOMES: dict[str, str] = {}
 """File of the repository -> file of the site."""

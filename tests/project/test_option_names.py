@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from nystra.cli.dispatch import build_parsers
 from nystra.cli.flags.option_flags import flags_by_name
-from nystra.cli.main import build_parsers, main
+from nystra.cli.main import main
 from nystra.core.option import spelled
 from shared import ROOT
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nystra.cli.main import build_parsers
+from nystra.cli.dispatch import build_parsers
 from shared import ROOT
 
 SITE = ROOT / "docs" / "site"

@@ -1,0 +1,185 @@
+"""What ``nystra-export`` and ``nystra`` do: arguments, errors and exit codes.
+
+Exit codes: 0 fine, 1 a check failed, 2 usage or bad input, 3 a backend is missing,
+130 interrupted. Nothing heavy is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Container, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from ..core.errors import NystraError
+from ..core.installation import not_installed
+from .console import echo, echo_error, set_flags
+from .flags.option_flags import flags_by_name
+from .interrupt import failing_by_interrupt
+
+_COMMANDS = (
+    "export",
+    "validate",
+    "run",
+    "serve",
+    "inspect",
+    "build",
+    "bench",
+    "check",
+    "deploy",
+)
+"""Each is a module of ``commands``, imported when it is wanted."""
+
+_EXTRAS = {
+    "torch": "export",
+    "onnx": "export",
+    "onnxscript": "export",
+    "safetensors": "export",
+    "onnxruntime": "ort",
+    "PIL": "images",
+    "png": "images",
+    "tifffile": "images",
+    "tqdm": "images",
+    "fastapi": "serve",
+    "uvicorn": "serve",
+    "python_multipart": "serve",
+    "prometheus_client": "serve",
+}
+"""Module -> the extra that has it."""
+
+
+def run_nystra(arguments: Sequence[str]) -> int:
+    """Run ``nystra`` with these arguments; return the exit code."""
+    parser, commands = build_parsers(arguments[:1])
+    return _dispatch(parser, arguments, commands.get(arguments[0], parser) if arguments else parser)
+
+
+def build_parsers(
+    wanted: Container[str] = _COMMANDS,
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of ``nystra``, and that of each command by name.
+
+    Args:
+        wanted: Commands that are to know their arguments, which takes its time.
+    """
+    parser = argparse.ArgumentParser(
+        prog="nystra", description="Export, run and check image restoration transformers."
+    )
+    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+    group = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parsers = {}
+    listed = not any(name in wanted for name in _COMMANDS)  # the help of nystra itself
+    for name in _COMMANDS:
+        if not listed and name not in wanted:
+            parsers[name] = group.add_parser(name)
+            continue
+        command = _command(name)
+        parsers[name] = group.add_parser(name, help=command.SUMMARY, description=command.SUMMARY)
+        if name in wanted:
+            command.add_arguments(parsers[name])
+    return parser, parsers
+
+
+def _command(name: str) -> Any:
+    return import_module(f".commands.{name}", __package__)
+
+
+def run_export(arguments: Sequence[str]) -> int:
+    """Run ``nystra-export`` with these arguments; return the exit code."""
+    export = _command("export")
+    parser = argparse.ArgumentParser(prog="nystra-export", description=export.SUMMARY)
+    parser.add_argument("--version", action="version", version=f"nystra {_version()}")
+    parser.set_defaults(command="export")
+    export.add_arguments(parser)
+    return _dispatch(parser, arguments, parser)
+
+
+def _version() -> str:
+    from .. import __version__
+
+    return __version__
+
+
+def _dispatch(
+    parser: argparse.ArgumentParser, argv: Sequence[str], command: argparse.ArgumentParser
+) -> int:
+    """Run a command.
+
+    Args:
+        parser: Of the program.
+        argv: The arguments.
+        command: The parser that knows the flags of the command.
+    """
+    own = flags_by_name(command)
+    set_flags(lambda name: own.get(name) or _flags_of_all().get(name))
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed; 0 for --help, 2 for usage
+        return int(stop.code or 0)
+    except NystraError as error:
+        echo_error(f"error: {error}")
+        return error.exit_code
+    args.command_line = [parser.prog, *argv]
+    try:
+        with failing_by_interrupt():
+            code: int = _command(args.command).run(args)
+            sys.stdout.flush()
+        return code
+    except NystraError as error:
+        echo_error(f"error: {error}")
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            return _unexpected(args, error)
+        missing = not_installed(f"{error.name}, which this command needs,", extra)
+        echo_error(f"error: {missing}")
+        return 3
+    except BrokenPipeError:
+        _drop_output()
+        return 0
+    except Exception as error:  # the last: whatever was given, one line and exit code 2
+        return _unexpected(args, error)
+
+
+@cache
+def _flags_of_all() -> dict[str, str]:
+    """Return the flags of all commands, for messages that name those of another command."""
+    flags: dict[str, str] = {}
+    for parser in build_parsers()[1].values():
+        flags = flags_by_name(parser) | flags
+    return flags
+
+
+def _unexpected(args: argparse.Namespace, error: Exception) -> int:
+    """Say in one line what nothing below expected; with ``-v`` after its traceback."""
+    if getattr(args, "verbose", False):
+        echo(traceback.format_exc().rstrip(), file=sys.stderr)
+    echo_error(f"error: {_reason(error)}")
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+    return 2
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "not enough memory: take smaller pictures, tiles or sizes, or a larger machine"
+    if isinstance(error, RecursionError):
+        return "what was given is nested too deeply"
+    words = next(iter(str(error).strip().splitlines()), "")[:300]
+    if isinstance(error, OSError):
+        place = "a file" if error.filename is None else error.filename
+        return f"cannot use {place}: {error.strerror or words}"
+    kind = type(error).__name__
+    return f"what was given led to {kind} ({words}): run it with -v for the traceback"
+
+
+def _drop_output() -> None:
+    """Let nothing be written to stdout any more, not even at exit: it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
