@@ -86,8 +86,8 @@ def choose_fastest(
         document = {"model": spec.model.name, "size": size_text(size), "milliseconds": times}
         atomic_write_bytes(record, stable_json(document))
     order = sorted(times, key=lambda way: times[way])
-    told = [*(f"{way} {times[way]:.0f} ms" for way in order), *filter(None, [missing])]
-    reason = f"fastest at {size_text(size)}: {', '.join(told)} ({when})"
+    entries = [*(f"{way} {times[way]:.0f} ms" for way in order), *filter(None, [missing])]
+    reason = f"fastest at {size_text(size)}: {', '.join(entries)} ({when})"
     return _chosen(spec, order[0], reason)
 
 

@@ -139,10 +139,10 @@ def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Re
     from ...runtime.checking.baseline import guarded_items
     from ...runtime.tasks.registry import task_qualities
 
-    asked = {quality.name for quality, _ in requested}
+    measured_names = {quality.name for quality, _ in requested}
     for quality in task_qualities().values():
         needed = next(iter(quality.items))
-        if needed in baseline.items and quality.name not in asked:
+        if needed in baseline.items and quality.name not in measured_names:
             raise _unasked(args, needed, quality.items[needed].needs)
     if "speed" in baseline.items and args.speed_against is None:
         raise _unasked(args, "speed", guarded_items()["speed"].needs)

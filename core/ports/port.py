@@ -113,13 +113,13 @@ class Port:
             NystraError: A fixed axis is asked to be of another length, or nothing says how long
                 an axis is.
         """
-        asked = {
+        wanted = {
             axis: size[self.size_name(axis)] for axis in self.axes if self.size_name(axis) in size
         }
-        own = {axis: self.lengths.get(axis, length) for axis, length in asked.items()}
-        if own != asked:
+        own = {axis: self.lengths.get(axis, length) for axis, length in wanted.items()}
+        if own != wanted:
             raise NystraError(
-                f"{self.name!r} has the fixed size {size_text(own)}, got {size_text(asked)}: "
+                f"{self.name!r} has the fixed size {size_text(own)}, got {size_text(wanted)}: "
                 "ask for its own"
             )
         return tuple(self._length(axis, size) for axis in self.axes)
@@ -130,9 +130,9 @@ class Port:
         return replace(self, lengths=lengths)
 
     def _length(self, axis: str, size: Size) -> int:
-        asked = size.get(self.size_name(axis), size.get(axis))
+        stated = size.get(self.size_name(axis), size.get(axis))
         default = AXES[axis].default if axis in AXES else 1
-        length = self.lengths.get(axis, default if asked is None else asked)
+        length = self.lengths.get(axis, default if stated is None else stated)
         if length is None:
             raise NystraError(f"the {axis} of {self.name!r} is open: say how long it is to be")
         return length

@@ -76,11 +76,11 @@ def made_of_readme(readme: str) -> dict[str, str]:
     if sorted(wanted) != sorted(sections):
         odd = ", ".join(sorted(set(wanted) ^ set(sections)))
         raise ValueError(f"{odd}: expected each section of README.md once in docs/site/pages.py")
-    made = {}
+    written = {}
     for page, (first, others) in MADE.items():
         begin = f"# {first}\n\n{sections[first]}" if first else head.strip()
-        made[page] = "\n\n".join((begin, *(f"## {name}\n\n{sections[name]}" for name in others)))
-    return made
+        written[page] = "\n\n".join((begin, *(f"## {name}\n\n{sections[name]}" for name in others)))
+    return written
 
 
 def sections_of(page: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, picture: Port)
         preprocessing: What is done to a picture.
         picture: The input in its place, of the same name.
     """
-    given, graph = model.graph.input[0], model.graph
+    replaced, graph = model.graph.input[0], model.graph
     writer = _Writer(picture.name)
     if preprocessing.resize is not None:
         writer.resize(preprocessing.resize)
@@ -35,13 +35,13 @@ def prepend(model: onnx.ModelProto, preprocessing: Preprocessing, picture: Port)
         writer.normalise(preprocessing)
     for node in graph.node:
         for place, name in enumerate(node.input):
-            if name == given.name:
+            if name == replaced.name:
                 node.input[place] = writer.image
     traced = list(graph.node)
     del graph.node[:]
     graph.node.extend([*writer.nodes, *traced])
     graph.initializer.extend(writer.constants)
-    dimensions = given.type.tensor_type.shape.dim
+    dimensions = replaced.type.tensor_type.shape.dim
     free = picture.free_axes()
     for place, axis in enumerate(picture.axes):
         if axis not in picture.lengths:
@@ -114,6 +114,6 @@ class _Writer:
         return tensor.name
 
     def _node(self, kind: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
-        made = f"preprocessing.{name}"
-        self.nodes.append(helper.make_node(kind, inputs, [made], name=made, **attributes))
-        return made
+        output = f"preprocessing.{name}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output

@@ -43,15 +43,19 @@ def figures_of(result: ExportResult) -> list[tuple[str, str]]:
         rows.append(("speed", speed_text(result.speed)))
     if result.suggestion:
         rows.append(("faster", result.suggestion))
-    rows.append(("took", _took(result.seconds)))
+    rows.append(("took", _duration(result.seconds)))
     return rows
 
 
-def _took(seconds: Mapping[str, float]) -> str:
+def _duration(seconds: Mapping[str, float]) -> str:
     """Return how long an export took, and on what most of it went."""
     total = sum(seconds.values())
     longest = sorted(seconds.items(), key=lambda step: -step[1])
-    parts = [f"{name} {took:.0f} s" for name, took in longest if took >= _SHARE * total]
+    parts = [
+        f"{name} {step_seconds:.0f} s"
+        for name, step_seconds in longest
+        if step_seconds >= _SHARE * total
+    ]
     return f"{total:.0f} s: {', '.join(parts)}"
 
 

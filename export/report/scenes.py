@@ -69,11 +69,11 @@ def shipped_scenes(restorer: Restorer, side: int) -> Iterator[Scene]:
 
 
 def user_scenes(
-    images: Path, truths: Path, given: Mapping[str, Path], restorer: Restorer, side: int
+    images: Path, truths: Path, paths: Mapping[str, Path], restorer: Restorer, side: int
 ) -> Iterator[Scene]:
     """Yield the first of the user's pictures with their truth, around the middle or the hole."""
     scale = restorer.scale
-    auxiliary = AuxiliaryInputs.match(restorer.auxiliary, given)
+    auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
     for here, there in paired_pictures(images, truths)[:MOST_PICTURES]:
         picture, truth = read_picture(here), read_picture(there).pixels
         arrays, _ = auxiliary.read(here, picture.size)

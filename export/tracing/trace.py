@@ -220,11 +220,11 @@ def _once(read: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     disabled = logging.root.manager.disable
-    said = io.StringIO()
+    printed = io.StringIO()
     with (
         warnings.catch_warnings(),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),  # a graph that fails prints itself
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),  # a graph that fails prints itself
     ):
         warnings.simplefilter("ignore")
         logging.disable(logging.ERROR)  # what ends a trace is raised besides

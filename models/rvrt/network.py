@@ -141,8 +141,8 @@ class RVRT(nn.Module):
         restored = residual + self._enlarged(pictures)
         if self.upscale == 1:
             restored = crop(restored, height, width)
-        film: Tensor = restored.unflatten(0, (batch, count))
-        return film
+        video: Tensor = restored.unflatten(0, (batch, count))
+        return video
 
     def _shallow(self, frames: Tensor, leading: tuple[int, int]) -> Tensor:
         """Return the features (n, t, C, h, w) of the first stage."""

@@ -82,10 +82,10 @@ def _scale_changes(session: Session, references: References) -> list[str]:
     for case in references.cases:
         if image.name not in case.inputs or picture.name not in case.outputs:
             continue
-        taken = case.inputs[image.name].shape[-2:]
-        given = case.outputs[picture.name].shape[-2:]
-        if given != tuple(side * scale for side in taken):
-            sizes = " to ".join("x".join(map(str, sides)) for sides in (taken, given))
+        input_sides = case.inputs[image.name].shape[-2:]
+        output_sides = case.outputs[picture.name].shape[-2:]
+        if output_sides != tuple(side * scale for side in input_sides):
+            sizes = " to ".join("x".join(map(str, sides)) for sides in (input_sides, output_sides))
             changes.append(f"its metadata entry scale is {scale}, and its pictures go from {sizes}")
     return changes
 

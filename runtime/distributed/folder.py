@@ -64,11 +64,11 @@ def run_folder(
             place = places[result.place]
             here, there = pairs[place]
             if isinstance(result.value, Failed):
-                made = PictureResult(str(here), "failed", error=result.value.error)
+                outcome = PictureResult(str(here), "failed", error=result.value.error)
             else:
-                made = replace(result.value, input=str(here), output=str(there))
+                outcome = replace(result.value, input=str(here), output=str(there))
             results[place] = DistributedResult(
-                **made.as_dict(), worker=result.where, tries=result.tries
+                **outcome.as_dict(), worker=result.where, tries=result.tries
             )
             move(len(results), len(pairs))
             if report is not None:

@@ -35,15 +35,15 @@ class Refusal:
 def refusal_of(answer: BuilderAnswer) -> Refusal | None:
     """Return what an answer of the worker refuses, or None; a process that died refuses too."""
     plugin = answer.plugin_output
-    said = f" The plugin says: {plugin[0]}." if plugin else ""
+    remark = f" The plugin says: {plugin[0]}." if plugin else ""
     if answer.death is not None:
         last = f": {answer.output[-1][:300]}" if answer.output else ""
-        return Refusal("", "", f"the builder's process {answer.death}{last}.{said}")
+        return Refusal("", "", f"the builder's process {answer.death}{last}.{remark}")
     refused = answer.values.get("refusal")
     if refused is None:
         return None
     reason = " ".join(str(refused["reason"]).split())
-    return Refusal(refused["node"], refused["operator"], reason[:600] + said)
+    return Refusal(refused["node"], refused["operator"], reason[:600] + remark)
 
 
 def unsupported_reason(model: EngineModel, plugins: Sequence[str]) -> Refusal | None:

@@ -181,10 +181,10 @@ class _Silence(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = threading.local()
+        self.silent = threading.local()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not getattr(self.asked, "depth", 0)
+        return not getattr(self.silent, "depth", 0)
 
 
 _silence = _Silence()
@@ -195,11 +195,11 @@ def _log_silenced() -> Iterator[None]:
     """Keep tifffile's log off the terminal: what matters of it is an error here."""
     logger = logging.getLogger("tifffile")
     logger.addFilter(_silence)  # once, however often
-    _silence.asked.depth = getattr(_silence.asked, "depth", 0) + 1
+    _silence.silent.depth = getattr(_silence.silent, "depth", 0) + 1
     try:
         yield
     finally:
-        _silence.asked.depth -= 1
+        _silence.silent.depth -= 1
 
 
 def encode(stream: BinaryIO, values: npt.NDArray[Any], picture: Picture) -> None:

@@ -60,12 +60,12 @@ def _along(axis: int, pixels: Array, length: int, resize: Resize, wanted: range)
     old = len(lines)
     if length == old:
         return np.moveaxis(lines[wanted.start : wanted.stop], 0, axis)
-    made = np.empty((len(wanted), *lines.shape[1:]))
+    resampled = np.empty((len(wanted), *lines.shape[1:]))
     weigh = _widened if resize.antialias else _nearest
     for row, place in enumerate(wanted):
         first, weights = weigh(place, old, length, resize.filter)
-        made[row] = np.tensordot(weights, lines[first : first + len(weights)], 1)
-    return np.moveaxis(made, 0, axis)
+        resampled[row] = np.tensordot(weights, lines[first : first + len(weights)], 1)
+    return np.moveaxis(resampled, 0, axis)
 
 
 def _widened(place: int, old: int, new: int, name: str) -> tuple[int, Array]:

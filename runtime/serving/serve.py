@@ -39,13 +39,13 @@ def serve(
     """
     from .http.server import address_of, listen, run_app
 
-    given = limits or Limits()
+    bounds = limits or Limits()
     with listen(host, port) as listener:
         names = (host, *hosts)
-        application = open_application(specs, given, token=token, version=version, hosts=names)
-        patience = given.patience
+        application = open_application(specs, bounds, token=token, version=version, hosts=names)
+        patience = bounds.patience
         try:
             ready(address_of(listener), application.models)
-            patience -= run_app(application.app, listener, given)
+            patience -= run_app(application.app, listener, bounds)
         finally:
             application.close(max(patience, 0.0))

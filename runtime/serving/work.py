@@ -30,7 +30,7 @@ class Work(Generic[T]):
         self.waited = self.seconds = 0.0
         self._do = do
         self._refusal: ServiceError | None = None
-        self._made = time.perf_counter()
+        self._created = time.perf_counter()
 
     @property
     def cancelled(self) -> bool:
@@ -49,7 +49,7 @@ class Work(Generic[T]):
     def run(self) -> None:
         """Do it, in this thread; errors go into the future."""
         begin = time.perf_counter()
-        self.waited = begin - self._made
+        self.waited = begin - self._created
         try:
             self.check()
             answer = self._do(self)

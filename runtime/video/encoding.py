@@ -127,9 +127,9 @@ class Packet:
     data: bytes
 
     @classmethod
-    def all_of(cls, made: Any) -> Iterator[Packet]:
+    def all_of(cls, packets: Any) -> Iterator[Packet]:
         """Yield PyAV's packets as these."""
-        for packet in made:
+        for packet in packets:
             yield cls(packet.pts, packet.dts, bool(packet.is_keyframe), bytes(packet))
 
 

@@ -186,8 +186,8 @@ def profile(opened: Session) -> None:
     totals: Counter[str] = Counter()
     for node in request.get_profiling_info():
         totals[f"{node.node_type} {node.exec_type}"] += node.real_time.total_seconds() * 1e3
-    for kind, took in totals.most_common(16):
-        print(f"{took:9.1f} ms  {kind}")
+    for kind, milliseconds in totals.most_common(16):
+        print(f"{milliseconds:9.1f} ms  {kind}")
 
 
 def opening(name: str, folder: Path, threads: int) -> None:

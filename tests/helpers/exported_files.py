@@ -42,21 +42,21 @@ def swinir_files(factory: pytest.TempPathFactory) -> Path:
     folder = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:  # every worker has a folder of its own in there
         folder = folder.parent
-    made, unfinished = folder / "tiny_swinir", folder / "tiny_swinir.part"
+    target, unfinished = folder / "tiny_swinir", folder / "tiny_swinir.part"
     with (folder / "tiny_swinir.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
+        if not target.exists():
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             _export(unfinished)
-            unfinished.rename(made)
-    return made
+            unfinished.rename(target)
+    return target
 
 
 def _export(folder: Path) -> None:
     checkpoint, model = folder / "tiny.safetensors", folder / "model.onnx"
     save_file(tiny_swinir().state_dict(), checkpoint, {"nystra": '{"license": "CC0-1.0"}'})
     options = ["--attn", "nystra", "--landmarks", "2x2", "--no-speed", "--json"]
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["export", str(checkpoint), "-o", str(model), *options]) == 0
-    (folder / "said.json").write_text(json.dumps(json.loads(said.getvalue())))
+    (folder / "said.json").write_text(json.dumps(json.loads(printed.getvalue())))

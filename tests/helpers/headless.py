@@ -22,8 +22,8 @@ def chromium() -> Iterator[Any]:
     options.binary_location = binary
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"):
         options.add_argument(flag)
-    made = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
     try:
-        yield made
+        yield browser
     finally:
-        made.quit()
+        browser.quit()

@@ -52,9 +52,9 @@ def mutations(original: Original, rng: np.random.Generator) -> Iterator[Mutation
     """Yield faults of a file without end."""
     faults = FAULTS[original.kind]
     while True:
-        made = faults[int(rng.integers(len(faults)))](original, rng)
-        if made is not None and made.content != original.content:
-            yield made
+        damaged = faults[int(rng.integers(len(faults)))](original, rng)
+        if damaged is not None and damaged.content != original.content:
+            yield damaged
 
 
 def _values(channels: int, dtype: type[np.unsignedinteger]) -> np.ndarray:

@@ -18,7 +18,7 @@ from nystra.models import load
 from nystra.runtime import Session
 
 
-def save_generated(network: nn.Module, path: Path, gain: float, **said: Any) -> Path:
+def save_generated(network: nn.Module, path: Path, gain: float, **metadata: Any) -> Path:
     """Write a network with normal weights as a checkpoint; return the path.
 
     Args:
@@ -32,7 +32,7 @@ def save_generated(network: nn.Module, path: Path, gain: float, **said: Any) -> 
         if "norm" not in name:
             fan = parameter[0].numel() if parameter.dim() > 1 else 25
             nn.init.normal_(parameter, std=gain * fan**-0.5)
-    save_file(network.state_dict(), path, {"nystra": json.dumps(said)})
+    save_file(network.state_dict(), path, {"nystra": json.dumps(metadata)})
     return path
 
 

@@ -12,6 +12,6 @@ openvino = pytest.importorskip("openvino", reason="nystra[openvino] is not insta
 
 def results(model: Any) -> Any:
     """What a network makes of random values."""
-    given = np.random.default_rng(0).random(tuple(model.inputs[0].shape), np.float32)
+    image = np.random.default_rng(0).random(tuple(model.inputs[0].shape), np.float32)
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    return openvino.Core().compile_model(model, "CPU", settings)(given)[0]
+    return openvino.Core().compile_model(model, "CPU", settings)(image)[0]

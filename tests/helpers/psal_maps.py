@@ -6,8 +6,8 @@ from torch import Tensor
 
 def maps(*shapes: tuple[int, ...], grad: bool = True) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
-    made = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
-    return [array.requires_grad_(grad) for array in made]
+    tensors = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
+    return [array.requires_grad_(grad) for array in tensors]
 
 
 def field(batch: int, k: int, size: tuple[int, int], keys: int) -> Tensor:

@@ -9,20 +9,20 @@ from typing import Any
 TRAPS = ("numpy", "json", "grpc", "onnxruntime", "PIL", "starlette", "fastapi", "pydantic")
 
 
-def patiently(start: Callable[..., Any], **given: Any) -> Any:
+def patiently(start: Callable[..., Any], **arguments: Any) -> Any:
     """Call what starts something of Ray, again where it was not up in the time that Ray gives it.
 
     That is 30 s for a node and 60 s for the proxies of Ray Serve.
     """
     for _ in range(2):
         try:
-            return start(**given)
+            return start(**arguments)
         except Exception as error:  # Ray's own class is this one
             if not any(
                 text in str(error) for text in ("timed out during startup", "not available")
             ):
                 raise
-    return start(**given)
+    return start(**arguments)
 
 
 def set_traps(folder: Path, caught: Path) -> None:

@@ -102,11 +102,11 @@ class Service:
         **how: Any,
     ) -> Reply:
         """Return what a request gets; with a body it is a POST."""
-        given = dict(headers or {})
+        sent_headers = dict(headers or {})
         if parts:
             body, more = form(parts)
-            given |= more
-        return asyncio.run(self.request(path, body, given, **how))
+            sent_headers |= more
+        return asyncio.run(self.request(path, body, sent_headers, **how))
 
     async def request(
         self,

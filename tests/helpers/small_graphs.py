@@ -63,7 +63,7 @@ def small(opset: int = 20, *, weights: float | None = None) -> onnx.ModelProto:
         helper.make_node("Conv", ["same", "w3", "b0"], ["last"], **CONV),
         helper.make_node("Add", ["last", "mean"], ["y"]),
     ]
-    given = [
+    inputs = [
         weight("w0", 4, 4, 3, 3, value=weights, random=random),
         weight("b0", 4, random=random),
         weight("g", 4, random=random),
@@ -73,7 +73,7 @@ def small(opset: int = 20, *, weights: float | None = None) -> onnx.ModelProto:
         weight("w3", 4, 4, 3, 3, random=random),
         weight("mean", 1, 4, 1, 1, random=random),
     ]
-    return model_of(nodes, given, opset)
+    return model_of(nodes, inputs, opset)
 
 
 def run(model: onnx.ModelProto, shape: tuple[int, ...] = (2, 4, 5, 7)) -> np.ndarray:

@@ -70,8 +70,8 @@ def choose(
                 f"which cannot be written in {precision}: export fp32"
             )
         kind = _kind(node, constants)
-        given = data_inputs(node, opset) if kind else []
-        maps.append([name for name in given if name in floats and name not in constants.known])
+        inputs = data_inputs(node, opset) if kind else []
+        maps.append([name for name in inputs if name in floats and name not in constants.known])
         exact = kind == "point" and (len(maps[-1]) != 1 or not low.pointwise)
         kinds.append("" if exact else kind)
         reason = keep.get(node.output[0]) or keep.get(node.op_type) or constants.unfit(node)
@@ -80,18 +80,18 @@ def choose(
         reasons.append(reason)
     free = ["" if reason else kind for kind, reason in zip(kinds, reasons, strict=True)]
     wanted = _wanted(model.graph, free, maps)
-    for node, kind, reason, given in zip(model.graph.node, kinds, reasons, maps, strict=True):
+    for node, kind, reason, inputs in zip(model.graph.node, kinds, reasons, maps, strict=True):
         if not kind:
             continue
         if kind != "low":
-            if not given or not all(name in chosen.tensors for name in given):
+            if not inputs or not all(name in chosen.tensors for name in inputs):
                 continue
             if kind == "point" and node.output[0] not in wanted:
                 continue
         if reason is not None:
             chosen.kept[node.output[0]] = reason
             continue
-        chosen.entering |= {name for name in given if name not in chosen.tensors}
+        chosen.entering |= {name for name in inputs if name not in chosen.tensors}
         chosen.tensors |= {name for name in node.output if name in floats}
         chosen.nodes[node.output[0]] = node
     return chosen
@@ -124,9 +124,9 @@ def _not_yet(node: onnx.NodeProto, low: LowType, opset: int) -> str | None:
 def _wanted(graph: onnx.GraphProto, kinds: list[str], maps: list[list[str]]) -> set[str]:
     """Return the tensors that reach a low operator through what may take any type."""
     wanted: set[str] = set()
-    for node, kind, given in zip(
+    for node, kind, inputs in zip(
         reversed(graph.node), reversed(kinds), reversed(maps), strict=True
     ):
         if kind == "low" or (kind and any(name in wanted for name in node.output)):
-            wanted.update(given)
+            wanted.update(inputs)
     return wanted

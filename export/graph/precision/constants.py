@@ -79,10 +79,10 @@ class Constants:
         """Add the low copies to the graph, drop what nothing uses, return the copies' names."""
         used = {name for node in self._graph.node for name in node.input}
         used |= {value.name for value in self._graph.output}
-        made = []
+        copies = []
         for name, copy in self._copies.items():
             values = narrowed(numpy_helper.to_array(self.known[name]), self._low)
-            made.append(
+            copies.append(
                 onnx.TensorProto(
                     name=copy,
                     dims=values.shape,
@@ -96,7 +96,7 @@ class Constants:
             if tensor.name in used or tensor.name not in self._copies
         ]
         del self._graph.initializer[:]
-        self._graph.initializer.extend([*kept, *made])
+        self._graph.initializer.extend([*kept, *copies])
         return set(self._copies.values())
 
 

@@ -39,7 +39,7 @@ def data_inputs(node: onnx.NodeProto, opset: int) -> list[str]:
     if node.domain == DOMAIN:
         operator = find_schema(node.op_type)
         names = zip(operator.inputs, node.input, strict=True)
-        return [given for name, given in names if name not in operator.int32]
+        return [tensor for name, tensor in names if name not in operator.int32]
     if node.domain != "":
         return []
     schema = _schema(node.op_type, opset)

@@ -173,8 +173,8 @@ async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answ
     # What nobody waits for any more may fail; asyncio would complain that nobody looked.
     answer.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        either: set[asyncio.Future[Any]] = {answer, gone}
-        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        first_of: set[asyncio.Future[Any]] = {answer, gone}
+        await asyncio.wait(first_of, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             return answer.result()
         if gone.done():

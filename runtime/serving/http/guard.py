@@ -95,8 +95,8 @@ class Guard:
         if self._token is None:
             check_origin(headers, self._hosts)
         elif path not in _OPEN:
-            given = headers.get("authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            authorization = headers.get("authorization", "")
+            if not hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode()):
                 raise UnauthorizedError(
                     "the token is missing or wrong: send Authorization: Bearer ..."
                 )

@@ -37,8 +37,8 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
             middle(side, kept)
             for side, kept in zip((height, width), remaining.crop or (height, width), strict=True)
         )
-        made = (rows.stop - rows.start) * (columns.stop - columns.start)
-        if made > _MOST_PIXELS:
+        resized = (rows.stop - rows.start) * (columns.stop - columns.start)
+        if resized > _MOST_PIXELS:
             raise NystraError(
                 f"a picture of {image.shape[1]}x{image.shape[0]} pixels would become "
                 f"{width}x{height}: expected one of a common shape"

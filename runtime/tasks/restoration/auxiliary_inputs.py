@@ -28,13 +28,13 @@ class AuxiliaryInputs:
     paths: Mapping[str, Path] | None = None
 
     @classmethod
-    def match(cls, ports: Sequence[Port], given: Mapping[str, Path]) -> AuxiliaryInputs:
+    def match(cls, ports: Sequence[Port], files: Mapping[str, Path]) -> AuxiliaryInputs:
         """Return paths with the inputs that they are for; see `match_inputs`.
 
         Raises:
             NystraError: One is missing, or one too many.
         """
-        return cls(tuple(ports), match_inputs(ports, given))
+        return cls(tuple(ports), match_inputs(ports, files))
 
     def read(self, picture: Path, size: tuple[int, int]) -> tuple[dict[str, Array], list[str]]:
         """Return what goes with one picture, by the name of the input, and warnings.
@@ -57,19 +57,19 @@ class AuxiliaryInputs:
 
 
 def auxiliary_arrays(
-    ports: Sequence[Port], given: Mapping[str, Picture], size: tuple[int, int]
+    ports: Sequence[Port], pictures: Mapping[str, Picture], size: tuple[int, int]
 ) -> tuple[dict[str, Array], list[str]]:
     """Return what a `Restorer` takes for pictures, by the name of the input, and warnings.
 
     Args:
         ports: The inputs besides the picture.
-        given: The pictures, by role or name as in `match_inputs`.
+        pictures: By role or name as in `match_inputs`.
         size: Height and width of the picture that they go with.
 
     Raises:
         NystraError: One is missing or one too many, or has another size.
     """
-    matched = match_inputs(ports, given)
+    matched = match_inputs(ports, pictures)
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
     for port in ports:

@@ -97,12 +97,12 @@ AUXILIARY_ROLES = {
 }
 
 
-def match_inputs(ports: Sequence[Port], given: Mapping[str, T]) -> dict[str, T]:
+def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]:
     """Return what is given by the name of the input that it is for.
 
     Args:
         ports: The inputs besides the picture.
-        given: By the role of an input, where no other one has it, or by its name.
+        values: By the role of an input, where no other one has it, or by its name.
 
     Raises:
         NystraError: One is missing, or one too many.
@@ -110,7 +110,7 @@ def match_inputs(ports: Sequence[Port], given: Mapping[str, T]) -> dict[str, T]:
     keyed = keyed_ports(ports)
     names = {port.name: port for port in ports}
     matched: dict[str, T] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         port = keyed.get(key) or names.get(key)
         if port is None:
             raise NystraError(f"the model takes no {key}: leave `{key}` out")

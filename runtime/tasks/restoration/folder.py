@@ -31,12 +31,12 @@ def restore_folder(
         source = in_threads(job, session, pairs, most)
     else:
         source, moves = one_by_one(job, pairs, move), True
-    made: dict[int, PictureResult] = {}
+    results: dict[int, PictureResult] = {}
     with closing(source) as done:
         for index, result in done:
-            made[index] = result
+            results[index] = result
             if not moves:
-                move(len(made), count)
+                move(len(results), count)
             if report is not None:
-                report(result, len(made), count)
-    return [made[index] for index in range(count)]
+                report(result, len(results), count)
+    return [results[index] for index in range(count)]

@@ -74,8 +74,8 @@ class RunOptions(Options):
         Raises:
             NystraError: A file or folder that was given is not there.
         """
-        given = {"mask": self.mask, "reference": self.reference, **self.inputs}
-        paths = {key: Path(path) for key, path in given.items() if path is not None}
+        files = {"mask": self.mask, "reference": self.reference, **self.inputs}
+        paths = {key: Path(path) for key, path in files.items() if path is not None}
         for key, path in paths.items():
             if not path.exists():
                 raise NystraError(f"there is no {key} or folder at {path}")

@@ -100,12 +100,12 @@ def _grey(channels: int, side: tuple[int, int], value: float = _GREY) -> Array:
     return np.full((1, channels, *side), value, np.float32)
 
 
-def _scale(path: Path, given: tuple[int, int, int], got: tuple[int, ...]) -> int:
-    _, height, width = given
+def _scale(path: Path, shape: tuple[int, int, int], got: tuple[int, ...]) -> int:
+    _, height, width = shape
     scale = got[2] // height if len(got) == 4 else 0
     if len(got) != 4 or scale < 1 or got[2:] != (height * scale, width * scale):
         raise NystraError(
-            f"{path} made {got} of an image of {(1, *given)}, expected a picture of the "
+            f"{path} made {got} of an image of {(1, *shape)}, expected a picture of the "
             "same size or a whole multiple of it"
         )
     return scale
@@ -132,14 +132,14 @@ def _odd_multiples(multiple: int, above: int) -> Iterator[int]:
 
 
 def _ranges(
-    function: Callable[[Array], Array], made: Array, channels: int, side: tuple[int, int]
+    function: Callable[[Array], Array], output: Array, channels: int, side: tuple[int, int]
 ) -> tuple[Range, Range]:
     """Return the ranges of input and output, by what becomes of grey.
 
     A file that takes and gives 0..255 does to 0.5 what one of 0..1 does: it is taken for that.
     """
     unit = (0.0, 1.0)
-    level = float(np.mean(made))
+    level = float(np.mean(output))
     if level > _BRIGHT:
         return unit, _BYTES
     if abs(level) < _DARK:

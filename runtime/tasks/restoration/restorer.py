@@ -109,11 +109,11 @@ class Restorer(TiledNetwork):
             size: Height and width of the picture.
             auxiliary: As in `__call__`.
         """
-        given = match_inputs(self.auxiliary, auxiliary)
+        matched = match_inputs(self.auxiliary, auxiliary)
         for port in self.auxiliary:
             if AUXILIARY_ROLES[port.role].same_size:
-                check_same_size(given[port.name].shape, size, f"the {port.role}")
-        arrays = {port.name: planes_of(port, given[port.name]) for port in self.auxiliary}
+                check_same_size(matched[port.name].shape, size, f"the {port.role}")
+        arrays = {port.name: planes_of(port, matched[port.name]) for port in self.auxiliary}
         if arrays and self.fixed_size is not None:
             for height, width in (array.shape[2:] for array in (image, *arrays.values())):
                 if height > self.fixed_size[0] or width > self.fixed_size[1]:

@@ -68,10 +68,10 @@ def run_pictures(
             from .folder import restore_folder  # one picture does not wait for it
 
             return results + restore_folder(job, session, pairs, move, report)
-        made = job.restore_only(*pairs[0], only, move)
+        result = job.restore_only(*pairs[0], only, move)
         if report is not None:
-            report(made, 1, 1)
-    return [made]
+            report(result, 1, 1)
+    return [result]
 
 
 def plan_pictures(

@@ -137,10 +137,10 @@ def _write(
     return result
 
 
-def _tried(here: Path, step: Callable[..., Any], *given: Any) -> Any:
+def _tried(here: Path, step: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a step makes, or what is said of a picture over which it failed."""
     try:
-        return step(*given)
+        return step(*arguments)
     except Exception as error:  # one bad picture, however bad, never stops the others
         return failed(error, here)
 

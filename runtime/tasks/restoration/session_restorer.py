@@ -43,8 +43,8 @@ def restorer_for(session: Session) -> Restorer:
     name = image.name
 
     def run_and_release(image: Array, **others: Array) -> Array:
-        made = session.run({name: image, **others}, release=True)
-        return made[session.outputs[0].name]
+        output = session.run({name: image, **others}, release=True)
+        return output[session.outputs[0].name]
 
     function, trial = (
         run if batch == 1 else fill_batch(run, batch) for run in (session, run_and_release)

@@ -70,10 +70,10 @@ class ClipRestorer:
             nonlocal count
             count = total
 
-        made = self.network.run(image, side, shared, step)
+        output = self.network.run(image, side, shared, step)
         scale = self.network.scale
-        made = made[0, :, : height * scale, : width * scale]
-        frames = made.reshape(self.length, -1, *made.shape[1:])
+        output = output[0, :, : height * scale, : width * scale]
+        frames = output.reshape(self.length, -1, *output.shape[1:])
         grey = clip[0].shape[2] == 1
         return [_pixels(frame, grey) for frame in frames], count
 
@@ -103,33 +103,34 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
             the noise is missing or too much.
     """
     facts = session.facts
-    port, made = facts.input("frames"), facts.picture
-    if port is None or made is None or len(facts.inputs) != 1:
+    port, returned = facts.input("frames"), facts.picture
+    if port is None or returned is None or len(facts.inputs) != 1:
         raise NystraError(f"{session.path} does not take the frames of a video and nothing else")
-    told = port.channels == _WITH_NOISE
-    if told != (noise is not None):
+    takes_noise = port.channels == _WITH_NOISE
+    if takes_noise != (noise is not None):
         raise NystraError(
             f"{session.path} takes the noise of the frames as a fourth channel: give `noise`, such "
             "as `noise` 25"
-            if told
+            if takes_noise
             else f"`noise` does not apply to {session.path}, which is not told the noise"
         )
     _check_port(session, port, (1, 3, _WITH_NOISE))
-    _check_port(session, made, (1, 3))
+    _check_port(session, returned, (1, 3))
     length = port.lengths.get("frames", _FREE_LENGTH)
-    if made.lengths.get("frames", length) != length:
+    if returned.lengths.get("frames", length) != length:
         raise NystraError(
-            f"{session.path} makes {made.lengths['frames']} frames of {length}, expected as many"
+            f"{session.path} makes {returned.lengths['frames']} frames of {length}, expected as "
+            "many"
         )
-    scale = facts.scale or made.multiple
+    scale = facts.scale or returned.multiple
     sides = port.sides
-    channels, out_channels = port.channels or 3, made.channels or 3
+    channels, out_channels = port.channels or 3, returned.channels or 3
 
     def run(release: bool) -> Callable[[Array], Array]:
         def function(image: Array) -> Array:
             batch, _, height, width = image.shape
             clip = image.reshape(batch, length, channels, height, width)
-            output = session.run({port.name: clip}, release=release)[made.name]
+            output = session.run({port.name: clip}, release=release)[returned.name]
             _check_output(session, output, (batch, length, out_channels), scale, clip.shape)
             return output.reshape(batch, length * out_channels, *output.shape[3:])
 
@@ -141,7 +142,7 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
         length * channels,
         length * out_channels,
         port.range or (0.0, 1.0),
-        made.range or (0.0, 1.0),
+        returned.range or (0.0, 1.0),
         port.multiple,
         facts.size_minimum,
         facts.tiling,
@@ -170,11 +171,11 @@ def _check_output(
     output: Array,
     expected: tuple[int, int, int],
     scale: int,
-    given: tuple[int, ...],
+    input_shape: tuple[int, ...],
 ) -> None:
-    whole = (*expected, given[3] * scale, given[4] * scale)
+    whole = (*expected, input_shape[3] * scale, input_shape[4] * scale)
     if output.shape != whole:
-        raise NystraError(f"{session.path} made {output.shape} of {given}, expected {whole}")
+        raise NystraError(f"{session.path} made {output.shape} of {input_shape}, expected {whole}")
 
 
 def _pixels(planes: Array, grey: bool) -> npt.NDArray[np.float32]:

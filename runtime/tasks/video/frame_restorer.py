@@ -150,9 +150,9 @@ class WindowedRestorer:
             return 0.0, 0
         clip = [held[index].picture.pixels for index in window.indices]
         begin = time.perf_counter()
-        made, tiles = self.restorer(clip, **self.tiling)
+        outputs, tiles = self.restorer(clip, **self.tiling)
         for place, index in counting:
-            held[index].add(made[place], window.weights[place])
+            held[index].add(outputs[place], window.weights[place])
         return time.perf_counter() - begin, tiles
 
 

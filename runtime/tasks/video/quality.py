@@ -68,8 +68,8 @@ def validate_folder(
         "`reference`": reference is not None,
         "`pad` official": pad != "none",
     }
-    for flag, given in alone.items():
-        if given:
+    for flag, is_set in alone.items():
+        if is_set:
             raise NystraError(f"{flag} does not apply to the frames of a video: leave it out")
     return validate_clip(
         session, input_folder, truth_folder, crop_border, channel, progress=progress

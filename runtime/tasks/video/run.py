@@ -80,9 +80,9 @@ def run_video(
     restorer = (open_restorer or frame_restorer_for)(session, source, how, clip)
     sink = _sink(session, source, there, restorer.scale, how, clip)
     work = _Work(source, restorer, sink, here, there)
-    made = work.run(report, quiet=how.quiet)
+    result = work.run(report, quiet=how.quiet)
     warnings = [*source.clip.warnings, *_untimed(source, there), *work.warnings()]
-    return [replace(made, warnings=warnings, seconds=time.perf_counter() - begin)]
+    return [replace(result, warnings=warnings, seconds=time.perf_counter() - begin)]
 
 
 def open_source(path: Path, options: VideoOptions) -> FrameSource:
@@ -122,8 +122,8 @@ def frame_restorer_for(
         clips = clip_restorer_for(session, video.noise)
         how = fixed_tiling(clips.network, source.clip, options)
         return WindowedRestorer(clips, how, video.time_overlap)
-    for flag, given in (("`time_overlap`", video.time_overlap), ("`noise`", video.noise)):
-        if given is not None:
+    for flag, value in (("`time_overlap`", video.time_overlap), ("`noise`", video.noise)):
+        if value is not None:
             raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
@@ -188,11 +188,11 @@ class _Work:
         todo = sum(self._sink.wants(index) for index in range(count))
         try:
             with progress_bar(self._here.name, unit="frame", quiet=quiet) as move:
-                for done, made in enumerate(
+                for done, restored in enumerate(
                     self._restorer.restore(self._source, self._sink.wants), 1
                 ):
-                    self._sink.write(made.frame, made.picture)
-                    result = self._frame_result(made)
+                    self._sink.write(restored.frame, restored.picture)
+                    result = self._frame_result(restored)
                     move(done, todo)
                     if report is not None:
                         report(result, done, todo)
