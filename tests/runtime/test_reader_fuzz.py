@@ -31,11 +31,12 @@ from nystra.runtime.model.model_facts import parse_facts
 from nystra.runtime.model.onnx_nodes import count_nodes, domain_nodes
 from nystra.runtime.model.onnx_tensors import read_facts, read_inputs
 from nystra.runtime.model.references import ReferenceCase, read_references, write_references
+from nystra.runtime.model.weights import weights_digest
 from runtime_models import nystra_metadata, save_operator, save_upscaler
 from small_swinir import state_of
 
 SECONDS = 4.0
-"""Of a reader before a release: twelve of them are done in a minute."""
+"""Of a reader before a release: thirteen of them are done in a minute."""
 
 SLOWEST = 20.0
 """Of one file, on a busy machine."""
@@ -136,7 +137,13 @@ def read_metadata(path: Path) -> object:
 
 
 def read_onnx(path: Path) -> object:
-    return read_facts(path), count_nodes(path), domain_nodes(path, "nystra"), external_files(path)
+    nodes = count_nodes(path), domain_nodes(path, "nystra")
+    return read_facts(path), nodes, external_files(path), weights_digest(path)
+
+
+def read_recorded(path: Path) -> object:
+    references = read_references(path)
+    return allowed_differences(references), references.digest()
 
 
 BASELINE = {
@@ -144,6 +151,7 @@ BASELINE = {
     "model": "m.onnx",
     "items": {"psnr": {"accepted": 90.0, "tolerance": 6.0}},
     "metadata": {"scale": "2"},
+    "digests": {"weights": "ab" * 32, "references": "cd" * 32},
     "quality": {"channel": "y", "crop_border": 2, "pictures": ["a.png"]},
     "speed": {"against": "o.onnx", "size": [128, 128]},
 }
@@ -156,10 +164,9 @@ PLAN = {
 READERS = {
     "safetensors": Reader(".safetensors", save_tensors, load),
     "torch": Reader(".pth", save_torch, load),
-    "references": Reader(
-        ".npz", save_references, lambda path: allowed_differences(read_references(path))
-    ),
+    "references": Reader(".npz", save_references, read_recorded),
     "onnx": Reader(".onnx", lambda path: save_operator(path, body=True) and None, read_onnx),
+    "weights": Reader(".onnx", lambda path: save_upscaler(path) and None, read_onnx),
     "png": Reader(".png", save_picture, read_picture),
     "tiff": Reader(".tif", save_picture, read_picture),
     "jpeg": Reader(".jpg", save_picture, read_picture),
