@@ -46,8 +46,8 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(
     model: Path, downloads: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    ray = pytest.importorskip("ray", reason="no Ray: pip install 'nystra[ray-serve]'")
-    serve = pytest.importorskip("ray.serve", reason="no Ray Serve: pip install 'nystra[ray-serve]'")
+    ray = pytest.importorskip("ray", reason="the extra ray-serve is not installed")
+    serve = pytest.importorskip("ray.serve", reason="the extra ray-serve is not installed")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "60"  # 5 s are few on a busy machine
     with socket.socket() as probe:

@@ -20,7 +20,7 @@ from nystra.runtime.session import Session
 from shared import hide_spandrel
 from studies.networks.small import build, lively, save_small
 
-spandrel = pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
+spandrel = pytest.importorskip("spandrel", reason="the extra spandrel is not installed")
 
 pytestmark = [  # spandrel's networks are built by it in here too
     pytest.mark.filterwarnings("ignore:torch.meshgrid"),

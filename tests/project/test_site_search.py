@@ -30,7 +30,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def test_the_search_box(tmp_path: Path) -> None:
-    pytest.importorskip("material", reason="no mkdocs-material: pip install 'nystra[docs]'")
+    pytest.importorskip("material", reason="the extra docs is not installed")
     pytest.importorskip("selenium", reason="selenium is not installed")
     from selenium.webdriver.support.ui import WebDriverWait
 

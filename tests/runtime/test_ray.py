@@ -39,7 +39,7 @@ QUIET = RunOptions(quiet=True)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    pytest.importorskip("ray", reason="no Ray: pip install 'nystra[ray]'")
+    pytest.importorskip("ray", reason="the extra ray is not installed")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     from ray.cluster_utils import Cluster
 
@@ -136,7 +136,7 @@ def test_no_module_of_the_present_folder_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("ray", reason="no Ray: pip install 'nystra[ray]'")
+    pytest.importorskip("ray", reason="the extra ray is not installed")
     place = tmp_path / "downloads"
     place.mkdir()
     for number in range(6):
@@ -219,7 +219,7 @@ def test_a_cluster_that_wants_a_token(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("ray.exceptions", reason="no Ray: pip install 'nystra[ray]'")
+    pytest.importorskip("ray.exceptions", reason="the extra ray is not installed")
     if not hasattr(import_module("ray.exceptions"), "AuthenticationError"):
         pytest.skip("this Ray knows no tokens")
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -254,7 +254,7 @@ def test_a_cluster_that_wants_a_token(
 def test_what_listens_there_is_no_cluster(
     session: Session, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("ray", reason="no Ray: pip install 'nystra[ray]'")
+    pytest.importorskip("ray", reason="the extra ray is not installed")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         begin = time.monotonic()

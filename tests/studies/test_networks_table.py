@@ -17,7 +17,7 @@ def test_the_page_and_readme_say_what_was_measured() -> None:
 @pytest.mark.parametrize("name", ["NAFNet", "SPAN"])
 def test_an_architecture_comes_out_as_the_table_says(name: str) -> None:
     """Two of them; the whole takes an hour: ``python -m studies.networks measure``."""
-    pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
+    pytest.importorskip("spandrel", reason="the extra spandrel is not installed")
     found, recorded = foreign.outcome_of(name), foreign.read()[name]
     assert "failed" not in found
     assert found["static"] is recorded["static"] is None

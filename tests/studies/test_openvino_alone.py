@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, save
 from nystra.runtime.workers.child import Child
 from shared import ROOT
 
-pytest.importorskip("openvino", reason="pip install 'nystra[openvino]'")
+pytest.importorskip("openvino", reason="the extra openvino is not installed")
 
 
 def test_a_file_runs_in_openvino_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
