@@ -106,7 +106,7 @@ def _export(
         validated.speed,
         planned.proposal,
         _suggestion(prepared, planned),
-        (*planned.warnings, *validated.warnings),
+        (*planned.warnings, *built.warnings, *validated.warnings),
         steps.seconds,
     )
 

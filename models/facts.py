@@ -22,6 +22,7 @@ class Facts:
         inputs: What it takes, in the order of its arguments; the first one is what it is about.
         outputs: What it gives; the first one is the result.
         size_minimum: Smallest side it takes, in input pixels.
+        pads: It pads pictures to its size multiple itself; False: it takes multiples only.
         tiling: ``supported`` when a picture may be restored in overlapping tiles, ``internal``
             when the network has to see the whole of it.
         license: Of the weights, ``unknown`` when the checkpoint does not say.
@@ -34,6 +35,7 @@ class Facts:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     size_minimum: int = 1
+    pads: bool = True
     tiling: str
     license: str
     window: tuple[int, ...] | None = None
@@ -81,9 +83,14 @@ class Facts:
             resize = self.preprocessing.resize
             return 8 if resize is None else max(2, max(resize.sides) * 3 // 4)
         if self.window is None:
-            several = 4 * max(self.size_multiple, 2)
-            return max(self.size_multiple, min(several, _LARGEST_CELL), self.size_minimum)
-        return max(self.size_multiple, *self.window)
+            several = min(4 * max(self.size_multiple, 2), _LARGEST_CELL)
+            return self.taken(max(self.size_multiple, several, self.size_minimum))
+        return self.taken(max(self.size_multiple, *self.window))
+
+    def taken(self, side: int) -> int:
+        """Return the smallest side that the network takes and that is no smaller than this."""
+        step = 1 if self.pads else self.size_multiple
+        return -(-side // step) * step
 
     def test_size(self, cells: int = 4) -> dict[str, int]:
         """Return a size of so many cells a side, or the only one the network takes."""
@@ -106,4 +113,6 @@ class Facts:
         values = asdict(self) | {"scale": self.scale}
         if self.preprocessing is None:
             del values["preprocessing"]
+        if self.pads:
+            del values["pads"]
         return values

@@ -69,7 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ..flags.auto_flags import add_auto_arguments
     from ..flags.plan_flags import add_plan_arguments
 
-    parser.add_argument("checkpoint", type=Path, help=".safetensors, .pth or .pt file")
+    parser.add_argument(
+        "checkpoint",
+        type=Path,
+        help=".safetensors, .pth or .pt file, or .onnx file of another program",
+    )
     add_options(parser, PageOptions, ("output",))
     add_plan_arguments(parser)
     add_auto_arguments(parser)

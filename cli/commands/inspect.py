@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import BackendUnavailableError, NystraError
+from ...core.errors import BackendUnavailableError, NystraError, UnsupportedModelError
 from ...core.metadata import ModelMetadata, key_of
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, Folder
@@ -58,7 +59,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry the command out; return the exit code."""
-    return _inspect_model(args) if args.file.suffix == ".onnx" else _inspect_checkpoint(args)
+    if args.file.suffix != ".onnx":
+        return _inspect_checkpoint(args)
+    if _has_attention_of_others(args.file):
+        try:
+            return _inspect_checkpoint(args)
+        except UnsupportedModelError as error:
+            warn(f"{error}: its attention is not listed")
+    return _inspect_model(args)
+
+
+def _has_attention_of_others(path: Path) -> bool:
+    """Whether sites may be found in a file: another program's, with softmaxes, where torch is."""
+    from ...runtime.model.onnx_header import read_onnx_header
+    from ...runtime.model.onnx_nodes import has_node
+
+    if ModelMetadata.read(read_onnx_header(path).metadata).version is not None:
+        return False
+    return find_spec("torch") is not None and has_node(path, "Softmax")
 
 
 def _inspect_checkpoint(args: argparse.Namespace) -> int:

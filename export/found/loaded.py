@@ -49,7 +49,7 @@ def with_found_sites(
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         text = f"its attention stays as trained: it cannot be looked for ({reason})"
         return replace(loaded, warnings=(*loaded.warnings, text))
-    warnings = (*loaded.warnings, *_left(found))
+    warnings = (*loaded.warnings, *left_as_trained(found))
     if not found.served:
         return replace(loaded, warnings=warnings)
     found.network.requires_grad_(requires_grad=False).eval()
@@ -134,7 +134,7 @@ def _has_softmax(network: nn.Module, facts: Facts) -> bool:
     return bool(softmaxes.seen)
 
 
-def _left(found: FoundGraph) -> list[str]:
+def left_as_trained(found: FoundGraph) -> list[str]:
     """Return one sentence for each reason why attention is no site of a map."""
     groups: dict[tuple[str, str], list[str]] = {}
     for attention in found.attentions:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import onnx
 
 from ... import __version__
-from ...core.metadata import ModelMetadata
+from ...core.metadata import ModelMetadata, key_of
 from ...models.facts import Facts
 
 
 def describe(facts: Facts) -> ModelMetadata:
-    """Return the metadata of a model file, as far as they are facts of its network."""
+    """Return the metadata of a model file, as far as they are facts of its network.
+
+    Of a network that takes multiples only they say no scale: who runs the file then finds out by
+    trial runs what it takes, and pads pictures in front of it.
+    """
     return ModelMetadata(
         architecture=facts.architecture,
-        scale=facts.scale,
+        scale=facts.scale if facts.pads else None,
         input_channels=facts.input_channels,
         output_channels=facts.output_channels,
         license=facts.license,
         io=(*facts.inputs, *facts.outputs),
         task=facts.task,
         range=facts.range,
-        size_multiple=facts.size_multiple,
+        size_multiple=facts.size_multiple if facts.pads else None,
         size_minimum=facts.size_minimum,
         tiling=facts.tiling,
         window=facts.window,
@@ -29,9 +35,11 @@ def describe(facts: Facts) -> ModelMetadata:
 
 
 def write_metadata(model: onnx.ModelProto, metadata: ModelMetadata) -> None:
-    """Replace the metadata of a model, in place, in the order of its keys."""
+    """Replace what nystra's metadata are of a model, in place, in the order of all keys."""
+    own = {key_of(field.name) for field in fields(metadata)}
+    entries = {entry.key: entry.value for entry in model.metadata_props if entry.key not in own}
     del model.metadata_props[:]
-    for key, value in sorted(metadata.entries().items()):
+    for key, value in sorted((entries | metadata.entries()).items()):
         model.metadata_props.add(key=key, value=value)
     model.producer_name = "nystra"
     model.producer_version = __version__

@@ -15,6 +15,8 @@ from ..attention.mechanism import Mechanism
 from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
 from ..load.stage import Prepared
+from ..onnx_models.file_network import FileNetwork
+from ..onnx_models.pieces import attach_fitting_bodies, rewritten
 from ..plan.stage import Planned
 from ..tracing.bodies import attach_bodies, inline_bodies
 from ..tracing.tidy import tidy
@@ -33,12 +35,14 @@ class BuiltModel:
         metadata: Of the model, to which only what the validation finds is added.
         transformed: What the transform did, with the rounded copy; None where there is none.
         full: The same as the network came, to be timed against; None where nothing is timed.
+        warnings: What else was changed, one sentence each.
     """
 
     model: onnx.ModelProto
     metadata: ModelMetadata
     transformed: TransformResult | None
     full: onnx.ModelProto | None
+    warnings: tuple[str, ...] = ()
 
 
 def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None]) -> BuiltModel:
@@ -51,6 +55,8 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         ExportError: The network cannot be traced.
         UnsupportedModelError: The transform finds nothing to change.
     """
+    if isinstance(prepared.loaded.network, FileNetwork):
+        return _cut_file(prepared, planned, prepared.loaded.network, progress)
     model, transformed = _graph(prepared, planned.resolved, progress)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
@@ -64,6 +70,29 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
     return BuiltModel(model, metadata, transformed, full)
 
 
+def _cut_file(
+    prepared: Prepared, planned: Planned, network: FileNetwork, progress: Callable[[str], None]
+) -> BuiltModel:
+    """Return the file that a network was read from, with the planned nodes in it."""
+    progress("trace")
+    source, functions = network.source.model, prepared.options.functions
+    written = rewritten(source, network, planned.resolved, network.left)
+    model = written.model
+    if functions != "none":
+        attach_fitting_bodies(model)
+        onnx.checker.check_model(model)
+    if functions == "inline":
+        inline_bodies(model)
+    metadata = _describe(model, prepared, planned, planned.resolved, UNCHANGED)
+    full = None
+    if is_timed(prepared, planned):
+        progress("trace")
+        full = onnx.ModelProto()
+        full.CopyFrom(source)
+        _describe(full, prepared, planned, planned.neutral, UNCHANGED)
+    return BuiltModel(model, metadata, None, full, written.notes)
+
+
 def build_steps(prepared: Prepared, planned: Planned) -> int:
     """Return how many steps `build` announces."""
     graphs = 1 + is_timed(prepared, planned)
@@ -73,7 +102,9 @@ def build_steps(prepared: Prepared, planned: Planned) -> int:
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
     """Whether the file is timed against full attention: wanted, another, and of a CPU's types."""
     runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
-    return prepared.options.speed and runs_here and not planned.is_neutral
+    network = prepared.loaded.network
+    other = network.replaces if isinstance(network, FileNetwork) else not planned.is_neutral
+    return prepared.options.speed and runs_here and other
 
 
 def _graph(

@@ -66,11 +66,12 @@ def validation_sizes(facts: Facts) -> list[Size]:
     if facts.sides is not None:
         return batch_sizes(facts.inputs, facts.sides)
     cell, least = facts.cell, facts.size_minimum
-    return [
-        picture_size(2 * cell, 2 * cell),
-        picture_size(2 * cell + 3, max(least, cell + cell // 2 - 1)),
-        picture_size(max(least, cell // 2 + 1), 2 * cell + cell // 2),
+    sizes = [
+        (2 * cell, 2 * cell),
+        (2 * cell + 3, max(least, cell + cell // 2 - 1)),
+        (max(least, cell // 2 + 1), 2 * cell + cell // 2),
     ]
+    return [picture_size(facts.taken(rows), facts.taken(columns)) for rows, columns in sizes]
 
 
 def validation_feeds(facts: Facts) -> list[Feeds]:
@@ -105,7 +106,9 @@ def calibration_feeds(
     for path in calibration_pictures(folder):
         pixels = read_picture(path).pixels
         height, width = pixels.shape[:2]
-        size = facts.sides or picture_size(min(side, height), min(side, width))
+        size = facts.sides or picture_size(
+            facts.taken(min(side, height)), facts.taken(min(side, width))
+        )
         samples[path.stem] = (
             feeds_of(facts, pixels, size)
             if facts.preprocessing is None
@@ -132,7 +135,7 @@ def calibration_pictures(folder: Path | None) -> list[Path]:
 
 def sample_side(facts: Facts) -> int:
     """Return the side of what is cut out of a photograph: two cells or more."""
-    return max(64, 2 * facts.cell)
+    return facts.taken(max(64, 2 * facts.cell))
 
 
 def feeds_of(facts: Facts, pixels: Pixels, size: Size) -> Feeds:

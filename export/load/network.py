@@ -15,6 +15,7 @@ from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
 from ..attention.plan import Plan
+from ..onnx_models.file_type import is_onnx
 
 
 def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) -> LoadedModel:
@@ -29,7 +30,12 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
         NystraError: The checkpoint is bad, or the plan is for another window than the network's,
             or than this checkpoint was trained at where it was made for another one.
     """
-    loaded = load(source, plan_window=plan.window, **hyper)
+    if is_onnx(source):
+        from .onnx_file import load_onnx
+
+        loaded = load_onnx(source, hyper)
+    else:
+        loaded = load(source, plan_window=plan.window, **hyper)
     if plan.window not in (None, loaded.facts.window):
         raise NystraError(
             f"the plan is for window {_text(plan.window)}, the network has "
@@ -54,6 +60,8 @@ def load_fixed(
         NystraError: As `load_for` and `fixed_facts`.
     """
     loaded = load_for(source, plan, hyper)
+    if is_onnx(source):  # of the sizes that it has
+        return loaded
     frames = _static_frames(loaded.facts, static)
     if frames is not None and "frames" not in hyper:
         loaded = load_for(source, plan, {**hyper, "frames": frames})

@@ -115,7 +115,7 @@ def _cut(facts: Facts, path: Path, side: int, crops: int) -> list[Feeds]:
         )
     if facts.sides is not None:
         return [feeds_of(facts, pixels, facts.sides)]
-    size = picture_size(min(side, height), min(side, width))
+    size = picture_size(facts.taken(min(side, height)), facts.taken(min(side, width)))
     if crops == 1:
         return [feeds_of(facts, pixels, size)]
     corners = [(rows, columns) for rows in _ends(height, side) for columns in _ends(width, side)]

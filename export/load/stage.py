@@ -14,6 +14,8 @@ from ...models.own.network import OwnNetwork
 from ...runtime.metrics.measures import measure_for
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
+from ..onnx_models.file_type import is_onnx
+from ..onnx_models.options import refuse_options
 from ..options import ExportOptions
 from ..transforms import Transform, find_transform
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
@@ -73,6 +75,8 @@ def prepare(
     Raises:
         NystraError: Bad input.
     """
+    if is_onnx(source):
+        refuse_options(options)
     transform = find_transform(options.precision, options.target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(

@@ -32,6 +32,12 @@ def export_files(target: Path) -> tuple[Path, ...]:
     return (*sidecars, target, Manifest.path_for(target))
 
 
+def refuse_own_source(target: Path, source: Path) -> None:
+    """Raise `NystraError` where the model file would replace the one that it is made of."""
+    if target.exists() and target.samefile(source):
+        raise NystraError(f"{target} is what the export is made of: choose another `output`")
+
+
 def refuse_to_replace(target: Path, plan: Plan, form: dict[str, Any]) -> None:
     """Raise `NystraError` unless what is there is an export of the same thing, or nothing.
 

@@ -16,8 +16,10 @@ from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto.planner import find_plan
 from ..auto.proposal import Proposal
 from ..load.stage import Prepared
+from ..onnx_models.file_network import FileNetwork
+from ..onnx_models.paying import keep_what_pays, left_sentences
 from .naming import output_path
-from .replacing import export_form, refuse_to_replace
+from .replacing import export_form, refuse_own_source, refuse_to_replace
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     refuse_untrained(plan, loaded.network)
     resolved = resolve(plan, loaded.network)
     target = _target(prepared, output, resolved)
+    left: list[str] = []
+    if isinstance(loaded.network, FileNetwork):
+        refuse_own_source(target, loaded.checkpoint.path)
+        resolved = keep_what_pays(loaded.network, loaded.facts, resolved, progress)
+        left = left_sentences(loaded.network)
     written = replace(
         plan,
         default=_written_default(plan.default, resolved),
@@ -78,6 +85,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         *loaded.warnings,
         *proposal.warnings,
         *plan_warnings(plan, loaded, resolved),
+        *left,
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))

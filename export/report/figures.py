@@ -95,7 +95,7 @@ def speed_text(speed: Speed) -> str:
     library = "with the library" if speed.library else "without the library"
     low, high = speed.spread
     return (
-        f"{speed.ratio:.2f}x as fast as full attention at {speed.size[0]}x{speed.size[1]} (half of "
+        f"{speed.ratio:.2f}x as fast as {speed.other} at {speed.size[0]}x{speed.size[1]} (half of "
         f"the runs {low:.2f}x to {high:.2f}x), {speed.planned * 1e3:.0f} ms against "
         f"{speed.full * 1e3:.0f} ms, {library}"
     )

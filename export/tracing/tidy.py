@@ -26,7 +26,7 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
     uses: Counter[str] = Counter()
     for node in model.graph.node:
         if node.domain == DOMAIN:
-            site = _site(node) or node.name
+            site = site_path(node) or node.name
             uses[site] += 1
             node.name = site if uses[site] == 1 else f"{site}#{uses[site]}"
         del node.metadata_props[:]
@@ -48,7 +48,8 @@ def tidy(model: onnx.ModelProto, inputs: Sequence[Port], outputs: Sequence[Port]
         _name_axes(value, port, port.multiple)
 
 
-def _site(node: onnx.NodeProto) -> str:
+def site_path(node: onnx.NodeProto) -> str:
+    """Return the path of the innermost module that a traced node comes from, or ""."""
     scopes = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
     named = [scope for scope in ast.literal_eval(scopes)[:-1] if scope]
     return named[-1] if named else ""

@@ -96,6 +96,39 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     return model
 
 
+def trace_piece(
+    module: nn.Module,
+    examples: tuple[Tensor, ...],
+    free: tuple[dict[int, Any], ...] | None,
+    opset: int,
+    inputs: Sequence[str],
+    output: str,
+) -> onnx.ModelProto:
+    """Trace a module that stands for a piece of a graph, its sites operators.
+
+    Args:
+        module: Of one result.
+        examples: What it takes.
+        free: The free axes of each input, as ``torch.export`` takes them; None: all are fixed.
+        opset: 18, 19 or 20, of the default domain.
+        inputs: Names of what it takes.
+        output: Name of the result.
+
+    Raises:
+        ExportError: It cannot be traced; the cause is in the message.
+    """
+    try:
+        with torch.no_grad(), _quiet(), sizes_of_one(), _translations_once():
+            exported = _raw(module, examples, free, opset, inputs, [output])
+            exported.optimize()
+    except ExportError:
+        raise
+    except Exception as error:  # whatever the tracer raises, the export ends here
+        raise ExportError(f"PyTorch could not trace a piece of the graph: {error}") from error
+    model: onnx.ModelProto = exported.model_proto
+    return model
+
+
 def _raw(
     module: nn.Module,
     examples: tuple[Tensor, ...],

@@ -43,6 +43,7 @@ class Speed:
         spread: The same, a quarter of the rounds below and a quarter above.
         size: Height and width of the picture.
         library: Both ran with the operator library.
+        other: What the other file is.
     """
 
     planned: float
@@ -51,6 +52,7 @@ class Speed:
     spread: tuple[float, float]
     size: tuple[int, int]
     library: bool
+    other: str = "full attention"
 
     @property
     def is_slower(self) -> bool:
@@ -96,7 +98,7 @@ def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tupl
         or _rounds((side, side), seconds_per_pixel) < _LEAST
     ):
         side //= 2
-    return side, side
+    return facts.taken(side), facts.taken(side)
 
 
 def _rounds(size: tuple[int, int], seconds_per_pixel: float) -> int:

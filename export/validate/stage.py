@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -16,6 +16,7 @@ from ..attention.memory import quadratic_bytes
 from ..graph.stage import BuiltModel, is_timed, serialized
 from ..load.source import Source
 from ..load.stage import Prepared
+from ..onnx_models.file_network import FileNetwork
 from ..plan.stage import Planned
 from .fidelity import Fidelity, fidelity_steps, measure_fidelity
 from .model_file import FileValidation, file_steps, libraries, validate_file
@@ -99,6 +100,8 @@ def validate(
             size = timed_size(facts, quadratic, file.seconds_per_pixel)
             kernels = options.functions != "inline" and len(libraries(bodies=True)) > 1
             speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
+            if speed is not None and isinstance(network, FileNetwork):
+                speed = replace(speed, other="the file that it was made of")
     below = _below(fidelity, options.min_psnr, network, planned)
     warnings = () if transformed is None else tuple(transformed.sentences())
     if speed is not None and speed.is_slower:

@@ -1,0 +1,110 @@
+"""An ONNX file of another program as a loaded network, compared with the file in onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import NystraError, UnsupportedModelError
+from ...core.files.reading import file_sha256
+from ...models.checkpoints.checkpoint import Checkpoint
+from ...models.facts import Facts
+from ...models.geometry import WindowGeometry
+from ...models.loading import LoadedModel
+from ...runtime.session import Session
+from ..attention.site import find_sites
+from ..onnx_models.facts import facts_of
+from ..onnx_models.file_network import FileNetwork, read_file
+from ..onnx_models.finding import cut_attention
+from ..onnx_models.network import NodeError
+from .images import validation_feeds
+
+_ALLOWED = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""Largest difference between a file in onnxruntime and its network, of the largest value, by the
+coarsest type that the file computes in."""
+
+_SMALL = (1, 3, 64, 64)
+"""Shape of a picture, where the file does not say it."""
+
+
+def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
+    """Read a file of another program; its attention is found and becomes sites.
+
+    Args:
+        path: The file.
+        hyper: What a checkpoint would not tell: an ONNX file takes none.
+
+    Raises:
+        NystraError: The file is damaged or hostile, or hyper-parameters are given.
+        UnsupportedModelError: Something in it is not read, or read as PyTorch it gives other
+            values.
+    """
+    if hyper:
+        raise NystraError(
+            f"`{next(iter(hyper))}` does not apply to an ONNX file: its graph says all; omit it"
+        )
+    network = read_file(path)
+    try:
+        _try_small(network)
+        facts = facts_of(path)
+        warnings = cut_attention(network, facts)
+        facts = replace(facts, window=_window(network))
+        _compare(network, facts)
+    except NodeError as error:
+        raise UnsupportedModelError(f"{path} cannot be computed: {error}") from error
+    digest = file_sha256(path, "the model")
+    return LoadedModel(network, facts, {}, Checkpoint(path, digest, {}), warnings)
+
+
+def _try_small(network: FileNetwork) -> None:
+    """Run a file's network on a small picture, before onnxruntime is let at the file.
+
+    Raises:
+        NodeError: It declares a result that is too large; at this size it may fail otherwise.
+    """
+    (value,) = (v for v in network.source.model.graph.input if v.name == network.graph.inputs[0])
+    sides = value.type.tensor_type.shape.dim
+    shape = [side.dim_value or usual for side, usual in zip(sides, _SMALL, strict=False)]
+    try:
+        with torch.inference_mode():
+            network(torch.zeros(shape))
+    except NodeError as error:
+        if error.too_large:
+            raise
+
+
+def _window(network: FileNetwork) -> tuple[int, ...] | None:
+    """Return the window of all sites, where they have the same one."""
+    geometries = [getattr(site.module, "geometry", None) for site in find_sites(network)]
+    windows = {g.window for g in geometries if isinstance(g, WindowGeometry)}
+    return windows.pop() if len(windows) == 1 else None
+
+
+def _compare(network: FileNetwork, facts: Facts) -> None:
+    """Compare the network with its file in plain onnxruntime at the sizes of a validation.
+
+    Raises:
+        UnsupportedModelError: They differ.
+    """
+    path = network.source.path
+    session = Session(path, library=None)
+    types = {tensor.dtype for tensor in network.constants().values()}
+    allowed = max(_ALLOWED.get(dtype, 0.0) for dtype in {torch.float32, *types, *network.types})
+    for feeds in validation_feeds(facts):
+        expected = next(iter(session.run(feeds).values())).astype(np.float32)
+        with torch.inference_mode():
+            got = network(*(torch.from_numpy(array) for array in feeds.values())).numpy()
+        scale = max(float(np.abs(expected).max(initial=0.0)), 1e-30)
+        same = got.shape == expected.shape
+        difference = float(np.abs(got - expected).max(initial=0.0)) / scale if same else np.inf
+        if not difference <= allowed:
+            shape = "x".join(map(str, next(iter(feeds.values())).shape))
+            raise UnsupportedModelError(
+                f"{path}, read as PyTorch, differs by {difference:.0e} of its largest value from "
+                f"onnxruntime at {shape}: it cannot be exported"
+            )

@@ -1,0 +1,1 @@
+"""ONNX files of other programs: read as a network, their attention cut out and replaced."""

@@ -1,0 +1,113 @@
+"""What a file of another program takes and gives, found by running it in onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ...core.arrays import Array
+from ...core.errors import NystraError, UnsupportedModelError
+from ...core.ports.port import LOGITS_AXES, SIDES, Port
+from ...models.facts import Facts
+from ...runtime.session import Session
+from ...runtime.tasks.restoration.probing import probe
+
+ARCHITECTURE = "onnx"
+"""What a network is called of which only a graph is known."""
+
+_CLASSIFIER_SIDE = 224
+_CLASSIFIER_MULTIPLE = 32
+_CHANNELS = 3
+
+
+def facts_of(path: Path) -> Facts:
+    """Return the facts of a file that takes one picture and gives a picture or numbers of classes.
+
+    Raises:
+        NystraError: It fails at every size that was tried.
+        UnsupportedModelError: It takes or gives something else.
+    """
+    session = Session(path, library=None)
+    if len(session.facts.inputs) != 1 or len(session.facts.outputs) != 1:
+        raise UnsupportedModelError(
+            f"{path} has {len(session.facts.inputs)} inputs and {len(session.facts.outputs)} "
+            "outputs: files of one picture to one result are read"
+        )
+    image, result = session.facts.inputs[0], session.facts.outputs[0]
+    if image.role != "image":
+        raise UnsupportedModelError(
+            f"{path} takes {image.name!r} of {len(image.axes)} axes, expected one picture "
+            "(batch, channels, height, width)"
+        )
+    image = replace(image, dtype="float32")
+    if result.axes == LOGITS_AXES:
+        return _classifier(session, image, result)
+    return _restorer(path, session, image, result)
+
+
+def _restorer(path: Path, session: Session, image: Port, result: Port) -> Facts:
+    batch = image.lengths.get("batch", 1)
+
+    def function(picture: Array) -> Array:
+        made: Array = session(np.repeat(picture, batch, axis=0))
+        return made
+
+    known = image.sides
+    fixed = None if known is None else (known["height"], known["width"])
+    if fixed is None and set(SIDES) & set(image.lengths):
+        raise UnsupportedModelError(f"{path} fixes one side of its picture and not the other")
+    found = probe(path, function, image.channels, fixed)
+    lengths = {**image.lengths, "channels": found.inputs}
+    if found.fixed is not None:
+        lengths |= dict(zip(SIDES, found.fixed, strict=True))
+    return Facts(
+        architecture=ARCHITECTURE,
+        task="restoration",
+        inputs=(replace(image, lengths=lengths, range=found.input_range, multiple=found.multiple),),
+        outputs=(
+            Port(
+                result.name,
+                "picture",
+                lengths={"channels": found.outputs},
+                range=found.output_range,
+                multiple=found.scale,
+            ),
+        ),
+        size_minimum=found.minimum,
+        pads=found.multiple == 1,
+        tiling="supported",
+        license="unknown",
+    )
+
+
+def _classifier(session: Session, image: Port, result: Port) -> Facts:
+    lengths = {"channels": _CHANNELS, **image.lengths}
+    image = replace(image, lengths=lengths)
+    side = image.sides or dict.fromkeys(SIDES, _CLASSIFIER_SIDE)
+    made = session(np.full(image.shape(side), 0.5, np.float32))
+    if image.sides is None:
+        image = replace(image, multiple=_CLASSIFIER_MULTIPLE)
+        if not _takes_another_size(session, image):
+            image = replace(image, lengths=lengths | side)
+    classes = {"classes": made.shape[1]}
+    return Facts(
+        architecture=ARCHITECTURE,
+        task="classification",
+        inputs=(image,),
+        outputs=(Port(result.name, "logits", LOGITS_AXES, classes, range=None),),
+        size_minimum=_CLASSIFIER_SIDE if image.sides is None else 1,
+        pads=False,
+        tiling="internal",
+        license="unknown",
+    )
+
+
+def _takes_another_size(session: Session, image: Port) -> bool:
+    side = _CLASSIFIER_SIDE + _CLASSIFIER_MULTIPLE
+    try:
+        session(np.full(image.shape(dict.fromkeys(SIDES, side)), 0.5, np.float32))
+    except NystraError:
+        return False
+    return True

@@ -1,0 +1,11 @@
+"""Which networks are read from ONNX files: known without loading what reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeGuard
+
+
+def is_onnx(source: Any) -> TypeGuard[Path]:
+    """Whether a network is read from an ONNX file."""
+    return isinstance(source, Path) and source.suffix.lower() == ".onnx"

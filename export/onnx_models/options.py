@@ -1,0 +1,22 @@
+"""Which options of an export apply to ONNX files of other programs."""
+
+from __future__ import annotations
+
+from ...core.errors import NystraError
+from ..options import ExportOptions
+
+_WHY = {
+    "opset": "its opset is kept, or raised where the nodes of nystra need it",
+    "static": "its inputs stay as they are",
+    "precision": "its types stay as they are",
+    "target": "its types stay as they are",
+    "with_preprocessing": "it says nothing of how pictures are prepared",
+}
+
+
+def refuse_options(options: ExportOptions) -> None:
+    """Raise NystraError where an option would change what stays as it is in the file."""
+    changed = options.changed()
+    for name, why in _WHY.items():
+        if name in changed:
+            raise NystraError(f"`{name}` does not apply to an ONNX file: {why}; omit it")

@@ -1,0 +1,123 @@
+"""The pieces of a file that stand for attention, as graphs of ONNX."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import torch
+from torch import nn
+from torch.export import Dim
+
+from ...plugins.operators import OPERATORS
+from ..attention.as_trained.parameters import AsTrained
+from ..attention.mechanism import Mechanism
+from ..attention.site import swap
+from ..tracing.bodies import used_operators
+from ..tracing.trace import trace_piece
+from .cutting import fits_opset, nodes_of, raised, splice, unused_prefix
+from .network import Cut, OnnxNetwork
+from .reading import opset_of
+
+OLDEST_WRITTEN = 18
+"""The oldest opset that nodes of nystra are written for."""
+
+_IR_OF_FUNCTIONS = 8
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A file with nodes of nystra.
+
+    Attributes:
+        model: Without bodies.
+        notes: What else was changed, one sentence each.
+    """
+
+    model: onnx.ModelProto
+    notes: tuple[str, ...] = ()
+
+
+def rewritten(
+    source: onnx.ModelProto,
+    network: OnnxNetwork,
+    resolved: Mapping[str, Mechanism],
+    left: Collection[str],
+) -> Rewritten:
+    """Return a file with the planned mechanisms in the place of its attention.
+
+    A piece all of whose sites are left or as trained stays as it is in the file.
+
+    Args:
+        source: The file; is left as it is.
+        network: Of the file.
+        resolved: Mechanism of every site of the network.
+        left: Paths of sites that stay as they are in the file.
+
+    Raises:
+        ExportError: A piece cannot be traced, or the file not be raised to the opset it needs.
+    """
+    opset = opset_of(source)
+    written = max(opset, OLDEST_WRITTEN)
+    planned = swap(network, resolved, "operator")
+    pieces = [
+        piece_model(cut, planned.get_submodule(cut.module), written)
+        for cut in network.cuts.values()
+        if not all(path in left or isinstance(resolved[path], AsTrained) for path in cut.sites)
+    ]
+    model, notes = onnx.ModelProto(), []
+    model.CopyFrom(source)
+    if opset < written and not all(_fits(piece, written, opset) for piece in pieces):
+        model = raised(model, written)
+        notes.append(
+            f"the file's opset was raised from {opset} to {written}, which the nodes of nystra need"
+        )
+    for number, piece in enumerate(pieces):
+        splice(model, piece, unused_prefix(model, f"nystra_{number}/"))
+    model.ir_version = max(model.ir_version, _IR_OF_FUNCTIONS)
+    return Rewritten(model, tuple(notes))
+
+
+def attach_fitting_bodies(model: onnx.ModelProto) -> None:
+    """Add to a model, in place, the body of every nystra operator that it uses, at its opset."""
+    opset = opset_of(model)
+    for name in used_operators(model):
+        body = _body(name, max(opset, OLDEST_WRITTEN))
+        for entry in body.opset_import:
+            if entry.domain == "":
+                entry.version = opset
+        model.functions.append(body)
+
+
+def piece_model(cut: Cut, module: nn.Module, opset: int) -> onnx.ModelProto:
+    """Return a piece between its values, traced.
+
+    Raises:
+        ExportError: It cannot be traced.
+    """
+    inputs = tuple(
+        torch.zeros(shape, dtype=dtype) for shape, dtype in zip(cut.shapes, cut.types, strict=True)
+    )
+    return trace_piece(module, inputs, _dynamic(cut.free), opset, cut.inputs, cut.output)
+
+
+def _dynamic(free: Sequence[Sequence[int]]) -> tuple[dict[int, Any], ...] | None:
+    if not any(free):
+        return None
+    return tuple(dict.fromkeys(axes, Dim.DYNAMIC) for axes in free)
+
+
+def _body(name: str, opset: int) -> onnx.FunctionProto:
+    module = importlib.import_module(f"...plugins.operators.{OPERATORS[name]}.body", __package__)
+    body: onnx.FunctionProto = module.body(opset)
+    return body
+
+
+def _fits(piece: onnx.ModelProto, written: int, opset: int) -> bool:
+    """Whether a piece and the bodies of its operators mean the same at another opset."""
+    parts: list[onnx.GraphProto | onnx.FunctionProto] = [piece.graph]
+    parts += [_body(name, written) for name in used_operators(piece)]
+    return all(fits_opset(nodes_of(part), written, opset) for part in parts)

@@ -1,0 +1,184 @@
+"""An ONNX file of another program is exported with nystra's nodes, and does what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from nystra.cli.main import export_main, main
+from nystra.core.errors import NystraError, UnsupportedModelError
+from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export.attention.site import find_sites
+from nystra.export.load import onnx_file
+from nystra.export.load.onnx_file import load_onnx
+from nystra.export.onnx_models import paying
+from nystra.plugins.domain import DOMAIN
+from onnx_files import WINDOW, window_attention
+
+FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
+
+
+def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    made: np.ndarray = session.run(None, {session.get_inputs()[0].name: image})[0]
+    return made
+
+
+def picture(*size: int) -> np.ndarray:
+    return np.random.default_rng(0).random((1, 3, *size)).astype(np.float32)
+
+
+def difference(first: Path, second: Path, *size: int) -> float:
+    """The largest difference of two files, of the largest value."""
+    one, other = (in_onnxruntime(path, picture(*size)) for path in (first, second))
+    return float(np.abs(one - other).max() / np.abs(other).max())
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every replacement be measured as fast."""
+    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
+
+
+def test_attention_of_a_file_is_found(tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    loaded = load_onnx(path, {})
+    (site,) = find_sites(loaded.network)
+    assert site.path == "body.attn"
+    assert site.module.geometry.window == (WINDOW, WINDOW)  # type: ignore[union-attr]
+    assert loaded.facts.window == (WINDOW, WINDOW)
+    assert loaded.facts.size_multiple == WINDOW
+    assert not loaded.facts.pads
+    assert not loaded.warnings
+    image = picture(16, 20)
+    with torch.no_grad():
+        got = loaded.network(torch.from_numpy(image)).numpy()
+        np.testing.assert_allclose(got, in_onnxruntime(path, image), atol=1e-5)
+        table = site.module.relative_position_bias_table  # type: ignore[union-attr]
+        assert isinstance(table, torch.Tensor)
+        table += 1.0 * torch.arange(table.shape[0])[:, None]
+        other = loaded.network(torch.from_numpy(image)).numpy()
+    assert np.abs(other - got).max() > 1e-3  # the site is what is computed
+
+
+def test_a_file_that_reads_otherwise_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    read = onnx_file.read_file
+
+    def wrong(path: Path) -> Any:
+        network = read(path)
+        next(network.buffers()).mul_(1.01)
+        return network
+
+    monkeypatch.setattr(onnx_file, "read_file", wrong)
+    with pytest.raises(UnsupportedModelError, match="read as PyTorch, differs by"):
+        load_onnx(path, {})
+
+
+@pytest.mark.parametrize(
+    "option", [{"static": (1, 3, 8, 8)}, {"precision": "fp16"}, {"opset": 18}, {"hyper": {"a": 1}}]
+)
+def test_what_stays_as_it_is_cannot_be_asked_for(option: dict[str, Any], tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    with pytest.raises(NystraError, match="does not apply to an ONNX file"):
+        export_model(path, tmp_path / "ours.onnx", ExportOptions(**option))
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("faster")
+@pytest.mark.parametrize(
+    ("opset", "shape"),
+    [(13, (1, 3, "h", "w")), (17, (1, 3, 16, 20)), (20, ("b", 3, "h", "w"))],
+)
+def test_exact_attention_of_a_file_is_replaced(
+    opset: int, shape: tuple[Any, ...], tmp_path: Path
+) -> None:
+    path = window_attention(tmp_path / "theirs.onnx", opset, shape=shape)
+    result = export_model(path, tmp_path / "ours.onnx", FULL)
+    sizes = [(16, 20)] if 16 in shape else [(8, 8), (16, 20), (28, 12)]
+    assert all(difference(result.model, path, *size) < 1e-5 for size in sizes)
+    model, before = onnx.load(result.model), onnx.load(path)
+    (node,) = (node for node in model.graph.node if node.domain == DOMAIN)
+    assert (node.op_type, node.name) == ("NystraWindowSoftmax", "body.attn")
+    assert not {"Softmax"} & {node.op_type for node in model.graph.node}
+    raised = [text for text in result.warnings if "opset was raised" in text]
+    kept = next(entry.version for entry in model.opset_import if entry.domain == "")
+    assert kept == max(opset, 17 if opset == 17 else 18)
+    assert bool(raised) == (opset == 13)
+    assert model.graph.input == before.graph.input
+    assert model.graph.output == before.graph.output
+    convolutions = [node for node in before.graph.node if node.op_type == "Conv"]
+    assert [node for node in model.graph.node if node.op_type == "Conv"] == convolutions
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("faster")
+def test_a_wrong_piece_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the validation: a piece whose weights are changed after it was traced."""
+    from nystra.core.errors import ValidationError
+    from nystra.export.onnx_models import pieces
+
+    trace = pieces.piece_model
+
+    def wrong(*arguments: Any) -> onnx.ModelProto:
+        piece = trace(*arguments)
+        tensor = max(piece.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+        array = onnx.numpy_helper.to_array(tensor) * np.float32(1.01)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+        return piece
+
+    monkeypatch.setattr(pieces, "piece_model", wrong)
+    path = window_attention(tmp_path / "theirs.onnx")
+    with pytest.raises(ValidationError):
+        export_model(path, tmp_path / "ours.onnx", FULL)
+
+
+@pytest.mark.full
+def test_what_does_not_pay_is_left_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paying, "_interleaved", lambda *_: [[1.0], [1.5]])
+    path = window_attention(tmp_path / "theirs.onnx")
+    result = export_model(path, tmp_path / "ours.onnx", FULL)
+    ours, theirs = onnx.load(result.model), onnx.load(path)
+    assert ours.graph == theirs.graph
+    (reason,) = {site.reason for site in result.source.resolved.values()}
+    assert "measured 1.50 times as slow" in reason
+    assert any(reason in text for text in result.warnings)
+
+
+@pytest.mark.full
+def test_the_commands_take_what_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    ours = tmp_path / "ours.onnx"
+    attention = ["--attn", "cluster", "--clusters", "2x2"]
+    assert export_main([str(path), *attention, "-o", str(ours), "--no-speed", "-q"]) == 0
+    manifest = json.loads(ours.with_suffix(".json").read_text())
+    assert manifest["source"]["name"] == "theirs.onnx"
+    assert main(["validate", str(ours), "-q"]) == 0
+    assert main(["validate", str(ours), "--checkpoint", str(path), "-q"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(path)]) == 0
+    assert "body.attn" in capsys.readouterr().out
+    assert main(["inspect", str(ours)]) == 0
+    assert "NystraWindowCluster" in capsys.readouterr().out
+
+
+def test_a_file_is_never_replaced_by_what_is_made_of_it(tmp_path: Path) -> None:
+    path = window_attention(tmp_path / "theirs.onnx")
+    before = path.read_bytes()
+    options = ExportOptions(plan=Plan(mechanism("full")), speed=False, overwrite=True)
+    with pytest.raises(NystraError, match="is what the export is made of"):
+        export_model(path, path, options)
+    assert path.read_bytes() == before
