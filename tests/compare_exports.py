@@ -52,8 +52,8 @@ def make_checkpoints(folder: Path) -> None:
 
     from nystra.models.swinir.network import SwinIR
     from patch_networks import BUILDERS, HYPER, network_of
-    from rvrt_tools import save_small as save_rvrt
     from studies.networks.small import save_small as save_foreign
+    from studies.precision.small import save_rvrt
 
     folder.mkdir(parents=True, exist_ok=True)
     for name in BUILDERS:

@@ -33,10 +33,10 @@ PATCH_NETWORKS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
 """Name -> how the network is built, and what its weights do not tell."""
 
 
-def save_rvrt(path: Path) -> Path:
-    """Write an RVRT."""
+def save_rvrt(path: Path, **hyper: Any) -> Path:
+    """Write an RVRT; ``hyper`` takes precedence over `RVRT_HYPER`."""
     torch.manual_seed(0)
-    save_file(RVRT(**RVRT_HYPER).state_dict(), path)
+    save_file(RVRT(**{**RVRT_HYPER, **hyper}).state_dict(), path)
     return path
 
 

@@ -18,8 +18,8 @@ from nystra.models.architecture import Architecture, PrecisionPolicy
 from nystra.models.registry import ARCHITECTURES
 from nystra.models.rvrt.network import RVRT
 from nystra.models.swinir import checkpoint as swinir
-from rvrt_tools import SMALL
 from small_graphs import small, types
+from studies.precision.small import RVRT_HYPER
 
 POLICY = PrecisionPolicy(modules={"flow.*": "it points"})
 
@@ -74,7 +74,7 @@ def test_flows_and_places_of_rvrt_stay_exact() -> None:
     """Fractions of pixels: float16 has 11 digits, of which 20 pixels take five."""
     policy = policy_for("rvrt", "fp16")
     with torch.device("meta"):
-        network = RVRT(**SMALL)
+        network = RVRT(**RVRT_HYPER)
     layers = [path for path, module in network.named_modules() if isinstance(module, nn.Conv2d)]
     exact = {path for path in layers if policy.exact(path)}
     assert exact == {path for path in layers if "spynet" in path or "conv_offset" in path}

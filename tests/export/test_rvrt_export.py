@@ -18,21 +18,21 @@ from nystra.export.tracing.bodies import attach_bodies
 from nystra.export.tracing.trace import trace
 from nystra.models import load
 from nystra.runtime import Session, read_picture
-from rvrt_tools import SMALL, save_small
+from studies.precision.small import RVRT_HYPER, save_rvrt
 from video_files import save_frames
 
 
 def test_inspect_counts_sites_and_operations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = save_small(tmp_path / "small.safetensors")
+    path = save_rvrt(tmp_path / "small.safetensors")
     assert main(["inspect", str(path), "--frames", "2", "--attn", "nystra", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["flops"]["shape"] == [1, 2, 3, 16, 16]
     tokens = {site["path"]: site["tokens"] for site in document["sites"]}
     assert sorted(tokens.values()) == [16] * 4 + [32] * 8
     assert all(count == 32 for path, count in tokens.items() if path.startswith("backbone."))
-    per_key = 2 * 2 * (2 * 16 * 16) * SMALL["embed_dim"]  # two products with every token
+    per_key = 2 * 2 * (2 * 16 * 16) * RVRT_HYPER["embed_dim"]  # two products with every token
     assert document["flops"]["attention"] == per_key * sum(tokens.values())
     assert document["flops"]["network"] > 2 * document["flops"]["attention"]
     assert all(site["error"] > 0 for site in document["sites"])
@@ -41,7 +41,7 @@ def test_inspect_counts_sites_and_operations(
 @pytest.mark.full
 def test_a_film_of_two_clips(tmp_path: Path) -> None:
     """Two clips see the alignment; more of them see nothing else."""
-    path = save_small(tmp_path / "small.safetensors")
+    path = save_rvrt(tmp_path / "small.safetensors")
     linear = "backbone.forward_2.main.5.0.residual_group.blocks.1.attn"
     plan = Plan(Full(), {linear: mechanism("nystra", landmarks=(2, 2))})
     options = ExportOptions(plan, {"frames": 4}, opset=18, speed=False)
@@ -83,7 +83,7 @@ def restored_by_command(
 
 @pytest.mark.release
 def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
-    path = save_small(tmp_path / "small.safetensors", upscale=1, in_chans=3)
+    path = save_rvrt(tmp_path / "small.safetensors", upscale=1, in_chans=3)
     options = ExportOptions(Plan(Full()), static=(1, 4, 3, 9, 7), speed=False)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -96,7 +96,7 @@ def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.release
 def test_a_network_that_keeps_the_size(tmp_path: Path) -> None:
     """Deblurring and denoising: features of a quarter of the sides, any height and width."""
-    loaded = load(save_small(tmp_path / "small.safetensors", upscale=1, in_chans=4), frames=4)
+    loaded = load(save_rvrt(tmp_path / "small.safetensors", upscale=1, in_chans=4), frames=4)
     resolved = resolve(Plan(Full()), loaded.network)
     model = trace(swap(loaded.network, resolved, "operator"), loaded.facts, 20)
     weights = {tensor.name for tensor in model.graph.initializer}

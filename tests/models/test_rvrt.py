@@ -26,8 +26,9 @@ from nystra.models.rvrt.sampling import flow_warp
 from nystra.models.rvrt.windows import Depth, Group, Stage, WindowAttention, Windows
 from nystra.plugins.operators.window_geometry import WindowGeometry
 from nystra.plugins.operators.windows_torch import token_regions
-from rvrt_tools import attending, check, filled, paper_windows, published, save_small
+from rvrt_tools import attending, check, filled, paper_windows, published
 from shared import golden, shared_path
+from studies.precision.small import save_rvrt
 
 full, release = pytest.mark.full, pytest.mark.release
 
@@ -257,7 +258,7 @@ def test_an_odd_film_is_refused() -> None:
 
 
 def test_a_checkpoint_makes_a_network_for_a_number_of_frames(tmp_path: Path) -> None:
-    path = save_small(tmp_path / "small.safetensors")
+    path = save_rvrt(tmp_path / "small.safetensors")
     facts = load(path).facts
     assert (facts.architecture, facts.task, facts.scale) == ("rvrt", "video", 4)
     assert facts.inputs[0].lengths == {"frames": 6, "channels": 3}
@@ -276,7 +277,7 @@ def test_a_checkpoint_makes_a_network_for_a_number_of_frames(tmp_path: Path) -> 
 
 
 def test_another_window_drops_the_bias(tmp_path: Path) -> None:
-    path = save_small(tmp_path / "small.safetensors")
+    path = save_rvrt(tmp_path / "small.safetensors")
     loaded = load(path, window_size=8, frames=4)
     assert (loaded.facts.window, loaded.retargeted) == ((2, 8, 8), True)
     assert "window 2x8x8 instead of the trained 2x4x4" in loaded.warnings[0]
@@ -288,7 +289,7 @@ def test_another_window_drops_the_bias(tmp_path: Path) -> None:
 
 
 def test_denoising_takes_the_level_of_the_noise(tmp_path: Path) -> None:
-    path = save_small(tmp_path / "small.safetensors", upscale=1, in_chans=4)
+    path = save_rvrt(tmp_path / "small.safetensors", upscale=1, in_chans=4)
     loaded = load(path, frames=4)
     facts = loaded.facts
     assert (facts.scale, facts.input_channels, facts.output_channels) == (1, 4, 3)
