@@ -42,7 +42,7 @@ class ChildPool:
         """
         self._module, self._load, self._what, self._requests = module, load, what, requests
         self._waiting = deque(range(len(requests)))
-        self._answers: SimpleQueue[Answered] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         self._children: set[Child] = set()
         self._ended = False
         self._lock = threading.Lock()
@@ -55,10 +55,11 @@ class ChildPool:
 
         Raises:
             ChildError: A child could not load.
+            Exception: Whatever else kept a request from a child.
         """
         for _ in self._requests:
             index, answer = self._answers.get()
-            if index < 0 and isinstance(answer, ChildError):
+            if index < 0 and isinstance(answer, Exception):
                 raise answer
             yield index, answer
 
@@ -91,7 +92,7 @@ class ChildPool:
                     self._answers.put((index, error))
                     self._close(child)
                     child = None
-        except ChildError as error:
+        except Exception as error:  # whatever it is, who waits for answers must hear of it
             self._answers.put((-1, error))
         finally:
             if child is not None:
@@ -109,7 +110,7 @@ class ChildPool:
                 child.interrupt()
         try:
             child.ask("load", self._load)
-        except ChildError:
+        except Exception:
             self._close(child)
             raise
         return child
