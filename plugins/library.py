@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -36,6 +37,8 @@ INSTRUCTION_SETS = ("generic", "avx2", "avx512", "avx512_bf16", "amx")
 LIBRARY_DIR_VARIABLE = "NYSTRA_LIBRARY_DIR"
 """The environment variable that names the folder to look in first."""
 
+_SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+
 _CUDA_PROVIDER = b"CUDAExecutionProvider"
 
 _BUILD_HINT = (
@@ -62,7 +65,7 @@ def library_path(name: str = "nystra_onnxruntime") -> Path:
     Raises:
         FileNotFoundError: It was not built; the message says how to build it.
     """
-    file = f"lib{name}.so"
+    file = f"lib{name}{_SUFFIX}"
     candidates = [Path(str(resources.files(__package__).joinpath(file)))]
     if folder := os.environ.get(LIBRARY_DIR_VARIABLE):
         candidates.insert(0, Path(folder, file))

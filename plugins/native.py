@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.cpus import usable_cpus
 from ..core.errors import BackendUnavailableError, NystraError
 from .library import CPU_LIBRARY, library_path
 from .operators import find_schema
@@ -124,7 +125,7 @@ def run(
     described = _described(operator, request)
     filled = [new(shape, kind) for shape, kind in described]
     results = (_Tensor * len(filled))(*map(_tensor, filled, (kind for _, kind in described)))
-    threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    threads = usable_cpus() if threads is None else threads
     if not 1 <= threads <= _MAX_THREADS:
         raise NystraError(f"`threads` is {threads}; expected 1 to {_MAX_THREADS}")
     library = _library()

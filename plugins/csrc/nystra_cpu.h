@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if !defined(NYSTRA_CPU_API)
+#define NYSTRA_CPU_API /* what the library itself declares its functions with */
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -49,26 +53,28 @@ typedef struct nystra_cpu_tensor {
 } nystra_cpu_tensor;
 
 /* The interface of this library, and the version of the nystra it belongs to. */
-int32_t nystra_cpu_interface(void);
-const char* nystra_cpu_version(void);
+NYSTRA_CPU_API int32_t nystra_cpu_interface(void);
+NYSTRA_CPU_API const char* nystra_cpu_version(void);
 
 /* The instruction set in use; null where the one that NYSTRA_CPU_ISA names cannot run here. */
 const char* nystra_isa(void);
 
 /* What was wrong with the last call of this thread that did not return NYSTRA_CPU_OK. */
-const char* nystra_cpu_error(void);
+NYSTRA_CPU_API const char* nystra_cpu_error(void);
 
 /* Fills in type, rank and shape of the outputs of an operator on these inputs, whose data are not
  * read. Attributes that are left out take their defaults. */
-int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute* attributes,
-                           size_t attribute_count, const nystra_cpu_tensor* inputs,
-                           size_t input_count, nystra_cpu_tensor* outputs, size_t output_count);
+NYSTRA_CPU_API int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute* attributes,
+                                          size_t attribute_count, const nystra_cpu_tensor* inputs,
+                                          size_t input_count, nystra_cpu_tensor* outputs,
+                                          size_t output_count);
 
 /* Runs an operator on up to `threads` threads, the caller's among them.
  * The outputs are of the types and shapes that nystra_cpu_outputs says, and overlap nothing. */
-int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* attributes,
-                       size_t attribute_count, const nystra_cpu_tensor* inputs, size_t input_count,
-                       const nystra_cpu_tensor* outputs, size_t output_count, int32_t threads);
+NYSTRA_CPU_API int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* attributes,
+                                      size_t attribute_count, const nystra_cpu_tensor* inputs,
+                                      size_t input_count, const nystra_cpu_tensor* outputs,
+                                      size_t output_count, int32_t threads);
 
 #ifdef __cplusplus
 }

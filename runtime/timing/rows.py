@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
+from ...core.cpus import usable_cpus
 from ...core.ports.port import Size, size_text
 from ..machine.gpu import find_device
 
@@ -137,7 +138,7 @@ def describe_machine(threads: int | None = None) -> dict[str, Any]:
         "gpu": None if isinstance(device, str) else device.name,
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
-        "usable_cores": _usable_cores(),
+        "usable_cores": usable_cpus(),
         "threads": threads,
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -145,13 +146,6 @@ def describe_machine(threads: int | None = None) -> dict[str, Any]:
         "onnxruntime": _version("onnxruntime", "onnxruntime-gpu"),
         "numpy": np.__version__,
     }
-
-
-def _usable_cores() -> int | None:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS, Windows
-        return os.cpu_count()
 
 
 def _cpu_model() -> str:

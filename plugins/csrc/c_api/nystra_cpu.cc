@@ -1,4 +1,6 @@
 // The C interface: nothing thrown leaves it.
+#include "export.h"
+#define NYSTRA_CPU_API NYSTRA_EXPORTED
 #include "nystra_cpu.h"
 
 #include <algorithm>
@@ -236,18 +238,15 @@ int32_t guarded(const char* name, const Work& work) noexcept {
 }  // namespace
 }  // namespace nystra::c_api
 
-#define EXPORTED extern "C" __attribute__((visibility("default")))
+int32_t nystra_cpu_interface(void) { return NYSTRA_CPU_INTERFACE; }
 
-EXPORTED int32_t nystra_cpu_interface(void) { return NYSTRA_CPU_INTERFACE; }
+const char* nystra_cpu_version(void) { return NYSTRA_VERSION; }
 
-EXPORTED const char* nystra_cpu_version(void) { return NYSTRA_VERSION; }
+const char* nystra_cpu_error(void) { return nystra::c_api::last_error.c_str(); }
 
-EXPORTED const char* nystra_cpu_error(void) { return nystra::c_api::last_error.c_str(); }
-
-EXPORTED int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute* attributes,
-                                    size_t attribute_count, const nystra_cpu_tensor* inputs,
-                                    size_t input_count, nystra_cpu_tensor* outputs,
-                                    size_t output_count) {
+int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute* attributes,
+                           size_t attribute_count, const nystra_cpu_tensor* inputs,
+                           size_t input_count, nystra_cpu_tensor* outputs, size_t output_count) {
   using namespace nystra::c_api;
   const Request request{name, attributes, attribute_count, inputs, input_count, output_count};
   return guarded(name, [&] {
@@ -256,10 +255,9 @@ EXPORTED int32_t nystra_cpu_outputs(const char* name, const nystra_cpu_attribute
   });
 }
 
-EXPORTED int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* attributes,
-                                size_t attribute_count, const nystra_cpu_tensor* inputs,
-                                size_t input_count, const nystra_cpu_tensor* outputs,
-                                size_t output_count, int32_t threads) {
+int32_t nystra_cpu_run(const char* name, const nystra_cpu_attribute* attributes,
+                       size_t attribute_count, const nystra_cpu_tensor* inputs, size_t input_count,
+                       const nystra_cpu_tensor* outputs, size_t output_count, int32_t threads) {
   using namespace nystra::c_api;
   const Request request{name, attributes, attribute_count, inputs, input_count, output_count};
   return guarded(name, [&] {

@@ -1,6 +1,11 @@
 #include "team.h"
 
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <dlfcn.h>
 #include <pthread.h>
+#endif
 
 namespace nystra::c_api {
 namespace {
@@ -13,16 +18,40 @@ struct Idle {
   size_t created = 0;  // these and those that calls have; there is room for all
 };
 
+Idle& idle();
+
+// Keeps this library loaded for good: the helpers that are kept run its code. ELF says it in the
+// file (-z nodelete).
+void stay_loaded() {
+#if defined(_WIN32)
+  HMODULE self = nullptr;
+  GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN,
+                     reinterpret_cast<const char*>(&stay_loaded), &self);
+#elif defined(__APPLE__)
+  Dl_info self;
+  if (dladdr(reinterpret_cast<const void*>(&stay_loaded), &self) != 0)
+    (void)dlopen(self.dli_fname, RTLD_LAZY | RTLD_NODELETE);
+#endif
+}
+
+// The helpers of a process do not live on in one that it forks.
+void forget_helpers_in_forks() {
+#if !defined(_WIN32)
+  pthread_atfork([] { idle().mutex.lock(); }, [] { idle().mutex.unlock(); },
+                 [] {
+                   for (std::unique_ptr<Team>& team : idle().teams) (void)team.release();
+                   idle().teams.clear();
+                   idle().helpers = 0;
+                   idle().mutex.unlock();
+                 });
+#endif
+}
+
 // It is never destroyed, since others may call while a process ends.
 Idle& idle() {
   static Idle* const kept = [] {
-    pthread_atfork([] { idle().mutex.lock(); }, [] { idle().mutex.unlock(); },
-                   [] {  // the child has none of the helpers
-                     for (std::unique_ptr<Team>& team : idle().teams) (void)team.release();
-                     idle().teams.clear();
-                     idle().helpers = 0;
-                     idle().mutex.unlock();
-                   });
+    forget_helpers_in_forks();
+    stay_loaded();
     return new Idle;
   }();
   return *kept;

@@ -1,6 +1,8 @@
 #include "patch_match.h"
 
+#if defined(__linux__)
 #include <sys/mman.h>
+#endif
 
 namespace nystra {
 namespace {
@@ -38,12 +40,14 @@ PatchMatchMaps image_of(const PatchMatchMaps& batch, const PatchMatchParams& p, 
 
 // Requests large pages: the keys of a pixel lie far apart, and each row of a patch in a page of its
 // own. Nothing is lost where the system has none.
-void request_large_pages(float* data, int64_t floats) {
+void request_large_pages([[maybe_unused]] float* data, [[maybe_unused]] int64_t floats) {
+#if defined(__linux__)
   constexpr uintptr_t kPage = 1 << 21;
   const uintptr_t begin = reinterpret_cast<uintptr_t>(data);
   const uintptr_t first = (begin + kPage - 1) / kPage * kPage;
   const uintptr_t last = (begin + uintptr_t(floats) * sizeof(float)) / kPage * kPage;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
 }
 
 }  // namespace

@@ -6,12 +6,12 @@ out not to be small is restored after the others, by all cores together.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
+from ....core.cpus import usable_cpus
 from ...machine.memory import available_memory
 from ...session import Session
 from .picture_job import PictureJob
@@ -87,8 +87,7 @@ def _cores(session: Session) -> int:
     """Return how many threads a session may use."""
     if session.spec.threads is not None:
         return session.spec.threads
-    ours = getattr(os, "sched_getaffinity", None)
-    return os.cpu_count() or 1 if ours is None else len(ours(0))
+    return usable_cpus()
 
 
 def _is_small(path: Path) -> bool:

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../../export.h"
+
 #if defined(NYSTRA_HAVE_AMX)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -106,6 +108,6 @@ const Kernels* kernels() {
 }  // namespace nystra
 
 // For nystra.plugins.isa(): the name of the set in use, null where the forced one cannot run here.
-extern "C" __attribute__((visibility("default"))) const char* nystra_isa() {
+NYSTRA_EXPORT const char* nystra_isa() {
   return nystra::kernels() != nullptr ? nystra::kernels()->isa : nullptr;
 }
