@@ -44,6 +44,23 @@ def regular_file(
     return Path(path)
 
 
+def is_there(
+    path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
+) -> bool:
+    """Return whether there is something at a path, a link to nothing included.
+
+    Raises:
+        NystraError: Nobody can tell: a folder on the way may not be entered.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as reason:
+        raise error(f"cannot read {what} {path}: {_why(reason)}") from reason
+    return True
+
+
 def open_regular(
     path: str | os.PathLike[str], what: str, error: type[NystraError] = NystraError
 ) -> BinaryIO:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.errors import NystraError
+from ...core.files.reading import is_there
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_records import is_number, is_whole, require_keys, require_version, shown
 from ...core.json_text import stable_json
@@ -118,7 +119,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
         NystraError: The file is missing, not JSON, of another schema version, or holds a key
             that is unknown or of the wrong type; the message names it.
     """
-    if not os.path.lexists(path):
+    if not is_there(path, "the baseline"):
         raise NystraError(f"there is no baseline {path}: accept the present figures with `update`")
     value = read_json(path, "the baseline")
     where = f"the baseline {path}"

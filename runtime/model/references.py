@@ -23,7 +23,7 @@ import numpy as np
 
 from ...core.arrays import Array
 from ...core.errors import NystraError
-from ...core.files.reading import regular_file
+from ...core.files.reading import is_there, regular_file
 from ...core.files.writing import atomic_write_bytes
 from ...core.json_text import stable_json
 from ...core.strict_json import parse_json
@@ -149,7 +149,7 @@ def read_references(path: str | os.PathLike[str]) -> References:
     Raises:
         NystraError: The file is missing, damaged, too large (2 GiB) or not one of ours.
     """
-    if not os.path.lexists(path):
+    if not is_there(path, "the references"):
         raise NystraError(
             f"there are no recorded references at {path}: export the model again, or validate "
             "against its checkpoint"

@@ -112,6 +112,41 @@ def plan_tiles(
     return TilePlan(size, tuple(rows), tuple(columns))
 
 
+def even_tile(
+    size: tuple[int, int], side: int, overlap: int, multiple: int = 1, minimum: int = 1
+) -> tuple[int, int]:
+    """Return the smallest tile that needs no more tiles than a square one does.
+
+    A square tile that is a little smaller than the image is needed twice, and most of the second
+    one was in the first: 2000 pixels in tiles of 1000 that overlap are three times 1000.
+
+    Args:
+        size: Height and width of the image.
+        side: Of the square tile.
+        overlap: By how many pixels neighbouring tiles overlap at least.
+        multiple: The model's size multiple in pixels.
+        minimum: Smallest side of a tile.
+
+    Returns:
+        Height and width, at most ``side``.
+    """
+    least = max(minimum, overlap + multiple)
+    height, width = (_even(length, side, overlap, multiple, least) for length in size)
+    return height, width
+
+
+def _even(length: int, side: int, overlap: int, multiple: int, least: int) -> int:
+    whole = -(-length // multiple) * multiple
+    count = len(tile_positions(whole, side, overlap, multiple))
+    if count == 1:
+        return min(side, whole)
+    even = max(-(-(whole + (count - 1) * overlap) // count), least)
+    even = -(-even // multiple) * multiple
+    while even < side and len(tile_positions(whole, even, overlap, multiple)) > count:
+        even += multiple
+    return min(even, side)
+
+
 def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> list[Span]:
     """Return (start, end) of the tiles along one axis.
 

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from nystra.core.errors import NystraError
 from nystra.core.files.leftovers import remove_leftovers
 from nystra.core.files.temporary import temporary_path
 from nystra.core.files.writing import atomic_write_bytes
+from nystra.runtime.checking.baseline import read_baseline
+from nystra.runtime.model.references import read_references
 
 WRITER = """
 import sys, time
@@ -45,3 +48,26 @@ def test_temporary_names_fit_where_the_name_does(tmp_path: Path) -> None:
     name = "ü" * 125 + ".png"  # 254 bytes
     atomic_write_bytes(tmp_path / name, b"whole")
     assert [item.name for item in tmp_path.iterdir()] == [name]
+
+
+def test_what_may_not_be_looked_at_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed folder was "there is no baseline", with the advice to write one."""
+    for read, missing in (
+        (read_baseline, "there is no baseline"),
+        (read_references, "there are no recorded references"),
+    ):
+        with pytest.raises(NystraError, match=missing):
+            read(tmp_path / "absent")
+    lstat = os.lstat
+
+    def closed(path: object, **how: object) -> object:
+        if Path(str(path)).parent == tmp_path / "closed":
+            raise PermissionError(13, "Permission denied")
+        return lstat(path, **how)  # type: ignore[arg-type, call-overload]
+
+    monkeypatch.setattr(os, "lstat", closed)
+    for read, what in ((read_baseline, "baseline"), (read_references, "references")):
+        with pytest.raises(NystraError, match=f"cannot read the {what} .*: Permission denied"):
+            read(tmp_path / "closed" / "file")

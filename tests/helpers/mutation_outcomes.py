@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,14 +27,13 @@ from nystra.runtime.images.images import (
     encode_picture,
     picture_head,
 )
+from nystra.runtime.machine.memory import PeakMemory, release_free_memory
 
 LIMIT = 4_000_000
 """Pixels that are read."""
 
 SLACK = 12 << 20
 """What libraries take of memory whatever the picture: tables, allocators, messages."""
-
-STATUS, PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -57,20 +55,10 @@ def in_process(*arguments: str) -> tuple[Any, str]:
 
 def peak_of(work: Callable[[], object]) -> int:
     """Return the bytes by which a function raised the resident memory; 0 where nobody counts."""
-    if not PEAK.exists():
-        work()
-        return 0
-    PEAK.write_text("5")  # the peak begins anew
-    before = memory("VmRSS")
+    release_free_memory()
+    watch = PeakMemory()
     work()
-    return memory("VmHWM") - before
-
-
-def memory(name: str) -> int:
-    for line in STATUS.read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) << 10
-    raise AssertionError(f"no {name}")
+    return (watch.above or 0) if watch.exact else 0
 
 
 def costed(content: bytes) -> int:

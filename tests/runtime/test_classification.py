@@ -15,6 +15,8 @@ from nystra.core.ports.preprocessing import Preprocessing, Resize
 from nystra.runtime import Picture, Session, read_picture, write_picture
 from nystra.runtime.tasks.classification.classifier import classifier_for
 from nystra.runtime.tasks.classification.labels import read_labels
+from nystra.runtime.tasks.classification.listing import listing
+from nystra.runtime.tasks.classification.result import ClassResult, RankedClass
 from nystra.runtime.tasks.classification.run import ranked
 from nystra.runtime.tasks.restoration.session_restorer import restorer_for
 from runtime_models import save_upscaler
@@ -199,3 +201,21 @@ def test_a_picture_from_stdin_is_any_picture(
     assert run(model, Path("-"), "--top", 1) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["-", "0", "red", "100.0%"]
     assert read_picture(tmp_path / "p.png").alpha is not None
+
+
+def test_no_cell_of_a_table_is_a_formula() -> None:
+    """Labels are a stranger's, and names of files too."""
+    classes = [RankedClass(0, '=HYPERLINK("http://evil","x")', 0.5, -1.5)]
+    classes += [RankedClass(1, label, 0.5, 0.0) for label in ("@x", "+1", " =1", "a-b", "\t=2")]
+    results = [
+        ClassResult("=cmd|calc!A0.png", classes=classes),
+        ClassResult("-x.png", status="failed", error="=1 is damaged"),
+    ]
+    rows = list(csv.reader(io.StringIO(listing(results, "csv").decode())))[1:]
+    assert [row[0] for row in rows] == ["'=cmd|calc!A0.png"] * 6 + ["'-x.png"]
+    assert [row[3] for row in rows] == [
+        *('\'=HYPERLINK("http://evil","x")', "'@x", "'+1", "' =1", "a-b", "\\t=2", ""),
+    ]
+    assert rows[0][5] == "-1.5"
+    assert rows[-1][6] == "'=1 is damaged"
+    assert b"'" not in listing(results, "json")

@@ -78,3 +78,24 @@ def test_half_precision_in_tiles(tmp_path: Path) -> None:
     expected = pixels(40, 37).repeat(4, axis=0).repeat(4, axis=1)
     got = read_picture(tmp_path / "out.png").pixels
     np.testing.assert_array_equal(quantise(got, 8), quantise(expected, 8))
+
+
+@pytest.mark.parametrize(
+    ("graph", "words"),
+    [
+        ("<float k = {255}> {output = Sub (k, input)}", "hardly any contrast, around 1 of 1"),
+        ("<float k = {10}> {output = Add (input, k)}", "hardly any contrast, around 0.04"),
+        ("<float k = {2}> {output = Add (input, k)}", "100% of the output lie far outside 0..1"),
+        ("<float k = {0.2}> {output = Add (input, k)}", ""),
+    ],
+)
+def test_a_range_that_nothing_states_is_doubted(
+    tmp_path: Path, graph: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path / "m.onnx", PICTURE + graph)
+    write_picture(tmp_path / "in.png", Picture(pixels(40, 37)))
+    out = ["-i", f"{tmp_path}/in.png", "-o", f"{tmp_path}/out.png"]
+    assert main(["run", str(path), *out, "--threads", "1"]) == 0
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert ("has to be wrapped" in printed) == bool(words)
+    assert words in printed

@@ -144,6 +144,26 @@ def test_a_model_is_measured_once_and_only_where_it_matters(tmp_path: Path) -> N
     assert len(set(sizes[-4:])) == 1  # tiles of one shape, in both runs
 
 
+@needs_marks
+def test_tiles_of_the_present_size_cover_a_picture_evenly() -> None:
+    """With a limit of its memory a picture was computed more than twice where tiles overlapped."""
+    pixels = []
+
+    def run(image: np.ndarray) -> np.ndarray:
+        np.ones(2000 * image.shape[2] * image.shape[3], np.uint8)
+        pixels.append(image.shape[2] * image.shape[3])
+        return image
+
+    limit = (PeakMemory().before or 0) + 400 * MIB
+    restorer = Restorer(run, meter=MemoryMeter(linear_only=True), size_multiple=8)
+    for height in (512, 600, 700, 800):
+        pixels.clear()
+        output, tiles = restorer(np.zeros((height, 900, 3), np.float32), max_memory=limit)
+        assert output.shape == (height, 900, 3)
+        assert tiles > 1
+        assert sum(pixels[-tiles:]) < 1.35 * height * 900
+
+
 @pytest.mark.parametrize("square", [0.0, 0.4, 11.0])
 @pytest.mark.parametrize("linear", [300.0, 12_000.0])
 def test_the_law_is_found_again(linear: float, square: float) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mutation_outcomes import PEAK, in_process
+from mutation_outcomes import in_process
 from nystra.runtime.images.images import DECODING_BYTES
+from nystra.runtime.machine.memory import PeakMemory
 
 
 def test_some_files_with_a_fault() -> None:
@@ -28,7 +29,7 @@ def test_ten_thousand_files_with_a_fault(
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not PEAK.exists(), reason="the peak of the memory is read off Linux's /proc")
+@pytest.mark.skipif(not PeakMemory().exact, reason="the system keeps no mark to reset")
 def test_decoding_takes_what_it_is_costed_at() -> None:
     costs, _ = in_process()
     assert max(costs.values()) <= DECODING_BYTES, costs

@@ -12,7 +12,7 @@ from nystra.runtime.metrics.official_procedure import official_pad
 from nystra.runtime.tiling.mirror import mirror_to
 from nystra.runtime.tiling.run_tiled import run_batch, run_tiled
 from nystra.runtime.tiling.stitching import Stitcher
-from nystra.runtime.tiling.tile_plan import plan_tiles, tile_positions
+from nystra.runtime.tiling.tile_plan import even_tile, plan_tiles, tile_positions
 from runtime_models import save_blur
 from shared import golden
 from swinir_procedure import official_procedure
@@ -235,3 +235,25 @@ def test_a_batch_that_fails_is_run_tile_by_tile() -> None:
     assert sizes == [3, 1, 1, 1, 1]
     with pytest.raises(NystraError, match="of a batch of 2 tiles"):
         run_batch(lambda part: part[:1], [image, image])
+
+
+def test_an_even_tile_does_no_work_twice() -> None:
+    """2000 pixels in tiles of 1000 were 3x3 of them: more than twice the work."""
+    assert even_tile((2000, 2000), 1000, 32, 8) == (688, 688)
+    assert even_tile((3000, 4000), 800, 32, 8) == (776, 696)
+    assert even_tile((100, 40), 128, 32, 8) == (104, 40)
+    random = np.random.default_rng(0)
+    for _ in range(400):
+        multiple = int(random.choice([1, 2, 8, 32]))
+        overlap = int(random.choice([0, 8, 32]))
+        side = overlap + multiple * int(random.integers(1, 40))
+        size = (int(random.integers(1, 3000)), int(random.integers(1, 3000)))
+        side = side // multiple * multiple if side // multiple else multiple
+        if (side - overlap) // multiple < 1:
+            continue
+        tile = even_tile(size, side, overlap, multiple, min(side, 16))
+        square, even = (plan_tiles(size, t, overlap, multiple) for t in (side, tile))
+        assert len(even) <= len(square)
+        assert max(tile) <= side
+        assert all(length % multiple == 0 for length in tile)
+        assert even.shape[0] * even.shape[1] <= square.shape[0] * square.shape[1]

@@ -17,6 +17,9 @@ from .result import ClassResult
 FORMATS = ("csv", "json")
 COLUMNS = ("input", "rank", "class", "label", "probability", "logit", "error")
 
+_FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How a formula begins in a spreadsheet, also in wide characters."""
+
 _SHOWN = ("input", "status", "classes", "error")
 
 
@@ -90,7 +93,11 @@ def _rows(result: ClassResult) -> list[tuple[Any, ...]]:
 
 
 def _cell(text: str) -> str:
-    """Return a text without control characters, which a terminal would obey."""
-    if text.isprintable():
-        return text
-    return text.encode("unicode_escape").decode("ascii")
+    """Return a text that neither a terminal nor a spreadsheet obeys.
+
+    Control characters are escaped; what a spreadsheet would take for a formula begins with an
+    apostrophe, which it takes for a text.
+    """
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    return f"'{text}" if text.lstrip()[:1] in _FORMULAS else text

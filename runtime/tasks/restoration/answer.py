@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ....core.arrays import Array
 from ....core.option import Options, option
 from ....core.option_kinds import Choice
@@ -26,6 +28,11 @@ MEDIA_TYPES = {
     "WebP": "image/webp",
 }
 """Format of a picture file -> its media type."""
+
+_BRIGHTEST, _MOST = 1.5, 0.5
+_CONTRAST = 0.02
+"""Of an output whose range was mistaken: a larger share than the second lies beyond the first, or
+its standard deviation is a smaller share of the input's than the third."""
 
 _WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 
@@ -78,7 +85,19 @@ def check_output(pixels: Array, source: Array, name: str) -> list[str]:
     if any(finding.kind != "flat" for finding in findings):
         text = "; ".join(finding.message for finding in findings)
         raise UnusableOutputError(f"{text} for {name}")
-    return [finding.message for finding in findings]
+    return [finding.message for finding in findings] or _range_doubts(pixels, source)
+
+
+def _range_doubts(pixels: Array, source: Array) -> list[str]:
+    """Return what speaks for a model that takes or gives another range than 0..1."""
+    beyond = float(np.mean((pixels > _BRIGHTEST) | (pixels < -_BRIGHTEST)))
+    if beyond > _MOST:
+        what = f"{beyond:.0%} of the output lie far outside 0..1, and are written white or black"
+    elif float(np.std(pixels)) < _CONTRAST * float(np.std(source)):
+        what = f"the output has hardly any contrast, around {float(np.mean(pixels)):.2g} of 1"
+    else:
+        return []
+    return [f"{what}: a model that takes or gives 0..255 has to be wrapped to take and give 0..1"]
 
 
 def with_pixels(before: Picture, pixels: Array) -> Picture:

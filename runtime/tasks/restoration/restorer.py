@@ -13,6 +13,7 @@ from ....core.arrays import Array
 from ....core.errors import NystraError
 from ...images.picture import GREY_WEIGHTS
 from ...tiling.mirror import mirror_to
+from ...tiling.tile_plan import even_tile
 from ...tiling.tiled_network import TiledNetwork
 from .auxiliary_roles import AUXILIARY_ROLES, check_same_size, match_inputs, planes_of
 
@@ -75,6 +76,9 @@ class Restorer(TiledNetwork):
             image = mirror_to(image, *self.fixed_size)
         most = max(array[0, 0].size for array in (image, *others.values()))
         side, shared = self.choose_tiles(image.shape[2:], most, tile, overlap, max_memory)
+        if tile == 0 and isinstance(side, int):  # chosen here, for this picture alone
+            least = self.size_minimum
+            side = even_tile(image.shape[2:], side, shared, self.size_multiple, least)
         if channels > self.input_channels:
             parts = [image[:, i : i + 1] for i in range(channels)]
         elif channels < self.input_channels:
