@@ -36,7 +36,7 @@ COMMANDS = {
     "openvino": ["run", "model.onnx", "-i", "in.png", "-o", "o.png", "--backend", "openvino"],
     "video": ["run", "model.onnx", "-i", "frames", "-o", "out.mp4", "--fps", "5"],
     "ray": ["run", "model.onnx", "-i", "in.png", "-o", "o", "--ray", "local", "--workers", "1"],
-    "report": ["bench", "model.onnx", "--sizes", "8x8", "16x16", "--runs", "2", "--plot", "b.png"],
+    "report": ["bench", "model.onnx", "--sizes", "8x8,16x16", "--runs", "3", "--plot", "b.png"],
     "layerwise": ["validate", "exported.onnx", "--layerwise"],
     "export": ["export", "tiny.safetensors", "-o", "exported.onnx", "--no-speed"],
 }
