@@ -12,6 +12,9 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+_VENDORED_BY_RAY = {"colorama", "psutil"}
+"""Modules in a folder of Ray's own, which it puts on the path."""
+
 
 def brought(project: str, extras: frozenset[str]) -> Iterator[str]:
     """Yield the projects that pip installs with one, by the metadata that are installed."""
@@ -47,6 +50,8 @@ class OnlyThese:
             for module, owners in packages_distributions().items()
             if not allowed & {canonicalize_name(owner) for owner in owners}
         }
+        if "ray" in allowed:
+            self.hidden -= _VENDORED_BY_RAY
 
     def find_spec(self, name: str, *where: Any) -> ModuleSpec | None:
         """Find a module that is not hidden."""

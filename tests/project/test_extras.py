@@ -35,7 +35,7 @@ COMMANDS = {
     "ort": ["run", "model.onnx", "-i", "in.png", "-o", "out.png"],
     "openvino": ["run", "model.onnx", "-i", "in.png", "-o", "o.png", "--backend", "openvino"],
     "video": ["run", "model.onnx", "-i", "frames", "-o", "out.mp4", "--fps", "5"],
-    "ray": ["run", "model.onnx", "-i", "in.png", "-o", "o", "--ray", "local", "--workers", "1"],
+    "ray": ["run", "model.onnx", "-i", "in.png", "-o", "r.png", "--ray", "local", "--workers", "1"],
     "report": ["bench", "model.onnx", "--sizes", "8x8,16x16", "--runs", "3", "--plot", "b.png"],
     "layerwise": ["validate", "exported.onnx", "--layerwise"],
     "export": ["export", "tiny.safetensors", "-o", "exported.onnx", "--no-speed"],
