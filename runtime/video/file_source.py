@@ -15,6 +15,7 @@ from ...core.arrays import Array
 from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 from ..images.picture import Picture
+from .boxes import check_boxes
 from .clip import Clip, Frame
 from .colour import SUBSAMPLINGS, UNSPECIFIED, Colour, to_rgb, usual_matrix
 from .library import av_errors, load_av
@@ -152,6 +153,8 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
     with open_regular(path, "the video") as file:
         kind = _kind(file.read(12), path)
         file.seek(0)
+        if kind == "mov":
+            check_boxes(file, path)
         with av_errors(f"the video {path} cannot be read: damaged or cut short", _REPAIR):
             container = av.open(file, format=kind, options=bounds, metadata_errors="replace")
         with container:

@@ -119,6 +119,19 @@ def test_damaged_videos(
     assert not (tmp_path / "out.mp4").exists()
 
 
+@pytest.mark.parametrize("lost", [1, 10])
+@pytest.mark.parametrize("flags", ["", "faststart", "frag_keyframe+empty_moov"])
+def test_an_mp4_that_lost_its_last_bytes(
+    tmp_path: Path, model: Path, flags: str, lost: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"movflags": flags} if flags else {}
+    whole = save_video(tmp_path / "whole.mp4", STEADY, sound=True, options=options)
+    source = tmp_path / "in.mp4"
+    source.write_bytes(whole.read_bytes()[:-lost])
+    refused(capsys, run(model, source, tmp_path / "out.mp4"), "in.mp4", "cut short")
+    assert run(model, whole, tmp_path / "out.mp4") == 0
+
+
 def test_frames_before_the_damaged_one_are_kept(
     tmp_path: Path, model: Path, clip: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
