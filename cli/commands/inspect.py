@@ -82,6 +82,7 @@ def _has_attention_of_others(path: Path) -> bool:
 def _inspect_checkpoint(args: argparse.Namespace) -> int:
     from ...export.attention.advice import plan_warnings
     from ...export.attention.site import resolve
+    from ...export.found.loaded import with_found_sites
     from ...export.load.images import calibration_feeds
     from ...export.load.network import load_for
     from ...export.report.inspection import inspect_network
@@ -90,7 +91,7 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     with steps(args) as progress:
         progress("load")
         plan = plan_from(args)
-        loaded = load_for(args.file, plan, hyper_from(args))
+        loaded = with_found_sites(load_for(args.file, plan, hyper_from(args)))
         resolved = resolve(plan, loaded.network)
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)

@@ -63,7 +63,7 @@ class Traced:
 
 
 def exported_graph(
-    network: nn.Module, examples: tuple[Tensor, ...], free: tuple[dict[int, Any], ...] | None
+    network: nn.Module, examples: tuple[Tensor, ...], free: tuple[Any, ...] | None
 ) -> fx.GraphModule:
     """Return the graph of a network by ``torch.export``, whose free axes stay free.
 
@@ -81,7 +81,17 @@ def exported_graph(
         )
         program = program.run_decompositions(_decompositions())
         graph: fx.GraphModule = program.module(check_guards=False)
+    _return_one(graph)
     return tidied(graph)
+
+
+def _return_one(graph: fx.GraphModule) -> None:
+    """Let a graph of one result give that, not a list of it, and take a flat list of inputs."""
+    output = graph.graph.output_node()
+    results: Any = output.args[0]
+    if isinstance(results, (list, tuple)) and len(results) == 1:
+        output.args = (results[0],)
+    graph.graph.set_codegen(torch.fx.graph.CodeGen())
 
 
 def recorded_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> fx.GraphModule:
@@ -128,7 +138,6 @@ def tidied(graph: fx.GraphModule) -> fx.GraphModule:
     for node in graph.graph.nodes:
         node.meta = {key: node.meta[key] for key in _META if key in node.meta}
     graph.graph.eliminate_dead_code()
-    graph.graph.set_codegen(torch.fx.graph.CodeGen())
     graph.recompile()
     return graph
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -16,23 +16,23 @@ from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import find_sites
-from ..tracing.trace import dynamic_shapes, example_shapes, sizes_of_one
+from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
+from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
+from .found_network import FoundNetwork
 from .graph import Traced, exported_graph, recorded_graph, shared_copy
 from .sites import FoundGraph, find_in_graph
 
 _ALLOWED = 1e-4
 """Largest difference between a graph and its network, of the largest value."""
-_UNITS = ((2, 3), (4, 3)), ((4, 6), (8, 6))
+_UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
 """Rows and columns of the two maps that are looked at, in units, first and where windows grow."""
 _LEAST_UNIT = 8
 _NAMED = 4
 """So many attentions of one reason are named; of more, how many there are."""
 
 
-def with_found_sites(
-    loaded: LoadedModel, progress: Callable[[str], None] = lambda _: None
-) -> LoadedModel:
+def with_found_sites(loaded: LoadedModel) -> LoadedModel:
     """Return a loaded network with sites in the place of the attention that is found in it.
 
     Its network becomes a graph whose sites and layers are modules at their paths. Where it has
@@ -42,18 +42,20 @@ def with_found_sites(
     facts, network = loaded.facts, loaded.network
     if find_sites(network) or not _has_softmax(network, facts):
         return loaded
-    progress("find")
     try:
         found = _found(network, facts)
+        sited = FoundNetwork(found.network, found.network.graph)
     except Exception as error:  # whatever a tracer raises: the network stays as it is
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        text = f"its attention stays as trained: it cannot be looked for ({reason})"
+        size = "" if facts.sides else " for any size (`static` may do)"
+        text = (
+            f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
+        )
         return replace(loaded, warnings=(*loaded.warnings, text))
     warnings = (*loaded.warnings, *left_as_trained(found))
     if not found.served:
         return replace(loaded, warnings=warnings)
-    found.network.requires_grad_(requires_grad=False).eval()
-    return replace(loaded, network=found.network, warnings=warnings)
+    sited.requires_grad_(requires_grad=False).eval()
+    return replace(loaded, network=sited, warnings=warnings)
 
 
 def _found(network: nn.Module, facts: Facts) -> FoundGraph:
@@ -65,13 +67,19 @@ def _found(network: nn.Module, facts: Facts) -> FoundGraph:
         found = find_in_graph(traced)
         if not found.changing or fixed:
             break
-    for given in filter(None, inputs):
-        with torch.no_grad():
-            expected = shared_copy(network)(*(tensor.clone() for tensor in given))
-            difference = outputs_differ(found.network(*given), expected)
-        if not difference <= _ALLOWED:
-            raise ValueError(f"its graph differs by {difference:.0e} from the network")
+    _compare(found, network, inputs[0])
+    if not fixed:
+        _compare(found, network, tuple(torch.rand(shape) for shape in example_shapes(facts)))
     return found
+
+
+def _compare(found: FoundGraph, network: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Raise ValueError where a graph with sites is not its network at a size."""
+    with torch.no_grad():
+        expected = shared_copy(network)(*(tensor.clone() for tensor in inputs))
+        difference = outputs_differ(found.network(*inputs), expected)
+    if not difference <= _ALLOWED:
+        raise ValueError(f"its graph differs by {difference:.0e} from the network")
 
 
 def _traced(
@@ -82,7 +90,7 @@ def _traced(
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
-        return Traced(exported_graph(network, examples, free), first, second)
+        return Traced(exported_graph(network, examples, by_argument(network, free)), first, second)
 
 
 def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.GraphModule:

@@ -147,10 +147,10 @@ class MapWriter:
         return self._sides
 
     def _asked(self) -> tuple[Any, ...]:
+        """Ask the nearest tensor before the site: one farther away may not be padded yet."""
         wanted = [size for size in self.places.map if size > 1]
-        for node in self.graph.graph.nodes:
-            if node is self.core.out:
-                break
+        nodes = list(self.graph.graph.nodes)
+        for node in reversed(nodes[: nodes.index(self.core.out)]):
             axes = self.places.axes_of(node)
             if axes is None:
                 continue
@@ -194,12 +194,17 @@ class MapWriter:
         return out
 
     def _pieces(self, side: Any, pieces: list[tuple[int, int]]) -> list[Any]:
-        """Return the sizes of the axes that one side is cut into: one of them is free."""
-        fixed = [size for size, other in pieces if size == other]
-        if len(fixed) != len(pieces) - 1:
+        """Return the sizes of the axes that one side is cut into: one of them is free.
+
+        Where the side itself is the same at both sizes it is the first.
+        """
+        changing = [at for at, (size, other) in enumerate(pieces) if size != other] or [0]
+        if len(changing) > 1:
             raise NotOnMap("a side of its result is cut into several free axes")
-        free = self.call(operator.floordiv, side, math.prod(fixed))
-        return [size if size == other else free for size, other in pieces]
+        sizes: list[Any] = [size for size, _ in pieces]
+        fixed = [size for at, size in enumerate(sizes) if at != changing[0]]
+        sizes[changing[0]] = self.call(operator.floordiv, side, math.prod(fixed))
+        return sizes
 
     def plain(self, node: fx.Node, axes: list[int]) -> MapForm:
         """Return the form of a tensor that lies as the map does."""

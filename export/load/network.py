@@ -14,7 +14,9 @@ from ...core.ports.port import size_text
 from ...models.facts import Facts
 from ...models.loading import LoadedModel, load
 from ...models.own.network import OwnNetwork
+from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
+from ..found.loaded import with_found_sites
 from ..onnx_models.file_type import is_onnx
 
 
@@ -56,6 +58,9 @@ def load_fixed(
 ) -> LoadedModel:
     """Load a network as `load_for` does, for one shape of the first input where that is given.
 
+    Where the plan asks for more than what was trained, attention of a network without sites is
+    found in its graph.
+
     Raises:
         NystraError: As `load_for` and `fixed_facts`.
     """
@@ -65,7 +70,9 @@ def load_fixed(
     frames = _static_frames(loaded.facts, static)
     if frames is not None and "frames" not in hyper:
         loaded = load_for(source, plan, {**hyper, "frames": frames})
-    return replace(loaded, facts=fixed_facts(loaded.facts, static))
+    fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
+    as_trained = isinstance(plan.default, AsTrained) and not plan.sites
+    return fixed if as_trained else with_found_sites(fixed)
 
 
 def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 from torch import nn
 
 from ...core.errors import NystraError
 from ...core.metadata import ModelMetadata
 from ...models.loading import LoadedModel
 from ..attention.mechanism import Mechanism
-from ..attention.plan import decode_plan
-from ..attention.site import neutral, resolve, swap
+from ..attention.plan import Plan, decode_plan
+from ..attention.site import find_sites, neutral, resolve, swap
+from ..found.loaded import with_found_sites
 from .network import load_for
 from .with_preprocessing import with_preprocessing
 
@@ -65,6 +67,30 @@ def load_source(
             f"{path} was exported from another checkpoint: sha256 {plan.source_sha256}, "
             f"{checkpoint} has {loaded.checkpoint.sha256}"
         )
+    loaded = _with_sites(path, plan, loaded)
     if stated.preprocessing is not None and stated.preprocessing.in_graph:
         loaded = with_preprocessing(loaded)
     return Source(loaded, resolve(plan, loaded.network))
+
+
+def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:
+    """Return the network of a file with the sites that its plan names.
+
+    Where they are in no graph of free sides, they are those of the size that the file is of.
+    """
+    if not plan.sites:
+        return loaded
+    found = with_found_sites(loaded)
+    if plan.sites.keys() <= {site.path for site in find_sites(found.network)}:
+        return found
+    shape = _fixed_shape(path)
+    if shape is None:
+        return found
+    return with_found_sites(replace(loaded, facts=loaded.facts.fixed(shape)))
+
+
+def _fixed_shape(path: Path) -> tuple[int, ...] | None:
+    """Return the shape of a file's first input, or None where an axis is free."""
+    first = onnx.load(str(path), load_external_data=False).graph.input[0]
+    lengths = tuple(dim.dim_value for dim in first.type.tensor_type.shape.dim)
+    return lengths if all(lengths) else None

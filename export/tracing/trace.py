@@ -141,7 +141,7 @@ def _raw(
     program = torch.export.export(
         module,
         examples,
-        dynamic_shapes=_by_argument(module, free),
+        dynamic_shapes=by_argument(module, free),
         prefer_deferred_runtime_asserts_over_guards=True,
     )
     exported = torch.onnx.export(
@@ -160,7 +160,7 @@ def _raw(
     return exported
 
 
-def _by_argument(
+def by_argument(
     module: nn.Module, free: tuple[dict[int, Any], ...] | None
 ) -> tuple[Any, ...] | None:
     """Return the free axes of each input as the arguments of a module hold them."""

@@ -1,0 +1,123 @@
+"""Sites that are found in networks which no code of ours writes, through a whole export."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+import found_toys as toys
+from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism
+from nystra.export.attention.site import find_sites, swap
+from nystra.export.found.found_network import FoundNetwork
+from nystra.export.found.loaded import with_found_sites
+from nystra.export.load.source import load_source
+from nystra.models import loading
+from nystra.models.own.network import OwnNetwork
+from nystra.runtime.model.onnx_header import read_onnx_header
+
+CLUSTER = ExportOptions(Plan(mechanism("cluster", clusters=(2, 2), block=4)), speed=False)
+
+
+class Restorer(nn.Module):
+    """The idiom of a toy in a network of pictures."""
+
+    def __init__(self, toy: nn.Module) -> None:
+        super().__init__()
+        self.body, self.last = toy, nn.Conv2d(16, 3, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        restored: Tensor = x + 0.1 * self.last(self.body(x))
+        return restored
+
+
+def test_a_network_without_softmax_is_left_alone() -> None:
+    loaded = loading.load(OwnNetwork.of(nn.Conv2d(3, 3, 3, padding=1)))
+    assert with_found_sites(loaded) is loaded
+
+
+def test_a_network_with_sites_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "nystra.export.found.loaded._found", lambda *_: pytest.fail("it was looked for")
+    )
+    loaded = loading.load("swinir_x2_w16")
+    assert with_found_sites(loaded) is loaded
+
+
+def test_a_network_that_cannot_be_traced_keeps_its_attention_and_says_why() -> None:
+    class Choosing(toys.RearrangedByHand):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x if x.mean() > 2 else -x)
+
+    loaded = loading.load(OwnNetwork.of(Restorer(toys.lively(Choosing()))))
+    found = with_found_sites(loaded)
+    assert found.network is loaded.network
+    text = found.warnings[-1]
+    assert text.startswith("its attention stays as trained: there is no graph of it for any size")
+    assert "depends on the values of a tensor" in text
+
+
+def test_a_copy_keeps_hooks() -> None:
+    traced = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 3, 1)))
+    network = FoundNetwork(traced, traced.graph)
+    network.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0,))
+    image = torch.rand(1, 3, 2, 2)
+    assert torch.equal(copy.deepcopy(network)(image), network(image))
+    assert torch.equal(swap(network, {})(image), network(image))
+
+
+@pytest.mark.full
+def test_a_network_of_ones_own_is_exported_with_the_sites_that_are_found(tmp_path: Path) -> None:
+    network = Restorer(toys.lively(toys.RearrangedByHand()))
+    result = export_module(network, tmp_path / "m.onnx", CLUSTER)
+    assert result.validation.passed
+    resolved = result.source.resolved
+    assert {path: site.name for path, site in resolved.items()} == {"network.body": "cluster"}
+
+
+@pytest.mark.full
+def test_what_is_as_trained_is_named(tmp_path: Path) -> None:
+    network = Restorer(toys.lively(toys.Channels()))
+    loaded = loading.load(OwnNetwork.of(network))
+    found = with_found_sites(loaded)
+    assert found.network is loaded.network
+    assert "attention stays as trained: its tokens are channels" in found.warnings[-1]
+
+
+@pytest.mark.release
+def test_windows_of_a_network_without_adapter(tmp_path: Path) -> None:
+    pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
+    from studies.networks.small import save_small
+
+    path = save_small("OmniSR", tmp_path / "a.pth")
+    result = export_model(path, tmp_path / "m.onnx", CLUSTER)
+    assert result.validation.passed
+    assert [site.name for site in result.source.resolved.values()] == ["cluster", "cluster"]
+    assert any("its tokens are channels" in text for text in result.warnings)
+    metadata = read_onnx_header(result.model).metadata
+    source = load_source(result.model, metadata, path, {})
+    assert source.resolved.keys() == result.source.resolved.keys()
+
+
+@pytest.mark.release
+def test_the_geometry_that_is_found_is_that_of_an_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
+    from nystra.models.spandrel import adapters
+    from studies.networks.small import save_small
+
+    path = save_small("DRCT", tmp_path / "a.pth")
+    adapted = find_sites(loading.load(path).network)
+    monkeypatch.setattr(adapters, "ADAPTERS", {})
+    found = find_sites(with_found_sites(loading.load(path)).network)
+    assert [site.path.split(".")[:4] for site in found] == [
+        site.path.split(".")[:4] for site in adapted
+    ]
+    for one, other in zip(found, adapted, strict=True):
+        scale = pytest.approx(other.module.geometry.scale)
+        assert replace(one.module.geometry, scale=0.0) == replace(other.module.geometry, scale=0.0)
+        assert one.module.geometry.scale == scale
+        assert torch.equal(one.module.bias_table(), other.module.bias_table())
