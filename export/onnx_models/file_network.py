@@ -38,6 +38,7 @@ class FileNetwork(OnnxNetwork):
     Attributes:
         source: The file.
         left: Why sites stay as they are in the file although they have exact attention, by path.
+        pieces: What was traced of it, by what stands in it: the same is written that was timed.
     """
 
     def __init__(self, source: SourceFile) -> None:
@@ -52,6 +53,7 @@ class FileNetwork(OnnxNetwork):
         super().__init__(read, [TYPES[declared[name]] for name in read.inputs])
         self.source = source
         self.left: dict[str, str] = {}
+        self.pieces: dict[str, onnx.ModelProto] = {}
 
     @property
     def replaces(self) -> bool:

@@ -18,7 +18,7 @@ _MOST_ROUNDS = 1 << 16
 _FLOAT, _DOUBLE = 1, 11  # numbers of ONNX's types
 
 
-class NodeError(ValueError):
+class NodeError(RuntimeError):
     """A node that cannot be computed; the message names it.
 
     Attributes:

@@ -19,7 +19,8 @@ from ..attention.site import swap
 from ..tracing.bodies import used_operators
 from ..tracing.trace import trace_piece
 from .cutting import fits_opset, nodes_of, raised, splice, unused_prefix
-from .network import Cut, OnnxNetwork
+from .file_network import FileNetwork
+from .network import Cut
 from .reading import opset_of
 
 OLDEST_WRITTEN = 18
@@ -43,7 +44,7 @@ class Rewritten:
 
 def rewritten(
     source: onnx.ModelProto,
-    network: OnnxNetwork,
+    network: FileNetwork,
     resolved: Mapping[str, Mechanism],
     left: Collection[str],
 ) -> Rewritten:
@@ -63,11 +64,15 @@ def rewritten(
     opset = opset_of(source)
     written = max(opset, OLDEST_WRITTEN)
     planned = swap(network, resolved, "operator")
-    pieces = [
-        piece_model(cut, planned.get_submodule(cut.module), written)
-        for cut in network.cuts.values()
-        if not all(path in left or isinstance(resolved[path], AsTrained) for path in cut.sites)
-    ]
+    pieces = []
+    for cut in network.cuts.values():
+        if all(path in left or isinstance(resolved[path], AsTrained) for path in cut.sites):
+            continue
+        key = f"{cut.output} {written} {[str(resolved[path]) for path in cut.sites]}"
+        if key not in network.pieces:
+            module = planned.get_submodule(cut.module)
+            network.pieces[key] = piece_model(cut, module, written)
+        pieces.append(network.pieces[key])
     model, notes = onnx.ModelProto(), []
     model.CopyFrom(source)
     if opset < written and not all(_fits(piece, written, opset) for piece in pieces):

@@ -32,6 +32,10 @@ _BOTH = 3.0
 """Runs of the planned file in the time of one of each; full attention takes about two of them."""
 
 
+FULL = "full attention"
+"""What a plan's file is timed against, but for files of other programs."""
+
+
 @dataclass(frozen=True)
 class Speed:
     """Median seconds of one picture, and the ratio of interleaved runs.
@@ -52,7 +56,7 @@ class Speed:
     spread: tuple[float, float]
     size: tuple[int, int]
     library: bool
-    other: str = "full attention"
+    other: str = FULL
 
     @property
     def is_slower(self) -> bool:
@@ -74,10 +78,10 @@ class Speed:
 def slower_warning(speed: Speed) -> str:
     """Return what to say of a plan that was measured to be slower than exact attention."""
     size = "x".join(map(str, speed.size))
-    return (
-        f"the plan is slower than full attention, {speed.ratio:.2f}x as fast at {size}: "
-        "`mechanism` full is exact and faster here"
-    )
+    advice = "`mechanism` full is exact and faster here"
+    if speed.other != FULL:
+        advice = f"{speed.other} is exact and faster here"
+    return f"the plan is slower than {speed.other}, {speed.ratio:.2f}x as fast at {size}: {advice}"
 
 
 def timed_size(facts: Facts, quadratic: float, seconds_per_pixel: float) -> tuple[int, int]:

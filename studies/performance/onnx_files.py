@@ -54,11 +54,12 @@ def _networks() -> dict[str, Callable[[], nn.Module]]:
 
     usual: dict[str, Any] = {"img_size": 16, "embed_dim": 24, "num_heads": [2], "upscale": 2}
     direct = {"depths": [2], "window_size": 8, "upsampler": "pixelshuffledirect"}
+    dat = {"embed_dim": 64, "expansion_factor": 2}
     hat = {"compress_ratio": 3, "squeeze_factor": 4, "num_feat": 16}
     return {
         "SwinIR": lambda: SwinIR(**usual, **direct),
         "HAT": lambda: HAT(**usual, **hat, depths=[2], window_size=8),
-        "DAT": lambda: DAT(**usual, depth=[2], split_size=[4, 8], expansion_factor=2),
+        "DAT": lambda: DAT(**usual | dat, depth=[2], split_size=[4, 8]),
         "Swin2SR": lambda: Swin2SR(**usual, **direct),
         "swin_t": torchvision.models.swin_t,
         "vit_b_16": torchvision.models.vit_b_16,

@@ -157,6 +157,18 @@ def test_what_does_not_pay_is_left_in_the_file(
 
 
 @pytest.mark.full
+def test_pieces_that_pay_are_left_where_the_file_does_not_gain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = iter([[[1.0], [0.5]], [[1.0], [1.2]]])  # a piece, and the file
+    monkeypatch.setattr(paying, "_interleaved", lambda *_: next(timed))
+    path = window_attention(tmp_path / "theirs.onnx")
+    result = export_model(path, tmp_path / "ours.onnx", FULL)
+    assert onnx.load(result.model).graph == onnx.load(path).graph
+    assert any("the whole file was measured 1.20 times" in text for text in result.warnings)
+
+
+@pytest.mark.full
 def test_the_commands_take_what_was_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
