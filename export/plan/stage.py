@@ -13,7 +13,6 @@ from ..attention.full.parameters import Full
 from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
-from ..auto.planner import find_plan
 from ..auto.proposal import Proposal
 from ..load.stage import Prepared
 from ..onnx_models.file_network import FileNetwork
@@ -106,6 +105,8 @@ def _proposed(prepared: Prepared, output: Path, progress: Callable[[str], None])
     wanted = prepared.options.plan
     if isinstance(wanted, Plan):
         return Proposal(wanted)
+    from ..auto.planner import find_plan  # a plan of the user's does not wait for it
+
     # A bad output is refused before the search, which takes minutes.
     folder = _target(prepared, output, neutral(prepared.loaded.network)).parent
     return find_plan(prepared, wanted, folder, progress)
