@@ -39,9 +39,9 @@ READ_SUFFIXES = (*SUFFIXES, ".bmp", ".gif", ".avif")
 MAX_PIXELS = 500_000_000
 """Largest picture that is read, in pixels; the environment's NYSTRA_MAX_PIXELS replaces it."""
 
-DECODING_BYTES = 36
-"""Memory that a pixel takes at most while a picture is decoded, besides its file: a turned WebP
-with alpha; most kinds take 19 to 28."""
+DECODING_BYTES = 40
+"""Memory that a pixel takes at most while a picture is decoded, besides its file: 36 of a turned
+WebP with alpha, 19 to 28 of other kinds, and what allocators add."""
 
 _SIDE_LIMITS = {"JPEG": 65_535, "WebP": 16_383}
 _EIGHT_BIT_ONLY = ("JPEG", "WebP")
