@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
 import pytest
 
 from nystra.cli.main import export_main, main
@@ -17,6 +18,11 @@ from shared import ROOT
 
 PAGE = (ROOT / "docs/own.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|bash)\n(.*?)^```", PAGE, re.M | re.S)
+
+
+def operators(model: str) -> list[str]:
+    """Return the kinds of the nodes of nystra's in a file."""
+    return [node.op_type for node in onnx.load(model).graph.node if node.domain == "nystra"]
 
 
 def test_the_network_is_about_as_long_as_it_says() -> None:
@@ -45,6 +51,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"network.blocks.{block}.attn" for block in range(4)
     ]
     image = read_picture("photo.png").pixels.transpose(2, 0, 1)[None]
+    assert operators("linear.onnx") == ["NystraWindowCluster"] * 4
+    assert operators("full.onnx") == ["NystraWindowSoftmax"] * 4
     first, *others = (Session(f"{name}.onnx")(image) for name in ("mynet", "fromhere", "full"))
     for other in others:
         assert abs(first - other).max() < 1e-5
