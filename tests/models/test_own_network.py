@@ -95,6 +95,26 @@ def test_stated_ports() -> None:
     ]
 
 
+class Clip(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(3, 3, 3, padding=1)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        whole = frames.unflatten(3, (-1, 2)).unflatten(5, (-1, 2)).flatten(5).flatten(3, 4)
+        return self.conv(whole.transpose(1, 2)).transpose(1, 2)
+
+
+def test_frames() -> None:
+    ports = [
+        Port(name, "frames", ("batch", "frames", "channels", "height", "width"), {"channels": 3})
+        for name in ("frames", "restored")
+    ]
+    loaded = load(OwnNetwork(Clip(), ports[:1], ports[1:]))
+    assert (loaded.facts.task, loaded.facts.size_multiple) == ("video", 2)
+    assert loaded.network(torch.rand(1, 4, 3, 9, 7)).shape == (1, 4, 3, 9, 7)
+
+
 def test_a_stated_multiple_is_padded_to() -> None:
     port = Port("input", "image", lengths={"channels": 3}, multiple=8)
     loaded = load(OwnNetwork(Unshuffling(), [port]))
