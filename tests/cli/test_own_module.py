@@ -19,7 +19,7 @@ def saved(folder: Path, text: str, name: str = "net") -> tuple[str, str]:
     return str(folder / f"{name}.pth"), str(written(folder, text, f"{name}.py"))
 
 
-def test_a_network_is_exported_validated_and_inspected(
+def test_a_network_is_exported_and_validated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint, code = saved(tmp_path, WINDOWS)
@@ -34,9 +34,17 @@ def test_a_network_is_exported_validated_and_inspected(
     with torch.no_grad():
         want = network(WINDOWS)(torch.from_numpy(picture)).numpy()
     np.testing.assert_allclose(Session(model)(picture), want, atol=1e-5)
-    capsys.readouterr()
-    assert main(["inspect", checkpoint, *module]) == 0
-    assert capsys.readouterr().out.startswith("own:Net, 2x, 3 channels")
+
+
+@pytest.mark.full
+def test_the_attention_of_a_network_is_found_and_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, code = saved(tmp_path, WINDOWS)
+    assert main(["inspect", checkpoint, "--module", f"{code}:Net", "--attn", "cluster"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("own:Net, 2x, 3 channels")
+    assert lines[2].split()[:2] == ["network", "16"]
 
 
 def test_sites_of_the_author_are_replaced_and_validated(
