@@ -1,0 +1,131 @@
+"""The parts that attention is found by: places, biases, layouts at two sizes, modules at paths."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from nystra.export.found.agreement import agreement
+from nystra.export.found.biases import bias_table
+from nystra.export.found.grafting import put_module, unique_paths
+from nystra.export.found.layout import Layout, rectangle
+from nystra.export.found.places import MIXED, NONE, agreed, decode, encode, extended, fresh_places
+from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
+
+
+def test_a_place_is_batch_time_row_column() -> None:
+    parts = [torch.tensor(numbers) for numbers in ([0, 7], [0, 3], [-2, 900], [-1, 4000])]
+    assert all(map(torch.equal, decode(encode(*parts)), parts))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 6, 4, 5), (2, 3, 5), (2, 5)])
+def test_a_new_map_has_a_place_for_each_pixel(shape: tuple[int, ...]) -> None:
+    places = fresh_places(shape)
+    assert places.shape == shape
+    pixels = places.numel() // (3 if len(shape) > 2 else 1)
+    assert len(places.unique()) == pixels
+
+
+def test_padding_continues_an_even_map_and_no_other() -> None:
+    places = fresh_places((1, 1, 1, 4))
+    wide = extended(places, 3, 1, 2)
+    assert decode(wide)[3].flatten().tolist() == [-1, 0, 1, 2, 3, 4, 5]
+    uneven = places[..., torch.tensor([0, 1, 3])]
+    assert extended(uneven, 3, 0, 1).flatten()[-1] == NONE
+    assert torch.equal(extended(wide, 3, -1, -2), places)
+
+
+def test_several_places_have_a_first_one_where_pictures_keep_several() -> None:
+    places = fresh_places((1, 1, 4, 4))
+    merged = places.unflatten(3, (2, 2)).unflatten(2, (2, 2))
+    first, exact = agreed(merged, [3, 5])
+    assert torch.equal(first.flatten(), places[..., ::2, ::2].flatten())
+    assert not bool(exact.any())
+    whole, _ = agreed(places, [2, 3])
+    assert whole.flatten().tolist() == [MIXED]
+
+
+@pytest.mark.parametrize("columns_first", [False, True])
+def test_a_table_of_positions_is_read_back(columns_first: bool) -> None:
+    table = torch.randn(5 * 3, 2, dtype=torch.float64)
+    bias = relative_position_bias(table, 3, 2)
+    if columns_first:
+        order = torch.arange(6).reshape(3, 2).T.flatten()
+        bias = bias[:, order][:, :, order]
+    read = bias_table(bias, (3, 2), (3, 2), columns_first)
+    assert read is not None
+    torch.testing.assert_close(read, table, rtol=0, atol=0)
+
+
+def test_biases_of_pairs_are_no_table() -> None:
+    bias = relative_position_bias(torch.randn(15, 2, dtype=torch.float64), 3, 2)
+    bias[0, 1, 2] += 1e-3
+    assert bias_table(bias, (3, 2), (3, 2)) is None
+
+
+def test_tokens_of_a_rectangle() -> None:
+    y, x = torch.arange(3).repeat_interleave(2), torch.arange(2).repeat(3)
+    assert rectangle(y[None], x[None]) == (3, 2, False)
+    by_columns = torch.arange(6).reshape(3, 2).T.flatten()
+    assert rectangle(y[None, by_columns], x[None, by_columns]) == (3, 2, True)
+    assert rectangle(y[None, [0, 1, 2, 3, 5, 4]], x[None, [0, 1, 2, 3, 5, 4]]) is None
+
+
+WINDOWS = Layout("windows", 8, 2, 4, 4, 16, 16, map=(1, 8, 16), window=(4, 4), key_window=(4, 4))
+
+
+def test_windows_agree_but_for_the_map() -> None:
+    other = replace(WINDOWS, map=(1, 16, 12))
+    found = agreement(WINDOWS, other)
+    assert (found.reason, found.whole, found.same_tokens) == ("", False, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"shift": (2, 2)}, "its windows change with the size"),
+        ({"window": (4, 8), "tokens": 32, "keys": 32}, "its windows change with the size"),
+        ({"masked": "regions"}, "in another way at another size"),
+        ({"scale": 0.5}, "in another way at another size"),
+        ({"kind": "grid"}, "in another way at another size"),
+    ],
+)
+def test_what_differs_between_sizes_is_no_window(change: dict[str, object], reason: str) -> None:
+    other = replace(WINDOWS, map=(1, 16, 12), **change)  # type: ignore[arg-type]
+    assert reason in agreement(WINDOWS, other).reason
+
+
+def test_tables_that_differ_between_sizes() -> None:
+    one, other = (
+        replace(WINDOWS, bias="table", table=torch.full((49, 2), value)) for value in (0.0, 1.0)
+    )
+    assert "biases change" in agreement(one, other).reason
+    assert "not there" in agreement(one, None).reason
+
+
+def test_a_window_as_large_as_every_map_is_the_whole_map() -> None:
+    first = replace(WINDOWS, kind="global", window=(8, 16), key_window=(8, 16))
+    second = replace(first, map=(1, 4, 4), window=(4, 4), key_window=(4, 4))
+    assert agreement(first, second).whole
+
+
+def test_paths_that_are_there_twice_are_numbered() -> None:
+    assert unique_paths(["a", "b.c", "a", ""]) == [
+        "a.attention_0",
+        "b.c",
+        "a.attention_1",
+        "attention.attention_0",
+    ]
+
+
+def test_a_module_at_a_path_takes_over_what_is_held_there() -> None:
+    graph = nn.Module()
+    held = nn.Linear(2, 2)
+    held.constant = torch.ones(1)  # type: ignore[assignment]
+    put_module(graph, "a.b", held)
+    site = nn.Module()
+    put_module(graph, "a.b", site)
+    assert graph.get_submodule("a.b") is site
+    assert site.weight is held.weight
+    assert torch.equal(graph.get_buffer("a.b.constant"), torch.ones(1))
