@@ -187,7 +187,7 @@ def test_what_is_missing_is_named(
     path = save_upscaler(tmp_path / "m.onnx")
     assert backend_class(name)[1].available() == (True, f"{name} on Test GPU")
     fake.available.clear()
-    with pytest.raises(BackendUnavailableError, match=f"has no {PROVIDER[name]}.*nystra.gpu"):
+    with pytest.raises(BackendUnavailableError, match=f"has no {PROVIDER[name]}.*onnxruntime-gpu"):
         Session(path, backend=name)
     monkeypatch.setattr(ort_cuda, "find_device", lambda: "the NVIDIA driver finds no GPU")
     with pytest.raises(BackendUnavailableError, match=f"{name} runs on an NVIDIA GPU: .* no GPU"):
