@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import onnx
 import torch
@@ -15,6 +13,7 @@ from onnx import helper, numpy_helper
 from torch import Tensor
 
 from ...core.arrays import Array
+from ...core.files.scratch import scratch_folder
 from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...runtime.session import Session
@@ -146,10 +145,10 @@ def _interleaved(
     models: Sequence[onnx.ModelProto], feeds: Mapping[str, Array]
 ) -> list[list[float]]:
     """Return seconds of runs of models, in turns."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         sessions = []
         for number, model in enumerate(models):
-            path = Path(folder, f"{number}.onnx")
+            path = folder / f"{number}.onnx"
             path.write_bytes(model.SerializeToString())
             sessions.append(Session(path))
         for session in sessions:
