@@ -166,5 +166,5 @@ def test_the_page_of_an_export(tmp_path: Path) -> None:
     for heading in ("Pictures", "Sites", "Load it"):
         assert f"<h2>{heading}</h2>" in text
     assert re.search(r"against full\S+>\d\d\.\d dB mean", text)
-    assert "layers.0.residual_group.blocks.0.attn" in text
+    assert "layers.0.residual_group.blocks.{0, 1, 2, 3, 4, 5}.attn" in text
     assert not re.search(r"<script|https?://|<link", text)

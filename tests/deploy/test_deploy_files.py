@@ -123,7 +123,7 @@ def test_the_action(tmp_path: Path) -> None:
     comment = (tmp_path / "comment.md").read_text()
     assert comment.startswith(f"<!-- nystra check: {model} -->\n### nystra check: `{model}`: pass")
     assert "nodes" in comment
-    assert (tmp_path / "summary.md").read_text().count("nodes") == 1
+    assert (tmp_path / "summary.md").read_text().count("### nystra check") == 1
 
     save_upscaler(model, metadata=nystra_metadata(note="x" * 5000))  # more bytes than accepted
     runner.comments.write_text("42\n")
