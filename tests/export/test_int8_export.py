@@ -150,7 +150,7 @@ def test_it_is_checked_again_later(
     assert [size["tolerance"] for size in document["sizes"]] == pytest.approx(recorded, rel=1e-3)
     assert main(of_a_fifth(int8, tmp_path)) == 1
     assert main(["export", model, "--precision", "int8", "--calibrate", str(tmp_path)]) == 2
-    assert "it is an ONNX model; give the checkpoint" in capsys.readouterr().err
+    assert "--precision does not apply to an ONNX file" in capsys.readouterr().err
 
 
 @pytest.mark.full
