@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 _FENCE = re.compile(r"^ *(```|~~~)")
-_LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)(#[^)\s]+)?")
+_LINK = re.compile(r"(?<=\]\()(?!\w+:|/|\))([^)#\s]*)(#[^)\s]+)?")
 _CODE = re.compile(r"(?<!<pre>)(?<!<pre><span></span>)<code>[^<]*</code>")
 _FLAG = re.compile(r"(?<![\w-])--?\w[\w-]*")
 _SPAN = re.compile(r"(?<!\[)`([\w./-]+\.md)`")
@@ -31,7 +31,9 @@ def rewritten(text: str, source: str, homes: Mapping[str, str], titles: Mapping[
     def link(match: re.Match[str]) -> str:
         file, anchor = target(source, match[1]), match[2] or ""
         there = homes.get(file + anchor, homes.get(file))
-        return match[0] if there is None else posixpath.relpath(there, here or ".") + anchor
+        if there is None or (there == homes[source] and not match[1]):
+            return match[0]
+        return posixpath.relpath(there, here or ".") + anchor
 
     def span(match: re.Match[str]) -> str:
         there = homes.get(match[1])
@@ -52,8 +54,8 @@ def targets(text: str, source: str) -> Iterator[str]:
 
 
 def target(source: str, link: str) -> str:
-    """Return the file of the repository that a link in another one means."""
-    return posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+    """Return the file of the repository that a link in one of its files means."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), link)) if link else source
 
 
 def whole_flags(html: str) -> str:

@@ -43,6 +43,7 @@ COPIED = {
             "serving",
             "gpu",
             "networks",
+            "onnx_files",
             "hat",
             "rvrt",
             "vit",

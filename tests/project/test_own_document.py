@@ -60,6 +60,7 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("mynet")
 
 
+@pytest.mark.full
 def test_nothing_beside_the_file_is_imported(tmp_path: Path) -> None:
     """As a user starts it, in the folder of the file."""
     (tmp_path / "layers.py").write_text("raise SystemExit('it ran')")

@@ -91,7 +91,7 @@ def in_child(path: Path, side: int, what: str, backend: str) -> int:
 
 
 @needs_marks
-@pytest.mark.parametrize("backend", ["ort-cpu", "openvino"])
+@pytest.mark.parametrize("backend", ["ort-cpu", pytest.param("openvino", marks=pytest.mark.full)])
 @pytest.mark.parametrize(("name", "sides"), [("attention", (80, 104)), ("convolution", (512, 768))])
 def test_the_estimate_is_near_the_peak(
     models: dict[str, Path], name: str, sides: tuple[int, int], backend: str
