@@ -42,7 +42,7 @@ def test_a_command_says_what_it_takes(command: str) -> None:
     helps(command)
 
 
-@pytest.mark.full
+@pytest.mark.release
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_says_what_it_takes(command: str) -> None:
     helps(command)
