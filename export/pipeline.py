@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.errors import TraceError
 from ..models.own.network import OwnNetwork
 from .graph.stage import build, build_steps
 from .load.source import Source
-from .load.stage import Prepared, prepare
+from .load.stage import Prepared, prepare, prepare_as_trained
 from .options import ExportOptions
 from .plan.stage import Planned, make_plan
 from .progress import Steps
@@ -87,6 +88,16 @@ def _export(
 ) -> ExportResult:
     steps = Steps(progress)
     prepared = prepare(source, options or ExportOptions(), steps)
+    try:
+        return _exported(prepared, output, steps)
+    except TraceError as error:
+        if not prepared.has_found_sites:
+            raise
+        reason = f"the attention that was found stays as trained: with sites in its place, {error}"
+    return _exported(prepare_as_trained(source, prepared, reason, steps), output, steps)
+
+
+def _exported(prepared: Prepared, output: Path, steps: Steps) -> ExportResult:
     planned = make_plan(prepared, output, steps.within)
     steps.expect(
         build_steps(prepared, planned) + validation_steps(prepared, planned) + WRITING_STEPS

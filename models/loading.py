@@ -33,6 +33,7 @@ class LoadedModel:
         checkpoint: The file it came from.
         warnings: What was dropped, assumed or is forbidden, one sentence each.
         retargeted: The window was changed from the trained one.
+        unserved: Why attention that was found in its graph has no site; among the warnings too.
     """
 
     network: nn.Module
@@ -41,6 +42,7 @@ class LoadedModel:
     checkpoint: Checkpoint
     warnings: tuple[str, ...] = ()
     retargeted: bool = False
+    unserved: tuple[str, ...] = ()
 
 
 def load(

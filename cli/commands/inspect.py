@@ -91,8 +91,8 @@ def _inspect_checkpoint(args: argparse.Namespace) -> int:
     with steps(args) as progress:
         progress("load")
         plan = plan_from(args)
-        loaded = with_found_sites(load_for(args.file, plan, hyper_from(args)))
-        resolved = resolve(plan, loaded.network)
+        loaded = with_found_sites(load_for(args.file, plan, hyper_from(args)), progress)
+        resolved = resolve(plan, loaded.network, loaded.unserved)
         progress("measure")
         samples = calibration_feeds(loaded.facts, args.calibrate)
         inspection = inspect_network(loaded.network, loaded.facts, resolved, samples)

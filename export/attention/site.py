@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,13 +68,18 @@ def find_sites(network: nn.Module) -> list[Site]:
     ]
 
 
-def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
+def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dict[str, Mechanism]:
     """Return what the plan does at every site of a network.
 
     A site that the planned mechanism does not serve, or where it is undefined (a region border
     cuts a landmark cell), stays as trained, with the reason; so does one where exact attention is
     known to be faster and that the plan does not name. As trained is ``full`` where the network
     came with exact softmax attention.
+
+    Args:
+        plan: The plan.
+        network: With its sites.
+        unserved: Why attention of it has no site, one sentence each.
 
     Raises:
         NystraError: The plan names a site that the network does not have.
@@ -85,6 +90,7 @@ def resolve(plan: Plan, network: nn.Module) -> dict[str, Mechanism]:
         raise UnsupportedModelError(
             f"the network has no attention that nystra replaces, so {plan.default.name} has no "
             "place in it: omit `mechanism`, and it is exported as it was trained"
+            + "".join(f"; {sentence}" for sentence in unserved)
         )
     plan.refuse_unknown_sites([site.path for site in sites])
     return {

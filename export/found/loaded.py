@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -32,16 +32,23 @@ _NAMED = 4
 """So many attentions of one reason are named; of more, how many there are."""
 
 
-def with_found_sites(loaded: LoadedModel) -> LoadedModel:
+def with_found_sites(
+    loaded: LoadedModel, progress: Callable[[str], None] = lambda _: None
+) -> LoadedModel:
     """Return a loaded network with sites in the place of the attention that is found in it.
 
     Its network becomes a graph whose sites and layers are modules at their paths. Where it has
     sites already, no softmax at all, or cannot be traced, it stays as it is; what attention stays
     as trained, and why, is added to the warnings.
+
+    Args:
+        loaded: The network.
+        progress: Is called where attention is looked for, which takes as long as a trace.
     """
     facts, network = loaded.facts, loaded.network
     if find_sites(network) or not _has_softmax(network, facts):
         return loaded
+    progress("find attention")
     try:
         found = _found(network, facts)
         sited = FoundNetwork(found.network, found.network.graph)
@@ -50,12 +57,18 @@ def with_found_sites(loaded: LoadedModel) -> LoadedModel:
         text = (
             f"its attention stays as trained: there is no graph of it{size}: {trace_fault(error)}"
         )
-        return replace(loaded, warnings=(*loaded.warnings, text))
-    warnings = (*loaded.warnings, *left_as_trained(found))
+        return _with_unserved(loaded, [text])
+    named = _with_unserved(loaded, left_as_trained(found))
     if not found.served:
-        return replace(loaded, warnings=warnings)
+        return named
     sited.requires_grad_(requires_grad=False).eval()
-    return replace(loaded, network=sited, warnings=warnings)
+    return replace(named, network=sited)
+
+
+def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel:
+    return replace(
+        loaded, warnings=(*loaded.warnings, *sentences), unserved=(*loaded.unserved, *sentences)
+    )
 
 
 def _found(network: nn.Module, facts: Facts) -> FoundGraph:

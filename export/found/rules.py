@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .hints import hint_of, hinted_score, unserved
 from .movement import MOVES, PADS, moved_values, name_of, names, padded_places, unfolded
 from .places import MIXED, agreed, broadcasts, fresh_places
 from .products import (
@@ -24,7 +25,7 @@ from .products import (
     product_score,
 )
 from .scores import SOFTMAXES, elementwise_score, softmax_of
-from .values import Core, Passed, Score, Value
+from .values import Core, Hint, Passed, Score, Value
 
 _REDUCES = names(
     "sum mean amax amin max min var std norm linalg_vector_norm logsumexp prod any all var_mean "
@@ -55,7 +56,7 @@ class Provenance(fx.Interpreter):
 
     Attributes:
         cores: The attentions that it came by, in the graph's order.
-        passed: Softmaxes that are no attention that can be replaced.
+        passed: Attention that cannot be replaced.
         values: Of every node; of what depends on the input the shape only.
     """
 
@@ -122,8 +123,9 @@ class Provenance(fx.Interpreter):
         many = isinstance(data, (list, tuple))
         outs = list(data) if many else [data]
         places, scores = self._results(name, target, (args, kwargs), values, outs, pick)
+        hint = hint_of(name, values)
         results = [
-            Value(out, place, score) if isinstance(out, Tensor) else out
+            Value(out, place, score, hint) if isinstance(out, Tensor) else out
             for out, place, score in zip(outs, places, scores, strict=True)
         ]
         return results if many else results[0]
@@ -151,7 +153,9 @@ class Provenance(fx.Interpreter):
         if name in SOFTMAXES:
             score = softmax_of(first.score, self._node)
             if score is None:
-                self._pass(self._node, "it is not of a product of two tensors", of_scores=False)
+                score = hinted_score(first.hint, self._node, outs[0])
+            if score is None and first.hint is Hint.SUMS:
+                self._pass(self._node, Hint.SUMS.value)
             return [first.place], [score]
         return self._elementwise(name, target, given, values, outs)
 
@@ -180,10 +184,13 @@ class Provenance(fx.Interpreter):
         if name in ("addmm", "baddbmm"):
             added, args = args[0], args[1:]
         a, b = args[0], args[1]
-        if a.place is None or b.place is None:
-            return [linear_place(name, a, b, out)], [None]
+        constant = a.place is None or b.place is None
         weights = next((value for value in (a, b) if _is_weight(value)), None)
-        if weights is not None and out.dim() >= 2:
+        if weights is not None and (reason := unserved(weights.score, constant=constant)):
+            self._pass(weights.score.softmax, reason)
+        if constant:
+            return [linear_place(name, a, b, out)], [None]
+        if weights is not None and weights.score.hint is None and out.dim() >= 2:
             place = self._attention(weights, a, b, out)
             if place is not None:
                 return [place], [None]
@@ -199,7 +206,7 @@ class Provenance(fx.Interpreter):
         left, right = (self.env[node] for node in nodes)
         core = find_core(self._node, weights, (a, b), (left, right), self._blanks[score.product])
         if isinstance(core, str):
-            self._pass(score.softmax, core, of_scores=True)
+            self._pass(score.softmax, core)
             return None
         self.cores.append(core)
         return attention_place(core, out)
@@ -207,14 +214,15 @@ class Provenance(fx.Interpreter):
     def _fused(self, args: Any, kwargs: Any, outs: list[Any]) -> list[Any]:
         core = fused_core(self._node, args, kwargs)
         if isinstance(core, str):
-            self._pass(self._node, core, of_scores=True)
+            self._pass(self._node, core)
         else:
             self.cores.append(core)
         rest = [torch.full(o.shape, MIXED) if isinstance(o, Tensor) else None for o in outs[1:]]
         return [fused_place(args[0], outs[0]), *rest]
 
-    def _pass(self, softmax: fx.Node, reason: str, *, of_scores: bool) -> None:
-        self.passed.append(Passed(softmax, reason, of_scores))
+    def _pass(self, softmax: fx.Node, reason: str) -> None:
+        if all(passed.softmax is not softmax for passed in self.passed):
+            self.passed.append(Passed(softmax, reason))
 
 
 def search(graph: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Provenance:
@@ -232,9 +240,11 @@ def search(graph: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Provenance:
     for node in nodes:
         value = run.values.get(node)
         score = value.score if isinstance(value, Value) else None
-        if score is not None and score.softmax is node and node not in used:
+        if score is None or score.hint is not None or score.softmax is not node:
+            continue
+        if node not in used:
             reason = score.reason or "its weights meet no values in a product"
-            run.passed.append(Passed(node, reason, of_scores=True))
+            run.passed.append(Passed(node, reason))
     return run
 
 

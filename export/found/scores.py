@@ -13,7 +13,7 @@ from .places import broadcasts
 from .values import Score, Value, as_double
 
 SOFTMAXES = ("_softmax", "softmax", "_safe_softmax")
-_KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropout", "contiguous")
+KEEPS = ("_to_copy", "to", "clone", "dropout", "alias", "detach", "native_dropout", "contiguous")
 
 
 def softmax_of(score: Score | None, node: fx.Node) -> Score | None:
@@ -35,16 +35,16 @@ def elementwise_score(
         score = replace(score, number=score.number.expand(out.shape))
     if score.softmax is not None:
         return _behind_softmax(name, args, score, scored, first)
-    if name in _KEEPS:
+    if name in KEEPS:
         return score
-    change = _CHANGES.get(name)
+    change = CHANGES.get(name)
     return None if change is None else change(args, kwargs, score, first)
 
 
 def _behind_softmax(
     name: str, args: Any, score: Score, scored: list[Value], first: Value
 ) -> Score | None:
-    if name in _KEEPS:
+    if name in KEEPS:
         return score
     if name == "where" and len(scored) == 1 and _takes_all(args, first):
         return score  # what a safe softmax gives where every key is masked: here, nowhere
@@ -135,7 +135,7 @@ def _chosen(condition: Value, yes: Tensor, no: Tensor, score: Score) -> Score:
     return replace(score, beta=beta, by_data=score.by_data or condition.place is not None)
 
 
-_CHANGES: dict[str, Callable[[Any, Any, Score, Value], Score | None]] = {
+CHANGES: dict[str, Callable[[Any, Any, Score, Value], Score | None]] = {
     "add": _added,
     "sub": _subtracted,
     "mul": _scaled,

@@ -112,7 +112,6 @@ def find_in_graph(traced: Traced) -> FoundGraph:
     found += [
         FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
         for passed in run.passed
-        if passed.of_scores
     ]
     regions = [region_of(graph, run, item, replaced) for item in kept]
     finish(graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +12,18 @@ from torch import Tensor, fx
 from .places import agreed
 
 Number = Tensor | float
+
+
+class Hint(enum.Enum):
+    """What a tensor that is no product of two others may be to a softmax behind it.
+
+    The values are what is said of attention that has such scores.
+    """
+
+    PRODUCTS = "two tensors multiplied element by element"
+    SUMS = "its scores are sums of products of elements, no product of matrices"
+    CONSTANT_KEYS = "its keys do not depend on the input"
+    CONSTANT_QUERIES = "its queries do not depend on the input"
 
 
 @dataclass
@@ -25,6 +38,7 @@ class Score:
         by_data: Something that depends on the input is added.
         softmax: The softmax that it is behind, or None.
         reason: Why it is no attention that can be replaced, or "".
+        hint: What the softmax is of, where that is no product: it stands for the product then.
     """
 
     product: fx.Node
@@ -34,6 +48,7 @@ class Score:
     by_data: bool = False
     softmax: fx.Node | None = None
     reason: str = ""
+    hint: Hint | None = None
 
     def but(self, reason: str) -> Score:
         """Return the score with a reason, where it has none yet."""
@@ -48,11 +63,13 @@ class Value:
         data: The tensor; once nothing runs on it any more, its shape on the meta device.
         place: Of each element; None where it does not depend on the input.
         score: What it is to a product.
+        hint: What it may be to a softmax, where it has no score.
     """
 
     data: Tensor
     place: Tensor | None = None
     score: Score | None = None
+    hint: Hint | None = None
 
     def forget(self) -> None:
         """Keep of data that depend on the input the shape only."""
@@ -110,17 +127,15 @@ class Core:
 
 @dataclass(frozen=True)
 class Passed:
-    """A softmax that is no attention between tokens that could be replaced.
+    """Attention that cannot be replaced.
 
     Attributes:
         softmax: Its node.
         reason: Why.
-        of_scores: It is of a product of two tensors that depend on the input.
     """
 
     softmax: fx.Node
     reason: str
-    of_scores: bool
 
 
 def as_double(number: Any) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,11 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
 
 
 def load_fixed(
-    source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any], static: Sequence[int] | None
+    source: Path | OwnNetwork,
+    plan: Plan,
+    hyper: Mapping[str, Any],
+    static: Sequence[int] | None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> LoadedModel:
     """Load a network as `load_for` does, for one shape of the first input where that is given.
 
@@ -72,7 +76,7 @@ def load_fixed(
         loaded = load_for(source, plan, {**hyper, "frames": frames})
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
     as_trained = isinstance(plan.default, AsTrained) and not plan.sites
-    return fixed if as_trained else with_found_sites(fixed)
+    return fixed if as_trained else with_found_sites(fixed, progress)
 
 
 def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:

@@ -58,7 +58,8 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
     except NodeError as error:
         raise UnsupportedModelError(f"{path} cannot be computed: {error}") from error
     digest = file_sha256(path, "the model")
-    return LoadedModel(network, facts, {}, Checkpoint(path, digest, {}), warnings)
+    checkpoint = Checkpoint(path, digest, {})
+    return LoadedModel(network, facts, {}, checkpoint, warnings, unserved=warnings)
 
 
 def _try_small(network: FileNetwork) -> None:

@@ -70,7 +70,7 @@ def load_source(
     loaded = _with_sites(path, plan, loaded)
     if stated.preprocessing is not None and stated.preprocessing.in_graph:
         loaded = with_preprocessing(loaded)
-    return Source(loaded, resolve(plan, loaded.network))
+    return Source(loaded, resolve(plan, loaded.network, loaded.unserved))
 
 
 def _with_sites(path: Path, plan: Plan, loaded: LoadedModel) -> LoadedModel:

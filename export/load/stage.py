@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -12,8 +12,10 @@ from ...core.errors import NystraError
 from ...models.loading import LoadedModel
 from ...models.own.network import OwnNetwork
 from ...runtime.metrics.measures import measure_for
+from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
+from ..found.found_network import FoundNetwork
 from ..onnx_models.file_type import is_onnx
 from ..onnx_models.options import refuse_options
 from ..options import ExportOptions
@@ -62,6 +64,11 @@ class Prepared:
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
 
     @property
+    def has_found_sites(self) -> bool:
+        """Whether the sites of the network were found in its graph."""
+        return isinstance(self.traced.network, FoundNetwork)
+
+    @property
     def samples(self) -> dict[str, Feeds]:
         """Inputs that the plan is validated on, by name of the picture."""
         return self.pictures.samples
@@ -85,7 +92,7 @@ def prepare(
         )
     progress("load")
     plan = options.plan if isinstance(options.plan, Plan) else Plan()
-    traced = loaded = load_fixed(source, plan, options.hyper, options.static)
+    traced = loaded = load_fixed(source, plan, options.hyper, options.static, progress)
     trained = trained_network(loaded, options.hyper)
     if options.with_preprocessing:
         loaded = with_preprocessing(traced)
@@ -113,3 +120,19 @@ def prepare(
         validation_feeds(facts),
         pictures,
     )
+
+
+def prepare_as_trained(
+    source: Path | OwnNetwork, prepared: Prepared, reason: str, progress: Callable[[str], None]
+) -> Prepared:
+    """Prepare again without the sites that were found in the graph of a network.
+
+    Args:
+        source: As `prepare` had it.
+        prepared: With those sites.
+        reason: Why they cannot stay, one sentence, which becomes a warning.
+        progress: As of `prepare`.
+    """
+    again = prepare(source, replace(prepared.options, plan=Plan(AsTrained())), progress)
+    warnings = (*prepared.loaded.warnings, reason)
+    return replace(again, loaded=replace(again.loaded, warnings=warnings))

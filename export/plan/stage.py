@@ -66,7 +66,7 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     proposal = _proposed(prepared, output, progress)
     plan = proposal.plan
     refuse_untrained(plan, loaded.network)
-    resolved = resolve(plan, loaded.network)
+    resolved = resolve(plan, loaded.network, loaded.unserved)
     target = _target(prepared, output, resolved)
     left: list[str] = []
     if isinstance(loaded.network, FileNetwork):

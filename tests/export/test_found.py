@@ -62,6 +62,9 @@ def test_an_idiom_is_served(name: str) -> None:
 NAMED = {
     "Neighbourhood": "each query has keys of its own",
     "Channels": "its tokens are channels",
+    "Elementwise": "its scores are sums of products of elements, no product of matrices",
+    "ConstantKeys": "its keys do not depend on the input",
+    "ConstantQueries": "its queries do not depend on the input",
 }
 
 
@@ -75,8 +78,8 @@ def test_what_is_not_served_is_named(name: str) -> None:
     assert find_sites(found.network) == []
 
 
-@pytest.mark.parametrize("name", ["Elementwise", "ConstantKeys"])
-def test_scores_of_no_two_tensors_are_no_attention(name: str) -> None:
+@pytest.mark.parametrize("name", ["LinearAttention", "Router"])
+def test_softmaxes_that_are_no_attention_are_not_named(name: str) -> None:
     network = toys.lively(getattr(toys, name)())
     found, image = recorded(network, *FIRST)
     assert found.attentions == ()

@@ -4,16 +4,19 @@ import copy
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, fx, nn
 
 import found_toys as toys
+from nystra.core.errors import TraceError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.found.found_network import FoundNetwork
 from nystra.export.found.loaded import with_found_sites
 from nystra.export.load.source import load_source
+from nystra.export.tracing.trace import trace
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
 from nystra.runtime.model.onnx_header import read_onnx_header
@@ -84,6 +87,46 @@ def test_what_is_as_trained_is_named(tmp_path: Path) -> None:
     found = with_found_sites(loaded)
     assert found.network is loaded.network
     assert "attention stays as trained: its tokens are channels" in found.warnings[-1]
+
+
+@pytest.mark.full
+def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(network: nn.Module, *arguments: object) -> onnx.ModelProto:
+        if isinstance(network, FoundNetwork):
+            raise TraceError("PyTorch could not trace the network: it is this one")
+        return trace(network, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("nystra.export.graph.stage.trace", refusing)
+    network = Restorer(toys.lively(toys.RearrangedByHand()))
+    result = export_module(network, tmp_path / "m.onnx", CLUSTER)
+    assert result.validation.passed
+    assert result.source.resolved == {}
+    assert result.warnings[-1] == (
+        "the attention that was found stays as trained: with sites in its place, "
+        "PyTorch could not trace the network: it is this one"
+    )
+
+
+@pytest.mark.full
+def test_a_network_without_found_sites_that_cannot_be_traced_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(*_: object) -> onnx.ModelProto:
+        raise TraceError("it is this one")
+
+    monkeypatch.setattr("nystra.export.graph.stage.trace", refusing)
+    with pytest.raises(TraceError, match=r"^it is this one$"):
+        export_module(nn.Conv2d(3, 3, 3, padding=1), tmp_path / "m.onnx")
+
+
+@pytest.mark.full
+def test_where_nothing_is_served_the_refusal_has_the_reasons(tmp_path: Path) -> None:
+    network = Restorer(toys.lively(toys.Channels()))
+    text = r"no place in it: .*; attention stays as trained: its tokens are channels \(network.b"
+    with pytest.raises(UnsupportedModelError, match=text):
+        export_module(network, tmp_path / "m.onnx", CLUSTER)
 
 
 @pytest.mark.release

@@ -287,6 +287,42 @@ class ConstantKeys(Toy):
         return map_of(weights @ self.keys, 4)
 
 
+class ConstantQueries(Toy):
+    """Learned queries, one for each place of a window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(16, 16))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = windows_of(k, 4), windows_of(v, 4)
+        return map_of((self.queries @ k.mT).softmax(-1) @ v, 4)
+
+
+class LinearAttention(Toy):
+    """Softmaxes of features, queries times a product of keys and values: no attention weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Parameter(torch.randn(16, 16))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (windows_of(t, 4) @ self.features for t in (q, k, v))
+        return map_of(q.softmax(-1) @ (k.softmax(-2).mT @ v), 4)
+
+
+class Router(Toy):
+    """Three maps weighed by a softmax of a linear layer of their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choose = nn.Linear(16, 3, bias=False)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = self.choose((q + k).mean((2, 3))).softmax(-1)
+        return (torch.stack((q, k, v), 1) * weights[:, :, None, None, None]).sum(1)
+
+
 class Channels(Toy):
     """Channels attend to channels."""
 

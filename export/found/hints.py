@@ -1,0 +1,57 @@
+"""Softmaxes of no product of two tensors that are attention all the same, so that it is named."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, fx
+
+from .movement import MOVES
+from .scores import CHANGES, KEEPS
+from .values import Hint, Score, Value
+
+_SUMS = ("sum", "mean")
+_MATRICES = ("mm", "bmm", "matmul")
+
+
+def hint_of(name: str, values: list[Value]) -> Hint | None:
+    """Return what the results of an operator may be to a softmax.
+
+    Args:
+        name: Of the operator.
+        values: All tensors that it takes, in their order.
+    """
+    data = [value for value in values if value.place is not None]
+    if name == "mul" and len(data) == 2 and data[0] is not data[1]:
+        return Hint.PRODUCTS
+    if name in _MATRICES and len(values) == 2 and len(data) == 1:
+        return Hint.CONSTANT_KEYS if values[0] is data[0] else Hint.CONSTANT_QUERIES
+    hints = {value.hint for value in data}
+    if len(hints) != 1:
+        return None
+    hint = hints.pop()
+    if name in _SUMS:
+        return Hint.SUMS if hint is Hint.PRODUCTS else None
+    return hint if name in MOVES or name in KEEPS or name in CHANGES else None
+
+
+def hinted_score(hint: Hint | None, softmax: fx.Node, out: Tensor) -> Score | None:
+    """Return the score of weights that may meet values in a product; None where they cannot."""
+    if hint not in (Hint.CONSTANT_KEYS, Hint.CONSTANT_QUERIES):
+        return None
+    number = torch.arange(out.numel()).reshape(out.shape)
+    return Score(softmax, number, softmax=softmax, hint=hint)
+
+
+def unserved(score: Score, *, constant: bool) -> str:
+    """Return why weights that meet values in a product are no attention that is served, or "".
+
+    A softmax of a linear layer that meets values of the input may be linear attention, whose
+    softmax normalises features: nothing is said of it.
+
+    Args:
+        score: Of the weights.
+        constant: The values do not depend on the input.
+    """
+    if score.hint is None or (score.hint is Hint.CONSTANT_KEYS and not constant):
+        return ""
+    return score.hint.value
