@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from nystra.cli.main import export_main, main
 from nystra.core.errors import NystraError
@@ -36,7 +35,7 @@ from nystra.models import load
 from nystra.runtime.images.images import write_picture
 from nystra.runtime.images.picture import Picture
 from nystra.runtime.model.manifest import Manifest
-from small_swinir import state_of
+from small_swinir import four_sites
 
 SITES = [
     f"layers.{group}.residual_group.blocks.{block}.attn" for group in (0, 1) for block in (0, 1)
@@ -45,9 +44,7 @@ SITES = [
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
-    save_file(state_of(window_size=8, depths=[2, 2], num_heads=[2, 2]), path)
-    return path
+    return four_sites(tmp_path_factory.mktemp("checkpoint"))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import save_file
 
 from nystra.cli.main import export_main
 from nystra.export import ExportOptions
@@ -26,16 +25,14 @@ from nystra.export.report.auto_page import write_report
 from nystra.models import load
 from nystra.runtime.images.images import write_picture
 from nystra.runtime.images.picture import Picture
-from small_swinir import state_of
+from small_swinir import four_sites
 
 FASTER = {"nystra": 1.0, "nystromformer landmarks=2x4": 0.5}
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("checkpoint") / "tiny.safetensors"
-    save_file(state_of(window_size=8, depths=[2, 2], num_heads=[2, 2]), path)
-    return path
+    return four_sites(tmp_path_factory.mktemp("checkpoint"))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -66,6 +66,11 @@ def _symmetric(flat: Sequence[int]) -> list[int] | None:
     return before[::-1] if before == behind else None
 
 
+def _ones_unless(rank: int, *attributes: Sequence[int] | None) -> Iterator[list[int]]:
+    """Each attribute of a convolution or pooling as a list, ones where the node has none."""
+    return (list(attribute or [1] * rank) for attribute in attributes)
+
+
 def _conv(
     x: Tensor,
     weight: Tensor,
@@ -78,7 +83,7 @@ def _conv(
     auto_pad: str = "NOTSET",
 ) -> Tensor:
     rank = weight.dim() - 2
-    steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
+    steps, gaps = _ones_unless(rank, strides, dilations)
     flat = _pads(x, weight.shape[2:], steps, gaps, pads, auto_pad)
     same = _symmetric(flat)
     if same is None:
@@ -102,7 +107,7 @@ def _conv_transpose(
     listed = list(pads or [0] * 2 * rank)
     if auto_pad != "NOTSET" or listed[:rank] != listed[rank:]:
         raise ValueError("a ConvTranspose whose pads differ between both ends is not read")
-    steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
+    steps, gaps = _ones_unless(rank, strides, dilations)
     more = list(output_padding or [0] * rank)
     return torch.convolution(x, weight, bias, steps, listed[:rank], gaps, True, more, group)
 
@@ -175,7 +180,7 @@ def _max_pool(
     auto_pad: str = "NOTSET",
 ) -> Tensor:
     rank = len(kernel_shape)
-    steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
+    steps, gaps = _ones_unless(rank, strides, dilations)
     flat = _pads(x, kernel_shape, steps, gaps, pads, auto_pad)
     padded = F.pad(x, flat, value=-math.inf) if any(flat) else x
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
@@ -193,7 +198,7 @@ def _average_pool(
     auto_pad: str = "NOTSET",
 ) -> Tensor:
     rank = len(kernel_shape)
-    steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
+    steps, gaps = _ones_unless(rank, strides, dilations)
     same = _symmetric(_pads(x, kernel_shape, steps, gaps, pads, auto_pad))
     if same is None or set(gaps) != {1} or ceil_mode:
         raise ValueError(

@@ -50,6 +50,7 @@ def truth(*shape: int) -> np.ndarray:
 
 
 MAP = real(2, 4, 6, 7)
+REDUCTIONS = [f"Reduce{name}" for name in ("Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare")]
 UNARY = {
     *("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "HardSwish", "Identity", "Neg", "Reciprocal"),
     *("Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Tanh"),
@@ -214,28 +215,12 @@ CASES = [
     # reductions
     *(
         Case(name, [MAP], {"axes": [1, -1], "keepdims": keep}, until=17)
-        for name in (
-            "ReduceMean",
-            "ReduceMax",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceSumSquare",
-        )
+        for name in REDUCTIONS
         for keep in (0, 1)
     ),
     *(
         Case(name, [MAP, whole([2])], {"keepdims": keep}, since=18)
-        for name in (
-            "ReduceMean",
-            "ReduceMax",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceSumSquare",
-        )
+        for name in REDUCTIONS
         for keep in (0, 1)
     ),
     Case("ReduceSum", [MAP, whole([2])]),
