@@ -38,7 +38,7 @@ def test_inspect_counts_sites_and_operations(
     assert all(site["error"] > 0 for site in document["sites"])
 
 
-@pytest.mark.full
+@pytest.mark.release
 def test_a_film_of_two_clips(tmp_path: Path) -> None:
     """Two clips see the alignment; more of them see nothing else."""
     path = save_rvrt(tmp_path / "small.safetensors")

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -31,22 +32,42 @@ def test_the_network_is_about_as_long_as_it_says() -> None:
     assert 50 <= len(lines) <= 70
 
 
-@pytest.mark.full
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder in which the commands of the page run, and its network is a module."""
     shutil.copy(photographs()["chelsea"], tmp_path / "photo.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "mynet", raising=False)
     Path("mynet.py").write_text(BLOCKS[0][1])
+    yield
+    sys.modules.pop("mynet")
+
+
+def run_blocks(blocks: list[tuple[str, str]]) -> dict[str, object]:
+    """Run blocks of the page; return what their Python defines."""
     space: dict[str, object] = {}
-    for language, text in BLOCKS[1:]:
+    for language, text in blocks:
         if language == "python":
             exec(text, space)
             continue
         for line in text.splitlines():
             program, *arguments = shlex.split(line)
             assert (export_main if program == "nystra-export" else main)(arguments) == 0, line
+    return space
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("folder")
+def test_the_command_line_of_the_page() -> None:
+    run_blocks(BLOCKS[1:3])
     assert read_picture("large.png").pixels.shape == (320, 320, 3)
+
+
+@pytest.mark.release
+@pytest.mark.usefixtures("folder")
+def test_the_page_runs() -> None:
+    space = run_blocks(BLOCKS[1:])
     assert list(space["result"].source.resolved) == [  # type: ignore[attr-defined]
         f"network.blocks.{block}.attn" for block in range(2)
     ]
@@ -57,7 +78,6 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for other in others:
         assert abs(first - other).max() < 1e-5
     assert Session("stated.onnx").metadata["license"] == "Apache-2.0"
-    sys.modules.pop("mynet")
 
 
 @pytest.mark.full

@@ -16,6 +16,12 @@ import toy_transform
 from small_swinir import state_of
 from toy_tree import NYSTRA, planted, run_in
 
+EXIT_CODES = """\
+from nystra.cli.main import main
+for command in sys.argv[1:]:
+    print(main(command.split()))
+"""
+
 
 @pytest.mark.full
 def test_a_wrong_transform_fails(tmp_path: Path) -> None:
@@ -46,13 +52,16 @@ def test_its_parameter_is_listed(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_its_parameter_is_read_by_name_and_range(tmp_path: Path) -> None:
     tree = planted(tmp_path, toy_network.TOY, toy_transform.TOY)
-    for text, message in (
-        ("toy:steps=1", "`steps` is 1, expected a whole number from 2 to 1024"),
-        ("toy:block=2", "--precision toy has no parameter 'block'; it has steps"),
-        ("fp16:steps=2", "--precision fp16 has no parameter 'steps'; it has none"),
-    ):
-        done = run_in(tree, NYSTRA, "export", "toy.safetensors", "--precision", text)
-        assert done.returncode == 2
+    messages = {
+        "toy:steps=1": "`steps` is 1, expected a whole number from 2 to 1024",
+        "toy:block=2": "--precision toy has no parameter 'block'; it has steps",
+        "fp16:steps=2": "--precision fp16 has no parameter 'steps'; it has none",
+    }
+    done = run_in(
+        tree, EXIT_CODES, *(f"export toy.safetensors --precision {text}" for text in messages)
+    )
+    assert done.stdout.split() == ["2"] * len(messages), done.stderr
+    for message in messages.values():
         assert message in done.stderr
 
 
