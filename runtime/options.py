@@ -20,6 +20,9 @@ LIBRARY = FileOrWord(
     "the operator or plugin library; none runs the standard-operator bodies",
     ("auto", "none"),
 )
+EP_LIBRARY = File(
+    None, "a plug-in of onnxruntime, for ort:NAME", usual="that of an installed package"
+)
 PRECISION = Text(
     None,
     "what the backend computes in: bf16 is bfloat16, with openvino",

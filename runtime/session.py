@@ -38,6 +38,8 @@ class Session:
         operators: What computes the operators of nystra: ``kernels`` of that library, their
             ``bodies``, or "" where there are none.
         emulated: The precision that was asked for is slow on this machine.
+        assignment: Which execution provider computes how many nodes of which operators, where the
+            backend is ``ort:NAME`` and onnxruntime tells (1.24 and later), else None.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Session:
         precision: str | None = None,
         device: str | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
+        ep_library: str | Path | None = None,
     ) -> None:
         """Load a model file.
 
@@ -56,7 +59,8 @@ class Session:
             path: An ONNX file, by nystra-export or by another program, or what else the backend
                 opens.
             backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that is there.
-                ``openvino:GPU`` names a device, too.
+                ``openvino:GPU`` names a device, too, and ``ort:WebGpuExecutionProvider`` an
+                execution provider of onnxruntime.
             threads: Number of threads, or None for the backend's own choice.
             library: The operator library: ``auto`` takes the one built with nystra if it is
                 there and can serve the model; None or ``none`` runs the operators' ONNX bodies;
@@ -65,12 +69,16 @@ class Session:
                 None: as the file says, which is all that other backends do.
             device: One of the backend's devices, or None for its usual one.
             options: Of the backend, by name.
+            ep_library: The plug-in of onnxruntime that brings the provider of ``ort:NAME``.
 
         Raises:
             NystraError: The file is missing, of another kind or cut short, or an argument is wrong.
             BackendUnavailableError: The backend, or a library the model needs, is missing.
         """
-        spec = SessionSpec(Path(path), backend, threads, library, precision, device, options)
+        plugin = None if ep_library is None else Path(ep_library)
+        spec = SessionSpec(
+            Path(path), backend, threads, library, precision, device, options, plugin
+        )
         if spec.backend == FASTEST:
             raise NystraError(
                 "fastest is no backend: nystra.runtime.choose_fastest times a SessionSpec and "
@@ -91,6 +99,7 @@ class Session:
         self.library_refused = loaded.library_refused
         self.operators = loaded.operators
         self.emulated = loaded.emulated
+        self.assignment = loaded.assignment
         self.facts: ModelFacts = parse_facts(self.metadata, self.inputs, self.outputs)
 
     @classmethod

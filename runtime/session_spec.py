@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import NystraError
 from ..core.option import Options, option
-from .options import BACKEND, LIBRARY, PRECISION, THREADS
+from .options import BACKEND, EP_LIBRARY, LIBRARY, PRECISION, THREADS
 
 FASTEST = "fastest"
 """Not a backend: `choose_fastest` says which of them takes its place."""
@@ -26,7 +26,8 @@ class SessionSpec(Options):
     Attributes:
         model: The model file.
         backend: ``ort-cpu``, ``openvino``, ..., or ``auto`` for the first that can run here.
-            ``openvino:GPU`` is taken apart into backend and device.
+            ``openvino:GPU`` and ``ort:WebGpuExecutionProvider`` are taken apart into backend and
+            device.
         threads: Number of threads, or None for the backend's own choice.
         library: The operator library: ``auto`` takes the one built with nystra if it is there and
             can serve the model; ``none`` (or None) runs the operators' ONNX bodies; a path takes
@@ -34,6 +35,8 @@ class SessionSpec(Options):
         precision: What the backend is to compute in, or None: as the file says.
         device: One of the backend's devices, or None for its usual one.
         options: Of the backend, by name.
+        ep_library: The plug-in of onnxruntime that brings the execution provider of ``ort:NAME``,
+            or None: one that is installed as a package or built in.
     """
 
     model: Path
@@ -43,6 +46,7 @@ class SessionSpec(Options):
     precision: str | None = option(PRECISION)
     device: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    ep_library: Path | None = option(EP_LIBRARY)
 
     def __post_init__(self) -> None:
         """Bring the fields into one form.
@@ -75,6 +79,8 @@ class SessionSpec(Options):
         document["model"] = os.path.abspath(self.model)
         if self.library not in ("auto", "none"):
             document["library"] = os.path.abspath(str(self.library))
+        if self.ep_library is not None:
+            document["ep_library"] = os.path.abspath(self.ep_library)
         return document
 
     @classmethod

@@ -40,8 +40,9 @@ class BenchOptions(Options):
     backends: tuple[str, ...] | None = option(
         Words(
             None,
-            f"{', '.join(backend_names())}, ort-cpu-bodies (without the operator library), "
-            "openvino-bf16, torch-cpu and torch-cuda (with `checkpoint`)",
+            f"{', '.join(backend_names())} (ort:NAME, an execution provider of onnxruntime), "
+            "ort-cpu-bodies (without the operator library), openvino-bf16, torch-cpu and "
+            "torch-cuda (with `checkpoint`)",
             usual="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
         )
     )
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help=".onnx files")
     add_options(parser, BenchOptions, ("backends", "checkpoint", "sizes", "seconds", "runs"))
-    add_options(parser, SessionSpec, ("threads",))
+    add_options(parser, SessionSpec, ("threads", "ep_library"))
     add_options(parser, BenchOptions, ("plot",))
     add_checkpoint_arguments(parser)
     add_output_arguments(parser)
@@ -156,7 +157,9 @@ def _configurations(args: argparse.Namespace) -> list[Configuration]:
     configurations = []
     for model in args.models:
         for backend in backends:
-            configuration = session_configuration(model, backend, args.threads)
+            configuration = session_configuration(
+                model, backend, args.threads, ep_library=args.ep_library
+            )
             if backend in TORCH_BACKENDS:
                 request = {**configuration.request, **torch}
                 configuration = replace(configuration, worker=TORCH_WORKER, request=request)
@@ -205,7 +208,8 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
     print_table(table)
     for reason in dict.fromkeys(f"{row.name}: {row.reason}" for row in rows if row.reason):
         echo(reason)
-    for note in dict.fromkeys(f"{row.name}: {row.note}" for row in rows if _fell_back(row)):
+    noted = [row for row in rows if _fell_back(row) or row.assignment is not None]
+    for note in dict.fromkeys(f"{row.name}: {row.note}" for row in noted):
         echo(note)
     if verbose:
         for row in rows:

@@ -118,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
                 "baseline": str(args.baseline),
                 "backend": session.backend,
                 "library_reason": session.library_reason,
+                "assignment": session.assignment and session.assignment.as_dict(),
                 "items": [verdict.as_dict() for verdict in verdicts],
             }
         )

@@ -153,9 +153,10 @@ def _inspect_model(args: argparse.Namespace) -> int:
 
     metadata = dict(read_onnx_header(args.file).metadata)
     stated = ModelMetadata.read(metadata)
-    library, reason, path = None, "", "not run here"
+    library, reason, path, assignment = None, "", "not run here", None
     try:
         session = Session.open(session_spec(args, args.file))
+        assignment = session.assignment
         library, reason = session.library, session.library_reason
         path = "body" if library is None else "kernel"
     except BackendUnavailableError as error:
@@ -170,6 +171,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
                 "metadata": metadata,
                 "library": library,
                 "library_reason": reason,
+                "assignment": assignment and assignment.as_dict(),
                 "nodes": [{"name": n, "operator": o, "path": path} for n, o in nodes],
                 "sites": sites,
             }
@@ -179,6 +181,8 @@ def _inspect_model(args: argparse.Namespace) -> int:
         if key not in (key_of("attention"), key_of("io")):
             echo(f"{key}: {_excerpt(metadata[key])}")
     echo(f"library: {reason}")
+    if assignment is not None:
+        echo(f"provider: {assignment.sentence()}")
     if nodes:
         named = {name.partition("#")[0] for name, _ in nodes}
         plain = [(n, site["mechanism"], "plain") for n, site in sites.items() if n not in named]

@@ -114,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(
             {
                 "library_reason": session.library_reason,
+                "assignment": session.assignment and session.assignment.as_dict(),
                 "pictures": [result.as_dict() for result in results],
             }
         )

@@ -79,4 +79,6 @@ def _announce(args: argparse.Namespace, address: str, models: Models) -> None:
                 warn(f"{model.name}: {model.session.library_reason}")
             elif args.verbose:
                 echo(f"  {model.session.library_reason}", file=sys.stderr)
+            if model.session.assignment is not None:
+                echo(f"  {model.session.assignment.sentence()}", file=sys.stderr)
     sys.stdout.flush()

@@ -101,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
             "changes": changes,
             "against": str(args.checkpoint or "recorded references"),
             "library_reason": session.library_reason,
+            "assignment": session.assignment and session.assignment.as_dict(),
         }
         document |= {name: quality.as_dict() for name, quality in measured.items()}
         print_json(document)

@@ -17,14 +17,15 @@ from .option_flags import add_options
 if TYPE_CHECKING:
     from ...runtime.session import Session
 
-_SESSION = ("backend", "threads", "library", "precision")
+_SESSION = ("backend", "threads", "library", "precision", "ep_library")
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how a model file is run."""
     backends = (
-        f"{', '.join(backend_names())}; openvino:GPU names a device; {FASTEST} times ort-cpu and "
-        "openvino once on a file; auto is the first that is installed"
+        f"{', '.join(backend_names())}; openvino:GPU names a device, ort:NAME an execution "
+        f"provider of onnxruntime, such as ort:WebGpuExecutionProvider; {FASTEST} times ort-cpu "
+        "and openvino once on a file; auto is the first that is installed"
     )
     add_options(parser, SessionSpec, _SESSION, backend=backends)
     parser.add_argument(
@@ -84,4 +85,6 @@ def open_session(args: argparse.Namespace, side: int | None = None) -> Session:
         echo_error(f"note: {EMULATED}")
     if session.library_refused and not args.quiet:
         warn(session.library_reason)
+    if session.assignment is not None and not args.quiet:
+        echo_error(f"note: {session.assignment.sentence()}")
     return session

@@ -74,7 +74,7 @@ def compare_layers(
     """
     polygraphy = _Polygraphy()
     path = candidate.model
-    name, kind = backend_class(candidate.backend)
+    name, kind = backend_class(candidate.backend_name)
     candidate = replace(candidate, backend=name)
     engine = kind.engine is not None
     try:

@@ -34,8 +34,9 @@ _BACKENDS = {
     "ort-cuda": ("ort_cuda", "OrtCudaBackend"),
     "ort-tensorrt": ("ort_tensorrt", "OrtTensorrtBackend"),
     "openvino": ("openvino.backend", "OpenvinoBackend"),
+    "ort": ("ort", "OrtProviderBackend"),
 }
-"""Name -> (module, class), in the order ``auto`` tries them."""
+"""Name -> (module, class), in the order ``auto`` tries those that are `Backend.automatic`."""
 
 _REGISTERED: dict[str, type[Backend]] = {}
 
@@ -61,7 +62,7 @@ def find_backend(name: str) -> type[Backend]:
 
     Args:
         name: A name of the table; of a backend that has several devices also with one of them,
-            ``openvino:GPU``.
+            ``openvino:GPU``, or ``ort:WebGpuExecutionProvider``.
 
     Raises:
         NystraError: The name is not one of nystra's.
@@ -128,6 +129,11 @@ def open_backend(spec: SessionSpec) -> Backend:
     name, kind = backend_class(spec.backend_name, artefact_of(spec.model))
     backend = kind(replace(spec, backend=name.partition(":")[0]))
     require_precision(name, kind, spec.model, backend.stated.precision)
+    if spec.ep_library is not None and not kind.plugs_in:
+        raise NystraError(
+            f"`ep_library` is a plug-in of onnxruntime and does not apply to {name}: give "
+            "`backend` ort:NAME with the name of its execution provider"
+        )
     if spec.precision is not None:
         _require_arithmetic(name, kind, spec.precision)
     backend.load()
@@ -141,7 +147,8 @@ def _openers(artefact: str) -> Iterator[str]:
     """
     none = True
     for name in _BACKENDS:
-        if find_backend(name).artefact == artefact:
+        kind = find_backend(name)
+        if kind.artefact == artefact and kind.automatic:
             none = False
             yield name
     if none:

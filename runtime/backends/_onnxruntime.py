@@ -148,6 +148,12 @@ class OnnxRuntimeBackend(Backend):
             options.graph_optimization_level = (
                 onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
             )
+        return self._start(options, library)
+
+    def _start(self, options: Any, library: Path | None) -> Any:
+        """Return the session of these options."""
+        import onnxruntime
+
         return onnxruntime.InferenceSession(
             str(self.path), options, providers=self._providers(library), enable_fallback=0
         )

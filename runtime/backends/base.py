@@ -21,6 +21,7 @@ from ...core.option import Options
 from ..model.model_ports import TensorInfo
 from ..model.onnx_header import OnnxHeader, read_onnx_header
 from ..session_spec import SessionSpec
+from ._assignment import Assignment
 
 EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slow"
 """What is said where `Backend.emulated` is true."""
@@ -38,7 +39,8 @@ class Backend:
 
     Attributes:
         device: ``cpu`` or ``cuda``, where it computes.
-        devices: What may stand behind its name, ``openvino:GPU``; `on` returns the class of one.
+        devices: What may stand behind its name, ``openvino:GPU``; `on` returns the class of one,
+            also of names that are not listed.
         artefact: The suffix of the files that it opens, without the dot.
         precisions: The ``nystra.precision`` of the files that it computes in.
         arithmetic: What a session may ask it to compute in; empty: as the file says.
@@ -52,6 +54,8 @@ class Backend:
             what a run takes.
         compiles: It compiles the network for each size of its inputs.
         concurrent: Runs of several threads are computed at the same time.
+        automatic: ``auto`` tries it.
+        plugs_in: It takes execution providers of onnxruntime from libraries (`ep_library`).
 
     What an object of it holds:
 
@@ -68,6 +72,7 @@ class Backend:
         library_missing: The library that ``auto`` takes is not built here.
         library_refused: It is built, and cannot serve the file, which runs on bodies.
         emulated: What it was asked to compute in is slow on this machine, see `EMULATED`.
+        assignment: Which execution provider computes which nodes, or None where that is not known.
     """
 
     device: ClassVar[str] = "cpu"
@@ -82,6 +87,8 @@ class Backend:
     measures_memory: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
     concurrent: ClassVar[bool] = False
+    automatic: ClassVar[bool] = True
+    plugs_in: ClassVar[bool] = False
 
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
@@ -102,6 +109,7 @@ class Backend:
         self.library_missing = False
         self.library_refused = False
         self.emulated = False
+        self.assignment: Assignment | None = None
         self.chosen = self._chosen()
         self.metadata = self.read_metadata()
         self.stated = ModelMetadata.read(self.metadata)

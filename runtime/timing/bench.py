@@ -75,6 +75,7 @@ def session_configuration(
     backend: str,
     threads: int | None = None,
     library: str | None = None,
+    ep_library: Path | None = None,
 ) -> Configuration:
     """Return the configuration of a model in one of the runtime's backends.
 
@@ -83,6 +84,7 @@ def session_configuration(
         backend: As `session_spec` takes it.
         threads: As in `SessionSpec`.
         library: The operator library instead of what the name stands for.
+        ep_library: As in `SessionSpec`; of backends that take plug-ins.
 
     Raises:
         NystraError: The name is unknown, or the model is missing or not ONNX.
@@ -91,6 +93,8 @@ def session_configuration(
     if library is not None:
         spec = replace(spec, library=library)
     kind = find_backend(spec.backend_name)
+    if kind.plugs_in:
+        spec = replace(spec, ep_library=ep_library)
     if artefact_of(spec.model) == "onnx":
         read_onnx_header(model)
     request = {"session": spec.as_dict(), "device": kind.device != "cpu"}
@@ -196,6 +200,7 @@ def _warm_up(contender: _Contender, configuration: Configuration, seconds: float
         return
     contender.row.note = notes.get("library_reason", "")
     contender.row.operators = notes.get("operators", "")
+    contender.row.assignment = notes.get("assignment")
     if contender.ask("prepare", {"size": dict(contender.row.size)}) is None:
         return
     first = contender.ask("run")

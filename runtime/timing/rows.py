@@ -33,6 +33,7 @@ class Row:
         times: Seconds of every timed run, in order.
         note: What the backend says of itself: which library, and why.
         operators: What computed the operators of nystra, as `Session.operators` says it.
+        assignment: Which execution provider computed which nodes, as `Session.assignment` has it.
         reason: Why there are no figures, or None.
         exit_code: Of the error in `reason`: 3 for a missing backend, 2 for bad input.
         memory: ``before``, ``peak``, ``above`` in bytes; ``exact``.
@@ -48,6 +49,7 @@ class Row:
     times: list[float] = field(default_factory=list)
     note: str = ""
     operators: str = ""
+    assignment: dict[str, Any] | None = None
     reason: str | None = None
     exit_code: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class Row:
             "reason": self.reason,
             "note": self.note,
             "operators": self.operators,
+            "assignment": self.assignment,
         }
         if self.reason is not None:
             return document

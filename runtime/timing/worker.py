@@ -66,7 +66,13 @@ def open_session(request: Mapping[str, Any]) -> Opened:
         BackendUnavailableError: The backend is missing.
     """
     session = Session.open(SessionSpec.from_dict(request["session"]))
-    notes = {"library_reason": session.library_reason, "operators": session.operators}
+    notes: dict[str, Any] = {
+        "library_reason": session.library_reason,
+        "operators": session.operators,
+    }
+    if session.assignment is not None:
+        notes["library_reason"] += f"; {session.assignment.sentence()}"
+        notes["assignment"] = session.assignment.as_dict()
     return Opened(session.run, session.facts.inputs, notes)
 
 

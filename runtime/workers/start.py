@@ -15,7 +15,15 @@ from typing import IO
 
 _ENVIRONMENT = {
     *("HOME", "USER", "LOGNAME", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
-    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "SYSTEMROOT", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
+    *(
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_RUNTIME_DIR",
+        "SYSTEMROOT",
+        "USERPROFILE",
+        "APPDATA",
+        "LOCALAPPDATA",
+    ),
     *("PYTHONHOME", "PYTHONHASHSEED", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONNOUSERSITE"),
     *("PYTHONUSERBASE", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
 }
@@ -23,6 +31,8 @@ _PREFIXES = (
     *("NYSTRA_", "ORT_", "TORCH", "PYTORCH_", "TRT_", "TENSORRT_", "CUDA", "CUDNN_", "CUBLAS_"),
     *("NVIDIA_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "LC_", "LD_", "DYLD_"),
     *("MALLOC_", "GLIBC_", "ASAN_", "UBSAN_", "ONEDNN_", "OPENVINO_"),
+    # Drivers of the other execution providers of onnxruntime.
+    *("VK_", "MESA_", "ZE_", "HIP_", "ROCR_", "ROCM_", "MIGRAPHX_", "QNN_", "ADSP_"),
 )
 """What a numeric library is set up by. Tokens and passwords of the parent stay with it."""
 

@@ -79,8 +79,8 @@ def test_it_is_timed_beside_the_others(
     """A child process has the row by its own package; here the toy's module brings it along."""
     honest = bench_module.session_configuration
 
-    def configured(path: Any, backend: str, threads: int | None = None) -> Any:
-        made = honest(path, backend, threads)
+    def configured(path: Any, backend: str, *rest: Any, **more: Any) -> Any:
+        made = honest(path, backend, *rest, **more)
         assert made.request["device"] is False
         return replace(made, worker="toy_backend") if backend == "toy" else made
 
@@ -144,17 +144,20 @@ def test_its_options_are_read_as_it_declares_them(
         assert message in capsys.readouterr().err
 
 
+CUDA = ("tensorrt", "tensorrt-rtx", "ort-cuda", "ort-tensorrt")
+
+
 def test_every_backend_says_what_it_is() -> None:
     for name in backend_names():
         kind = find_backend(name)
         assert kind.device in ("cpu", "cuda")
-        assert kind.device == ("cpu" if name in ("ort-cpu", "openvino") else "cuda")
+        assert kind.device == ("cuda" if name in CUDA else "cpu")
         assert kind.engine == (name if name in ("tensorrt", "tensorrt-rtx") else None)
         assert "fp32" in kind.precisions
         assert kind.library_name
         assert kind.bodies == (kind.engine is None)
         assert kind.artefact == "onnx"
-        assert kind.measures_memory == (kind.device == "cpu")
+        assert kind.measures_memory == (name in ("ort-cpu", "openvino"))
         assert kind.concurrent == (name == "ort-cpu")
 
 

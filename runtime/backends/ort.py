@@ -1,0 +1,200 @@
+"""The backend ``ort:NAME``: onnxruntime with any of its execution providers, named by the user.
+
+The provider is one that the installed onnxruntime was built with, or a plug-in: an installed
+package ``onnxruntime-ep-*``, or the library that a session names. What the provider does not take
+is computed by onnxruntime on the CPU; how much that is, is said.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...core.arrays import Array
+from ...core.errors import BackendUnavailableError, NystraError
+from ...core.installation import not_installed
+from ...core.option import Options, option
+from ...core.option_kinds import Choice
+from ._assignment import RECORD, read_assignment
+from ._installed import installed
+from ._library import LibraryChoice
+from ._onnxruntime import OnnxRuntimeBackend
+from ._providers import find_devices, is_built_in
+
+_HARDWARE = ("cpu", "gpu", "npu")
+
+
+@dataclass(frozen=True)
+class ProviderOptions(Options):
+    """How a provider is used; options of other names go to the provider itself.
+
+    Attributes:
+        fallback: What becomes of nodes that the provider does not take.
+        hardware: The kind of device, of a plug-in that has several.
+    """
+
+    fallback: str = option(
+        Choice("cpu", "what computes the nodes that the provider does not take", ("cpu", "error"))
+    )
+    hardware: str | None = option(
+        Choice(None, "the device of a plug-in", _HARDWARE, usual="the first that it offers")
+    )
+
+
+class OrtProviderBackend(OnnxRuntimeBackend):
+    """onnxruntime with one execution provider, and the CPU behind it.
+
+    Operators of nystra are their bodies, so that the provider can take them: the kernels of the
+    library are the CPU's. A library that is named by its path is registered.
+
+    Attributes:
+        provider: Of the class: onnxruntime's name of the provider, "" where none is named.
+    """
+
+    devices: ClassVar[tuple[str, ...]] = (
+        "CoreMLExecutionProvider",
+        "DmlExecutionProvider",
+        "MIGraphXExecutionProvider",
+        "OpenVINOExecutionProvider",
+        "QNNExecutionProvider",
+        "WebGpuExecutionProvider",
+    )
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
+    options: ClassVar[type[Options]] = ProviderOptions
+    automatic: ClassVar[bool] = False
+    plugs_in: ClassVar[bool] = True
+    provider: ClassVar[str] = ""
+
+    chosen: ProviderOptions
+
+    @classmethod
+    def on(cls, device: str) -> type[OrtProviderBackend]:
+        """Return the backend of a provider, whether or not it is here."""
+        return _class_of(device)
+
+    @classmethod
+    def available(cls) -> tuple[bool, str]:
+        """Return whether onnxruntime is installed and a provider is named, and a sentence."""
+        if not installed("onnxruntime"):
+            return False, not_installed("onnxruntime", "ort")
+        if not cls.provider:
+            from ._providers import available_providers
+
+            return False, (
+                "the backend ort names an execution provider of onnxruntime: expected one of "
+                + ", ".join(f"ort:{name}" for name in available_providers())
+            )
+        return True, f"onnxruntime is installed, and is to run {cls.provider}"
+
+    def load(self) -> None:
+        """Load the file; see the base.
+
+        Raises:
+            NystraError: As there; also where nodes fall back to the CPU and must not.
+            BackendUnavailableError: As there; also where the provider or its device is not here.
+        """
+        import onnxruntime
+
+        # Providers report each node they leave to the CPU as a warning of the process.
+        onnxruntime.set_default_logger_severity(3)
+        self._turn = threading.Lock()
+        self._found = self._find_device()
+        super().load()
+        self.assignment = read_assignment(self._session, self.provider)
+        if self.assignment is not None and self.assignment.others and self._strict:
+            raise NystraError(
+                f"{self.assignment.sentence()}, and nothing is to fall back (option fallback is "
+                f"error) for {self.path}: give a file of operators that the provider has, such as "
+                "one exported with `static` and `inline`, or fallback cpu"
+            )
+
+    def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model once; calls of several threads take turns, since providers may not."""
+        with self._turn:
+            return super().infer(feeds)
+
+    def infer_and_release(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run as `infer`: the memory of a provider is its own."""
+        return self.infer(feeds)
+
+    @property
+    def _strict(self) -> bool:
+        return self.chosen.fallback == "error"
+
+    def _chosen(self) -> ProviderOptions:
+        """Return our options; the others are the provider's, as texts."""
+        known = self.options.declared()
+        given = self.spec.options
+        self._provider_options = {
+            name: str(value) for name, value in given.items() if name not in known
+        }
+        own = {name: known[name].take(name, given[name]) for name in known if name in given}
+        return ProviderOptions(**own)
+
+    def _choose(self) -> LibraryChoice:
+        if self.spec.library != "auto":
+            return super()._choose()
+        reason = f"{self.provider} runs the operators' bodies: the library's kernels are the CPU's"
+        if not self.header.has_operators:
+            reason = "the model has no nystra operators, so no library is needed"
+        return LibraryChoice(None, reason)
+
+    def _start(self, options: Any, library: Path | None) -> Any:
+        import onnxruntime
+
+        options.add_session_config_entry(RECORD, "1")
+        if self._strict and not hasattr(
+            onnxruntime.InferenceSession, "get_provider_graph_assignment_info"
+        ):
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        providers = None
+        if self._found is None:
+            providers = [(self.provider, self._provider_options)]
+        else:
+            options.add_provider_for_devices([self._found], self._provider_options)
+        try:
+            session = onnxruntime.InferenceSession(
+                str(self.path), options, providers=providers, enable_fallback=0
+            )
+        except (ValueError, RuntimeError, _provider_error()) as error:  # a model's are others
+            text = " ".join(str(error).split()).rpartition(" was false. ")[2][-400:].rstrip(".")
+            raise BackendUnavailableError(
+                f"onnxruntime cannot run {self.path} by {self.provider}: {text}"
+            ) from error
+        if self.provider not in session.get_providers():
+            raise BackendUnavailableError(
+                f"onnxruntime {onnxruntime.__version__} would run {self.path} by "
+                f"{', '.join(session.get_providers())} and not by {self.provider}, which it could "
+                "not start: what it needs is not on this machine"
+            )
+        return session
+
+    def _find_device(self) -> Any:
+        """Return the device of the plug-in that is used, or None of a provider that is built in."""
+        if self.spec.ep_library is None and is_built_in(self.provider):
+            return None
+        found = find_devices(self.provider, self.spec.ep_library)
+        wanted = self.chosen.hardware
+        kinds = [device.device.type.name.lower() for device in found]
+        if wanted is not None and wanted not in kinds:
+            raise BackendUnavailableError(
+                f"{self.provider} has no {wanted} here: expected {' or '.join(sorted({*kinds}))}"
+            )
+        return found[0 if wanted is None else kinds.index(wanted)]
+
+
+def _provider_error() -> type[Exception]:
+    """Return the error of onnxruntime that a provider failed."""
+    from onnxruntime.capi import onnxruntime_pybind11_state
+
+    kind: type[Exception] = onnxruntime_pybind11_state.EPFail
+    return kind
+
+
+@functools.cache
+def _class_of(provider: str) -> type[OrtProviderBackend]:
+    return type("OrtProviderBackend", (OrtProviderBackend,), {"provider": provider})
