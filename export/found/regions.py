@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, fx
 
+from .file_values import is_value
 from .rules import Provenance
 from .values import Value
 
@@ -63,7 +64,7 @@ def region_of(
         node = todo.pop()
         if node in inside or node in inputs:
             continue
-        if node is not replacement.out and _depends(node, run, replaced):
+        if node is not replacement.out and is_value(node) and _depends(node, run, replaced):
             inputs[node] = replaced.get(node, node).name
             continue
         inside.add(node)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from ...models.geometry import TokenGeometry
+from .file_values import is_value, result_of, stacked, unstacked
 from .layout import Layout
-from .map_form import NotOnMap, add_constant, is_symbolic
+from .map_form import NotOnMap, add_constant, is_symbolic, tentative
 from .rules import Provenance
 from .site_modules import FoundTokens
 from .values import Core, Value
@@ -52,16 +52,10 @@ def put_tokens(
     Raises:
         NotOnMap: No site of tokens computes it; the graph is as before.
     """
-    geometry, goal = token_geometry(layout), _result(run, core)
+    geometry, goal = token_geometry(layout), result_of(run, core)
     call = graph.graph.call_function
-    before = set(graph.graph.nodes)
-    with graph.graph.inserting_before(core.out):
-        try:
-            q, k, v, bias = _tokens(graph, run, core, layout)
-        except NotOnMap:
-            for node in reversed([node for node in graph.graph.nodes if node not in before]):
-                graph.graph.erase_node(node)
-            raise
+    with tentative(graph.graph, core.out):
+        q, k, v, bias = _tokens(graph, run, core, layout)
         graph.add_submodule(name, FoundTokens(geometry))
         out: fx.Node = graph.graph.call_module(name, (q, k, v, bias))
         if not core.fused:
@@ -70,17 +64,8 @@ def put_tokens(
                 out = call(torch.transpose, (out, 1, 2))
             if _dims(run, core.out) == 2:
                 out = call(torch.squeeze, (out, 0))
+            out = unstacked(graph, run, core, out, goal)
     return goal, out
-
-
-def _result(run: Provenance, core: Core) -> fx.Node:
-    """Return the node of the attention's tensor: of several results the first."""
-    if not isinstance(run.values[core.out], (list, tuple)):
-        return core.out
-    for user in core.out.users:
-        if user.target is operator.getitem and user.args[1] == 0:
-            return user
-    raise NotOnMap("nothing takes its result")
 
 
 def _dims(run: Provenance, node: fx.Node) -> int:
@@ -93,13 +78,13 @@ def _tokens(
 ) -> tuple[fx.Node, fx.Node, fx.Node, fx.Node | None]:
     """Return nodes of q, k, v (B, h, N, d), and of what is added to the scores."""
     call = graph.graph.call_function
-    if not all(node.meta.get("cut", True) for node in (core.q, core.k, core.v)):
-        raise NotOnMap("its queries, keys and values are no values of the file")
     if core.fused:
         if _dims(run, core.q) != 4:
             raise NotOnMap("its queries have no heads")
+        if not all(map(is_value, (core.q, core.k, core.v))):
+            raise NotOnMap("its queries, keys and values are no values of the file")
         return core.q, core.k, core.v, _mask(graph, run, core)
-    q, k, v = core.q, core.k, core.v
+    q, k, v = (stacked(graph, run, node) for node in (core.q, core.k, core.v))
     if core.swapped:
         q = call(torch.transpose, (q, -2, -1))
     else:
@@ -108,10 +93,10 @@ def _tokens(
         v = call(torch.transpose, (v, -2, -1))
     if _dims(run, core.product) == 2:
         q, k, v = (call(torch.unsqueeze, (node, 0)) for node in (q, k, v))
-    q = _scaled(graph, core, layout, q)
     bias = None
     if isinstance(core.beta, Tensor) and (core.by_data or bool((core.beta != 0).any())):
-        bias = call(torch.unsqueeze, (_replayed(graph, run, core, layout), 1))
+        bias = call(torch.unsqueeze, (_replayed(graph, run, core, layout, q), 1))
+    q = _scaled(graph, core, layout, q)
     q, k, v = (call(torch.unsqueeze, (node, 1)) for node in (q, k, v))
     return q, k, v, bias
 
@@ -150,11 +135,19 @@ def _mask(graph: fx.GraphModule, run: Provenance, core: Core) -> fx.Node | None:
     return call(torch.masked_fill, (zeros, call(torch.logical_not, (mask,)), -math.inf))
 
 
-def _replayed(graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout) -> fx.Node:
-    """Return what is added to the scores: what the graph makes of scores that are zero."""
+def _replayed(
+    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, q: fx.Node
+) -> fx.Node:
+    """Return what is added to the scores: what the graph makes of scores that are zero.
+
+    These are made of the queries' number and not of the product, which is to go.
+    """
     call = graph.graph.call_function
     product = core.product
-    zero = call(torch.zeros_like, (product,))
+    sizes: list[Any] = list(run.values[product].data.shape)
+    if len(sizes) > 2 and is_symbolic(graph):
+        sizes[0] = call(aten.sym_size.int, (q, 0))
+    zero = call(aten.new_zeros.default, (q, sizes))
     if product.target is aten.baddbmm.default and product.kwargs.get("beta", 1) != 0:
         zero = call(torch.add, (zero, product.args[0]), {"alpha": product.kwargs.get("beta", 1)})
     copies: dict[fx.Node, fx.Node] = {product: zero}

@@ -49,6 +49,12 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
             f"`{next(iter(hyper))}` does not apply to an ONNX file: its graph says all; omit it"
         )
     network = read_file(path)
+    taken, given = len(network.graph.inputs), len(network.graph.outputs)
+    if (taken, given) != (1, 1):
+        raise UnsupportedModelError(
+            f"{path} has {taken} inputs and {given} outputs: files of one picture to one result "
+            "are read; write it again with these alone"
+        )
     try:
         _try_small(network)
         facts = facts_of(path)

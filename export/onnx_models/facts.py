@@ -30,11 +30,6 @@ def facts_of(path: Path) -> Facts:
         UnsupportedModelError: It takes or gives something else.
     """
     session = Session(path, library=None)
-    if len(session.facts.inputs) != 1 or len(session.facts.outputs) != 1:
-        raise UnsupportedModelError(
-            f"{path} has {len(session.facts.inputs)} inputs and {len(session.facts.outputs)} "
-            "outputs: files of one picture to one result are read"
-        )
     image, result = session.facts.inputs[0], session.facts.outputs[0]
     if image.role != "image":
         raise UnsupportedModelError(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from ...core.ports.port import picture_size
 from ...models.facts import Facts
@@ -21,6 +22,7 @@ sides are those that differ between the two."""
 
 _BATCHES = (2, 3)
 _LEAST_UNIT = 8
+_MIXED = "what it takes and gives is of several types in the file"
 
 
 def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
@@ -52,8 +54,14 @@ def cut_attention(network: OnnxNetwork, facts: Facts) -> tuple[str, ...]:
         if not found.changing or not free:
             break
     network.folded = first.folded
-    _cut(network, found, first, second or first)
-    return tuple(left_as_trained(found))
+    mixed = _cut(network, found, first, second or first, pictures[0])
+    attentions = tuple(
+        replace(attention, level="as trained", reason=_MIXED)
+        if attention.path in mixed
+        else attention
+        for attention in found.attentions
+    )
+    return tuple(left_as_trained(replace(found, attentions=attentions)))
 
 
 def _picture(facts: Facts, units: tuple[int, int], batch: int) -> Tensor:
@@ -69,24 +77,61 @@ def _picture(facts: Facts, units: tuple[int, int], batch: int) -> Tensor:
     return low + (high - low) * noise
 
 
-def _cut(network: OnnxNetwork, found: FoundGraph, first: TracedFile, second: TracedFile) -> None:
+def _cut(
+    network: OnnxNetwork,
+    found: FoundGraph,
+    first: TracedFile,
+    second: TracedFile,
+    picture: Tensor,
+) -> set[str]:
+    """Cut regions out of a network, in place; return the paths of those of mixed types."""
     names: Mapping[str, str] = {
         node.name: node.meta[NAME] for node in first.graph.graph.nodes if NAME in node.meta
     }
+    borders = {names[name] for region in found.regions for name in (*region.inputs, region.output)}
+    wanted = borders.union(*(first.others.get(name, ()) for name in borders))
+    with torch.inference_mode():
+        types = {name: value.dtype for name, value in network.values(wanted, picture).items()}
+    mixed: set[str] = set()
     for number, region in enumerate(found.regions):
-        inputs = tuple(names[name] for name in region.inputs)
+        output = names[region.output]
+        inputs = tuple(
+            _of_same_type(names[name], first, types, types[output]) for name in region.inputs
+        )
+        floating = {types[name] for name in (*inputs, output) if types[name].is_floating_point}
+        if len(floating) > 1:
+            mixed.update(region.paths)
+            continue
         tensors = [first.values[name] for name in inputs]
         others = [second.values[name] for name in inputs]
         cut = Cut(
             inputs,
-            names[region.output],
+            output,
             f"cut_{number}",
             region.paths,
             tuple(tuple(tensor.shape) for tensor in tensors),
-            tuple(tensor.dtype for tensor in tensors),
+            tuple(types[name] for name in inputs),
             tuple(
                 tuple(a for a in range(one.dim()) if one.shape[a] != other.shape[a])
                 for one, other in zip(tensors, others, strict=True)
             ),
         )
-        network.cut(cut, region.module)
+        network.cut(cut, _of_type(region.module, types[output]))
+    return mixed
+
+
+def _of_same_type(
+    name: str, first: TracedFile, types: Mapping[str, torch.dtype], dtype: torch.dtype
+) -> str:
+    """Return the name of the first equal value that is of a type; where none is, the name."""
+    equal = (name, *first.others.get(name, ()))
+    return next((other for other in equal if types[other] is dtype), name)
+
+
+def _of_type(module: fx.GraphModule, dtype: torch.dtype) -> fx.GraphModule:
+    """Return a region, in place, that computes in the type of the file what was traced wide."""
+    for node in module.graph.nodes:
+        if node.kwargs.get("dtype") is torch.float32:
+            node.kwargs = {**node.kwargs, "dtype": dtype}
+    module.recompile()
+    return module.to(dtype)

@@ -14,8 +14,13 @@ from .operators import OPERATORS
 from .operators.values import TooLargeError
 
 Values: TypeAlias = dict[str, Tensor]
+Wide: TypeAlias = torch.dtype | None
 _MOST_ROUNDS = 1 << 16
-_FLOAT, _DOUBLE = 1, 11  # numbers of ONNX's types
+_NUMBERS = {torch.float32: 1, torch.float64: 11}  # of the types that are computed in, in ONNX
+_NARROWER = {  # numbers of the types that each of these stands for
+    torch.float32: (10, 16),
+    torch.float64: (1, 10, 16),
+}
 
 
 class NodeError(RuntimeError):
@@ -57,7 +62,8 @@ class Cut:
 class OnnxNetwork(nn.Module):
     """Runs the main graph of a file: its inputs in their order to its outputs.
 
-    Constants of the file are buffers. Where it runs in float64, so does every Cast to float32.
+    Constants of the file are buffers. Where it runs in float64, so does every Cast to a narrower
+    type.
 
     Attributes:
         graph: Of the file.
@@ -78,9 +84,12 @@ class OnnxNetwork(nn.Module):
             self.register_buffer(f"constant_{place}", tensor)
         self._schedule()
 
-    def constants(self) -> Values:
-        """Return the constants of the main graph by name."""
-        return {name: getattr(self, attribute) for name, attribute in self._constants.items()}
+    def constants(self, wide: Wide = None) -> Values:
+        """Return the constants of the main graph by name, those of narrower types as ``wide``."""
+        return {
+            name: _widened(getattr(self, attribute), wide)
+            for name, attribute in self._constants.items()
+        }
 
     def cut(self, cut: Cut, module: nn.Module) -> None:
         """Let a module with sites compute a value, instead of the nodes that do."""
@@ -105,9 +114,10 @@ class OnnxNetwork(nn.Module):
         self._plan = _schedule(self.graph.nodes, self.graph.outputs, self.cuts)
 
     def _computed(self, given: Sequence[Tensor], plan: Sequence[_Step]) -> Values:
-        wide = given[0].dtype == torch.float64 != self.types[0]
+        doubled = given[0].dtype == torch.float64 != self.types[0]
+        wide = torch.float64 if doubled else None
         taken = [
-            tensor if wide else tensor.to(dtype)
+            tensor if doubled else tensor.to(dtype)
             for tensor, dtype in zip(given, self.types, strict=True)
         ]
         values = {**self.constants(), **dict(zip(self.graph.inputs, taken, strict=True))}
@@ -178,13 +188,14 @@ def names_taken(node: Node) -> Iterator[str]:
             yield from (name for name in attribute.outputs if name not in own)
 
 
-def compute(node: Node, values: Mapping[str, Tensor], *, wide: bool = False) -> Values:
+def compute(node: Node, values: Mapping[str, Tensor], *, wide: Wide = None) -> Values:
     """Return what a node gives, by name.
 
     Args:
         node: Of the graph.
         values: Has what the node takes.
-        wide: The network runs in float64 in the place of float32.
+        wide: float32 or float64, in which the network runs in the place of narrower types; None:
+            in the file's own.
 
     Raises:
         NodeError: It cannot be computed.
@@ -197,8 +208,8 @@ def compute(node: Node, values: Mapping[str, Tensor], *, wide: bool = False) -> 
             while given and given[-1] is None:
                 given.pop()
             attributes = node.attributes
-            if wide and node.operator == "Cast" and attributes.get("to") == _FLOAT:
-                attributes = {**attributes, "to": _DOUBLE}
+            if wide and node.operator == "Cast" and attributes.get("to") in _NARROWER[wide]:
+                attributes = {**attributes, "to": _NUMBERS[wide]}
             result = OPERATORS[node.operator](*given, **attributes)
             made = result if isinstance(result, tuple) else (result,)
     except NodeError:
@@ -208,23 +219,31 @@ def compute(node: Node, values: Mapping[str, Tensor], *, wide: bool = False) -> 
         where = f"{node.operator} {node.name or node.outputs[0]!r:.80}"
         too_large = isinstance(error, TooLargeError)
         raise NodeError(f"{where}: {reason}", too_large=too_large) from error
-    return {name: value for name, value in zip(node.outputs, made, strict=False) if name}
+    named = zip(node.outputs, made, strict=False)
+    return {name: _widened(value, wide) for name, value in named if name}
 
 
-def _run_graph(graph: Graph, values: Mapping[str, Tensor], wide: bool) -> tuple[Tensor, ...]:
+def _widened(tensor: Tensor, wide: Wide) -> Tensor:
+    """Return a tensor of a type, where its own is a narrower one of that kind."""
+    if wide is None or not tensor.dtype.is_floating_point:
+        return tensor
+    return tensor.to(torch.promote_types(tensor.dtype, wide))
+
+
+def _run_graph(graph: Graph, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor, ...]:
     """Run a graph inside of a node; it sees the values outside."""
-    seen = {**values, **graph.constants}
+    seen = {**values, **{name: _widened(held, wide) for name, held in graph.constants.items()}}
     for node in graph.nodes:
         seen.update(compute(node, seen, wide=wide))
     return tuple(seen[name] for name in graph.outputs)
 
 
-def _if(node: Node, values: Mapping[str, Tensor], wide: bool) -> tuple[Tensor, ...]:
+def _if(node: Node, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor, ...]:
     chosen = "then_branch" if bool(values[node.inputs[0]]) else "else_branch"
     return _run_graph(node.attributes[chosen], values, wide)
 
 
-def _loop(node: Node, values: Mapping[str, Tensor], wide: bool) -> tuple[Tensor, ...]:
+def _loop(node: Node, values: Mapping[str, Tensor], wide: Wide) -> tuple[Tensor, ...]:
     body: Graph = node.attributes["body"]
     count, condition, *carried_names = [*node.inputs, "", ""][: max(2, len(node.inputs))]
     rounds = int(values[count]) if count else _MOST_ROUNDS
@@ -245,7 +264,7 @@ def _loop(node: Node, values: Mapping[str, Tensor], wide: bool) -> tuple[Tensor,
     return (*carried, *collected)
 
 
-_CONTROL_FLOW: dict[str, Callable[[Node, Mapping[str, Tensor], bool], tuple[Tensor, ...]]] = {
+_CONTROL_FLOW: dict[str, Callable[[Node, Mapping[str, Tensor], Wide], tuple[Tensor, ...]]] = {
     "If": _if,
     "Loop": _loop,
 }

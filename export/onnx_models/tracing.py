@@ -1,7 +1,8 @@
 """The traced graph of a file's network: operators of PyTorch, each value with its name in the file.
 
 What depends on no pixel is computed outside of the trace: sizes, masks and tables of indices become
-constants, so that the graph holds what is computed of the picture alone.
+constants, so that the graph holds what is computed of the picture alone. Half precision is computed
+as float32, in which a site can be told from what stood in its place.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ CUT = "cut"
 SIZED = "sized"
 """The same: True for a constant that was computed from the sides of the picture."""
 
+_WIDE = torch.float32
 _STACK = "nn_module_stack"
 _NO_PATH = "attention"
 
@@ -44,11 +46,13 @@ class TracedFile:
         graph: Of PyTorch's operators, its nodes with names in their ``meta``.
         values: What each of the file's values is there, by its name in the file.
         folded: Names of those that depend on no pixel.
+        others: More names of what a traced node computes: values of other types, by its name.
     """
 
     graph: fx.GraphModule
     values: Mapping[str, Tensor]
     folded: frozenset[str]
+    others: Mapping[str, Sequence[str]]
 
 
 @dataclass
@@ -57,21 +61,21 @@ class _Recorder:
 
     Attributes:
         network: The file.
-        names: Traced node -> name of the first value that it is.
+        names: Traced node -> names of the values that it is, in their order.
         folded: Values that depend on no pixel.
         sized: Of these, what depends on the sides of the picture.
         values: All values.
     """
 
     network: OnnxNetwork
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
     folded: dict[str, Tensor] = field(default_factory=dict)
     sized: set[str] = field(default_factory=set)
     values: dict[str, Tensor] = field(default_factory=dict)
 
     def __call__(self, *given: Tensor) -> Any:
         graph = self.network.graph
-        self.folded.update(self.network.constants())
+        self.folded.update(self.network.constants(_WIDE))
         self.values.update(self.folded)
         for name, value in zip(graph.inputs, given, strict=True):
             self._note(name, value)
@@ -85,14 +89,14 @@ class _Recorder:
                 self._fold(node, sized)
             else:
                 with _module_stack(node):
-                    for name, value in compute(node, self.values).items():
+                    for name, value in compute(node, self.values, wide=_WIDE).items():
                         self._note(name, value)
         outputs = tuple(self.values[name] for name in graph.outputs)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _fold(self, node: Node, sized: bool) -> None:
         with disable_proxy_modes_tracing():
-            made = compute(node, self.values)
+            made = compute(node, self.values, wide=_WIDE)
         self.folded.update(made)
         self.values.update(made)
         if sized:
@@ -103,7 +107,7 @@ class _Recorder:
         mode = get_innermost_proxy_mode()
         slot = None if mode is None else mode.tracer.tensor_tracker.get(value)
         if slot is not None:
-            self.names.setdefault(slot.proxy.node.name, name)
+            self.names.setdefault(slot.proxy.node.name, []).append(name)
 
 
 def trace(network: OnnxNetwork, inputs: Sequence[Tensor]) -> TracedFile:
@@ -120,14 +124,15 @@ def trace(network: OnnxNetwork, inputs: Sequence[Tensor]) -> TracedFile:
         graph = run(*inputs)
     constants = {id(value): name for name, value in recorder.folded.items()}
     for node in graph.graph.nodes:
-        name = recorder.names.get(node.name)
+        name = next(iter(recorder.names.get(node.name, ())), None)
         if node.op == "get_attr":
             name = constants.get(id(getattr(graph, str(node.target))))
             node.meta[SIZED] = name in recorder.sized
         node.meta[CUT] = name is not None
         if name is not None:
             node.meta[NAME] = name
-    return TracedFile(graph, recorder.values, frozenset(recorder.folded))
+    others = {names[0]: names[1:] for names in recorder.names.values()}
+    return TracedFile(graph, recorder.values, frozenset(recorder.folded), others)
 
 
 def _folds(node: Node) -> bool:

@@ -54,10 +54,10 @@ class NetworkSession:
 
 
 class _Promoting(TorchFunctionMode):
-    """Lets float64 meet what a network makes in float32 while it runs: products as well as sums.
+    """Lets float64 meet other types that a network makes while it runs: products as well as sums.
 
     PyTorch promotes the operands of a sum, but refuses those of a product. What it refuses is
-    tried again with every float32 tensor in float64, as a module's own tensors are.
+    tried again with every floating tensor in float64, as a module's own tensors are.
     """
 
     def __torch_function__(
@@ -79,4 +79,4 @@ class _Promoting(TorchFunctionMode):
 
 
 def _doubled(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.dtype == torch.float32 else value
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

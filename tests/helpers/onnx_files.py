@@ -108,3 +108,22 @@ def _bias(random: np.random.Generator) -> np.ndarray:
     places = np.stack(np.meshgrid(range(WINDOW), range(WINDOW), indexing="ij"), -1).reshape(-1, 2)
     offsets = places[:, None] - places[None] + WINDOW - 1
     return np.ascontiguousarray(table[offsets[..., 0], offsets[..., 1]].transpose(2, 0, 1)[None])
+
+
+def as_half(model: onnx.ModelProto) -> None:
+    """Make a model one of half precision throughout, in place."""
+    single, half = TensorProto.FLOAT, TensorProto.FLOAT16
+    held = [attribute for node in model.graph.node for attribute in node.attribute]
+    tensors = [attribute.t for attribute in held if attribute.HasField("t")]
+    for tensor in [*model.graph.initializer, *tensors]:
+        if tensor.data_type == single:
+            array = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == single:
+                attribute.i = half
+    for value in [*model.graph.input, *model.graph.output]:
+        if value.type.tensor_type.elem_type == single:
+            value.type.tensor_type.elem_type = half
+    del model.graph.value_info[:]

@@ -79,6 +79,33 @@ def _nystra(model: onnx.ModelProto) -> None:
     model.opset_import.add(domain="nystra", version=1)
 
 
+def _second_input(model: onnx.ModelProto) -> None:
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1]))
+
+
+def _second_output(model: onnx.ModelProto) -> None:
+    name = model.graph.node[0].output[0]
+    model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+
+
+def _no_input(model: onnx.ModelProto) -> None:
+    held = helper.make_tensor("x", TensorProto.FLOAT, [1, 3, 8, 8], [0.0] * 192)
+    model.graph.initializer.append(held)
+    del model.graph.input[:]
+
+
+def _scan(model: onnx.ModelProto) -> None:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Neg", ["a"], ["b"])],
+        "body",
+        [value("a", TensorProto.FLOAT, None)],
+        [value("b", TensorProto.FLOAT, None)],
+    )
+    model.graph.node[-1].output[0] = "y0"
+    model.graph.node.append(helper.make_node("Scan", ["y0"], ["y"], body=body, num_scan_inputs=1))
+
+
 HOSTILE: dict[str, tuple[Change, str]] = {
     "data outside": (_external("../secret.bin"), "not in its folder"),
     "data at the root": (_external("/etc/passwd"), "not in its folder"),
@@ -94,6 +121,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         "operator 'FancyAttention' of domain 'com.example': not read",
     ),
     "an unknown attribute": (_unknown_attribute, "the attribute 'temperature' of Softmax"),
+    "a second input": (_second_input, "has 2 inputs and 1 outputs: files of one picture to one"),
+    "a second output": (_second_output, "has 1 inputs and 2 outputs: files of one picture to one"),
+    "no input": (_no_input, "has 0 inputs and 1 outputs"),
+    "a Scan": (_scan, "operator 'Scan' of domain 'ai.onnx': not read"),
     "an old opset": (_old, "is of opset 11, read are 13 to 20"),
     "an input of strings": (_strings, "no tensor of numbers"),
     "a file of nystra": (_nystra, "holds operators of nystra already"),
