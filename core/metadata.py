@@ -7,11 +7,13 @@ programs use too. Nothing else in the package spells a key.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+from .. import __version__
 from .errors import NystraError
 from .json_text import stable_json
 from .ports.listing import read_count, read_ports, read_range, write_ports
@@ -90,7 +92,8 @@ class ModelMetadata:
         """Return what the ``metadata_props`` of a file say; unknown keys are passed over.
 
         Raises:
-            NystraError: An entry cannot be read; the message names it. A plan is not looked at.
+            NystraError: An entry cannot be read; the message names it, and the version of nystra
+                that wrote it where it is newer than this one. A plan is not looked at.
         """
         stated: dict[str, Any] = {}
         for name in _names():
@@ -98,7 +101,11 @@ class ModelMetadata:
             if text is not None:
                 reader = _READERS.get(name)
                 where = f"the metadata entry {key_of(name)}"
-                stated[name] = text if reader is None else reader(text, where)
+                try:
+                    stated[name] = text if reader is None else reader(text, where)
+                except NystraError as error:
+                    newer = newer_writer(entries.get(key_of("version")))
+                    raise NystraError(f"{error}{newer}") from error
         return cls(**stated)
 
     def entries(self) -> dict[str, str]:
@@ -125,6 +132,20 @@ class ModelMetadata:
         return plan
 
 
+def newer_writer(version: str | None) -> str:
+    """Return what an error says besides where a newer nystra than this one wrote a file.
+
+    Args:
+        version: Of nystra, as the file's metadata state it.
+
+    Returns:
+        A part of a sentence, or an empty text.
+    """
+    if version is None or _release(version) <= _release(__version__):
+        return ""
+    return f" (nystra {version[:40]} wrote the file, this is {__version__}: update nystra)"
+
+
 def without_provenance(entries: Mapping[str, str]) -> dict[str, str]:
     """Return the entries that decide what a model does with a picture, not where it comes from.
 
@@ -139,6 +160,12 @@ def without_provenance(entries: Mapping[str, str]) -> dict[str, str]:
         plan.pop("source_sha256", None)
         kept[key] = stable_json(plan).decode()
     return kept
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with; those of a text that is none are lowest."""
+    found = re.match(r"\d{1,9}(\.\d{1,9}){0,3}", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 @cache

@@ -9,8 +9,8 @@ MADE = {
     "index.md": (
         "",
         (
-            "Run it",
             "Install",
+            "Run it",
             "Test it",
             "What do you have?",
             "Words",
@@ -28,6 +28,7 @@ MADE = {
 COPIED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security_policy.md",
     **{
         f"studies/measurements/{name}.md": f"measurements/{name.lower()}.md"
         for name in (

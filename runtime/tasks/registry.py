@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ...core.lazy import Lazy
+from ...core.metadata import ModelMetadata, newer_writer
 from ...core.ports.port import Port
 from .task import Task
 
@@ -94,7 +95,7 @@ def find_task(session: Session) -> Task:
         known = ", ".join(name for row in TASKS for name in row.names)
         raise NystraError(
             f"{session.path} is made for the task {facts.task!r}, which nystra run does not know; "
-            f"it knows {known}. Run it from Python with nystra.runtime.Session"
+            f"it knows {known}{_newer(session)}. Run it from Python with nystra.runtime.Session"
         )
     roles = [port.role for port in facts.inputs]
     required = [role for role in roles if role not in task.may_take]
@@ -108,7 +109,8 @@ def find_task(session: Session) -> Task:
         raise NystraError(
             f"{session.path} does not take one {wanted}{also} and give one {task.gives}, as a file "
             f"of the task {facts.task!r} does: it takes {_described(facts.inputs)} and gives "
-            f"{_described(facts.outputs)}. Run it from Python with nystra.runtime.Session"
+            f"{_described(facts.outputs)}{_newer(session)}. Run it from Python with "
+            "nystra.runtime.Session"
         )
     return task
 
@@ -127,6 +129,10 @@ def find_answerer(session: Session) -> type[Answerer]:
             f"expected {known}. nystra run takes it"
         )
     return task.answer()
+
+
+def _newer(session: Session) -> str:
+    return newer_writer(ModelMetadata.read(session.metadata).version)
 
 
 def _described(ports: Sequence[Port]) -> str:

@@ -77,11 +77,3 @@ def test_the_gate_of_the_workflow(folder: Path, monkeypatch: pytest.MonkeyPatch)
     for line in (accept, steps[1]):
         assert main(shlex.split(line)[1:]) == 0
     assert (folder / "check.xml").exists()
-
-
-def test_the_wheel_of_the_workflow_has_the_version_of_the_project() -> None:
-    import nystra
-
-    names = re.findall(r"nystra-([\d.]+)-py3-none", README)
-    assert len(names) == 3
-    assert set(names) == {nystra.__version__}
