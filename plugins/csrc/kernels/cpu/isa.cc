@@ -6,9 +6,8 @@
 
 #include "../../export.h"
 
-#if defined(NYSTRA_HAVE_AMX)
-#include <sys/syscall.h>
-#include <unistd.h>
+#if defined(__x86_64__)
+#include "cpu_features.h"
 #endif
 
 namespace nystra {
@@ -56,44 +55,25 @@ constexpr Kernels kTable = with_tiles(avx512::kTable);
 
 namespace {
 
-#if defined(NYSTRA_HAVE_AVX512)
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#endif
-
-#if defined(NYSTRA_HAVE_AVX512_BF16) || defined(NYSTRA_HAVE_AMX)
-bool has_bfloat16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
-#endif
-
-#if defined(NYSTRA_HAVE_AMX)
-// Whether there are tiles, and Linux lets this process have them: they are 8 KiB a thread.
-bool has_tiles() {
-  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return has_bfloat16() && __builtin_cpu_supports("amx-tile") &&
-         __builtin_cpu_supports("amx-bf16") && syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-}
-#endif
-
 const Kernels* choose() {
   const char* const forced = std::getenv("NYSTRA_CPU_ISA");
   const auto wanted = [forced](const Kernels& k) {
     return forced == nullptr || *forced == '\0' || std::strcmp(forced, k.isa) == 0;
   };
+#if defined(__x86_64__)
+  [[maybe_unused]] const CpuFeatures cpu;
+#endif
 #if defined(NYSTRA_HAVE_AMX)
-  if (wanted(amx::kTable) && has_tiles()) return &amx::kTable;
+  if (wanted(amx::kTable) && cpu.amx()) return &amx::kTable;
 #endif
 #if defined(NYSTRA_HAVE_AVX512_BF16)
-  if (wanted(avx512_bf16::kTable) && has_bfloat16()) return &avx512_bf16::kTable;
+  if (wanted(avx512_bf16::kTable) && cpu.avx512_bf16()) return &avx512_bf16::kTable;
 #endif
 #if defined(NYSTRA_HAVE_AVX512)
-  if (wanted(avx512::kTable) && has_avx512()) return &avx512::kTable;
+  if (wanted(avx512::kTable) && cpu.avx512()) return &avx512::kTable;
 #endif
 #if defined(NYSTRA_HAVE_AVX2)
-  // Every CPU with AVX2 has F16C, for which older compilers have no name.
-  if (wanted(avx2::kTable) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return &avx2::kTable;
+  if (wanted(avx2::kTable) && cpu.avx2()) return &avx2::kTable;
 #endif
   return wanted(generic::kTable) ? &generic::kTable : nullptr;
 }
