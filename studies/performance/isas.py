@@ -1,8 +1,9 @@
-"""Print how long an operator takes in bfloat16 with each instruction set, on one core.
+"""Print how long an operator takes with each instruction set and each library, on one core.
 
 With the library built::
 
     python -m studies.performance.isas nystrom-32 --isas avx512 avx512_bf16 amx
+    python -m studies.performance.isas nystrom-32 --isas avx2 --kind float32 --libraries DIR OTHER
 
 A process for each, all on the same core, take turns; processor time counts, so that a busy machine
 will do. Names of configurations are those of ``operators``.
@@ -11,6 +12,7 @@ will do. Names of configurations are those of ``operators``.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -20,10 +22,11 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from nystra.plugins import native
+from nystra.plugins.library import LIBRARY_DIR_VARIABLE
 from studies.performance.operators import HEAD_DIM, HEADS, SIDE, node
 
 
-def serve(name: str, requests: Connection) -> None:
+def serve(name: str, kind: str, requests: Connection) -> None:
     """Run the operator once for each request; answer with the milliseconds."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     operator, attributes = node(name)
@@ -33,8 +36,10 @@ def serve(name: str, requests: Connection) -> None:
         shapes.append(
             ((2 * attributes["window_h"] - 1) ** 2, HEADS) if attributes["bias"] else (1,)
         )
-    floats = [rng.standard_normal(shape, np.float32) for shape in shapes]
-    inputs = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in floats]
+    inputs = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    if kind == "bfloat16":
+        inputs = [(array.view(np.uint32) >> 16).astype(np.uint16) for array in inputs]
+    kept = inputs[0].dtype
     while requests.recv():
         start = time.process_time()
         native.run(
@@ -42,8 +47,8 @@ def serve(name: str, requests: Connection) -> None:
             inputs,
             attributes,
             1,
-            lambda shape, _: np.empty(shape, np.uint16),
-            ["bfloat16"] * len(inputs),
+            lambda shape, _: np.empty(shape, kept),
+            [kind] * len(inputs),
         )
         requests.send(1e3 * (time.process_time() - start))
 
@@ -55,26 +60,31 @@ def main() -> None:
     )
     parser.add_argument("name", help="such as nystrom-32 or softmax-8-bias-mask")
     parser.add_argument("--isas", nargs="+", default=["avx512", "avx512_bf16"])
+    parser.add_argument("--libraries", nargs="+", default=[""], help="folders; else nystra's own")
+    parser.add_argument("--kind", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     ends = {}
-    for isa in options.isas:
-        os.environ["NYSTRA_CPU_ISA"] = isa
-        ends[isa], child_end = spawn.Pipe()
-        spawn.Process(target=serve, args=(options.name, child_end), daemon=True).start()
-    times: dict[str, list[float]] = {isa: [] for isa in ends}
+    for folder, isa in itertools.product(options.libraries, options.isas):
+        os.environ |= {"NYSTRA_CPU_ISA": isa, LIBRARY_DIR_VARIABLE: folder}
+        row = f"{folder} {isa}".strip()
+        ends[row], child_end = spawn.Pipe()
+        spawn.Process(
+            target=serve, args=(options.name, options.kind, child_end), daemon=True
+        ).start()
+    times: dict[str, list[float]] = {row: [] for row in ends}
     for _ in range(options.rounds + 1):
-        for isa, end in ends.items():
+        for row, end in ends.items():
             end.send(True)
-            times[isa].append(end.recv())
+            times[row].append(end.recv())
     for end in ends.values():
         end.send(False)
-    first = times[options.isas[0]][1:]
-    for isa, (_, *own) in times.items():
+    name_of_first, (_, *first) = next(iter(times.items()))
+    for row, (_, *own) in times.items():
         ratio = statistics.median(a / b for a, b in zip(own, first, strict=True))
-        print(f"{isa:11} {min(own):7.2f} ms at least, median {statistics.median(own):7.2f}", end="")
-        print(f", {ratio:.3f} of {options.isas[0]}")
+        print(f"{row:11} {min(own):7.2f} ms at least, median {statistics.median(own):7.2f}", end="")
+        print(f", {ratio:.3f} of {name_of_first}")
 
 
 if __name__ == "__main__":

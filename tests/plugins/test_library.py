@@ -18,6 +18,7 @@ from native_nodes import NODES, SHAPES, arrays, attributes, library, node_sessio
 from nystra.plugins.library import INSTRUCTION_SETS, isa, library_path, supported
 from nystra.plugins.operators import OPERATORS, find_schema
 from nystra.plugins.operators.window_schema import MAX_LANDMARKS
+from processor import best_instruction_set
 from programs import printed_by
 
 
@@ -66,6 +67,12 @@ def test_instruction_set() -> None:
     library()
     assert supported()
     assert isa() in INSTRUCTION_SETS
+
+
+def test_the_best_instruction_set_of_the_processor_is_taken() -> None:
+    library()
+    script = "from nystra.plugins.library import isa; print(isa())"
+    assert _in_process(script, NYSTRA_CPU_ISA="").stdout.strip() == best_instruction_set()
 
 
 @pytest.mark.parametrize("name", ["mmx", "AVX2", "avx512 "])

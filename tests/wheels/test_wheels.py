@@ -16,6 +16,7 @@ import pytest
 
 from exported_files import swinir_files
 from machines import REPLAY, downloaded, find_tool, find_wheel, run, unpacked, zig_host
+from processor import best_instruction_set
 from recorded_rows import Named, record
 
 pytestmark = pytest.mark.release
@@ -72,7 +73,7 @@ def test_manylinux_x86_64(
         run(python_of(version), "-m", "venv", "--without-pip", folder)
         run(sys.executable, "-m", "pip", "-q", "--python", python, "install", f"{wheel}[ort]")
     said = run(python, REPLAY, rows, env={"NYSTRA_CPU_ISA": isa} if isa else {})
-    assert f"instruction set {isa}" in said
+    assert f"instruction set {isa or best_instruction_set()}\n" in said
     run(folder / "bin" / "nystra", "validate", model[0])
 
 
@@ -97,7 +98,8 @@ def test_musllinux_x86_64(rows: Path, tmp_path: Path) -> None:
     find_tool("/lib/ld-musl-x86_64.so.1", "musl")
     libraries = unpacked("musllinux*x86_64", tmp_path / "wheel")
     program = zig_host("replay_kernels", "x86_64-linux-musl", tmp_path)
-    run("/lib/ld-musl-x86_64.so.1", program, libraries / "libnystra_cpu.so", rows)
+    said = run("/lib/ld-musl-x86_64.so.1", program, libraries / "libnystra_cpu.so", rows)
+    assert f"instruction set {best_instruction_set()}\n" in said
 
 
 def test_windows(rows: Path, tmp_path: Path) -> None:
@@ -106,7 +108,8 @@ def test_windows(rows: Path, tmp_path: Path) -> None:
     libraries = unpacked("win_amd64", tmp_path / "wheel")
     env = {"WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all", "HOME": str(tmp_path)}
     kernels = zig_host("replay_kernels", "x86_64-windows-gnu", tmp_path)
-    run(wine, kernels, libraries / "libnystra_cpu.dll", rows, env=env)
+    said = run(wine, kernels, libraries / "libnystra_cpu.dll", rows, env=env)
+    assert f"instruction set {best_instruction_set(tiles=False)}\n" in said.replace("\r", "")
     onnxruntime = downloaded("onnxruntime", ["win_amd64"], tmp_path / "packages", "--no-deps")
     models = zig_host("replay_models", "x86_64-windows-gnu", tmp_path)
     engine = onnxruntime / "onnxruntime" / "capi" / "onnxruntime.dll"

@@ -1,0 +1,28 @@
+"""What Linux says of this machine's processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_FLAGS = {
+    "avx2": {"avx2", "fma", "f16c"},
+    "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx512_bf16": {"avx512_bf16"},
+    "amx": {"amx_tile", "amx_bf16"},
+}
+"""What each instruction set of the kernels wants besides those before it."""
+
+
+def best_instruction_set(tiles: bool = True) -> str:
+    """Return the best set of this processor, or skip the test; not ``tiles``: AMX is left out."""
+    cpu = Path("/proc/cpuinfo")
+    if not cpu.is_file():
+        pytest.skip("no /proc/cpuinfo on this system")
+    flags, best = set(cpu.read_text().split()), "generic"
+    for name, wanted in _FLAGS.items():
+        if not wanted <= flags or (name == "amx" and not tiles):
+            break
+        best = name
+    return best
