@@ -52,7 +52,8 @@ class ModelMetadata:
         range: Lowest and highest value of image and picture.
         size_multiple: The sides of the image are padded inside the network to multiples of this.
         size_minimum: The smallest height and width, in pixels.
-        tiling: ``supported``, ``discouraged`` or ``internal`` (the model must see the whole).
+        tiling: ``supported``, ``discouraged`` (tiles give another picture than the whole) or
+            ``internal`` (the model must see the whole).
         window: Attention window in tokens, of any number of axes.
         preprocessing: What becomes of a picture before the file takes it.
         precision: ``fp32``, ``fp16``, ``bf16``, ``int8`` or ``bf16-tensorrt`` (for TensorRT alone).

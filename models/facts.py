@@ -23,8 +23,9 @@ class Facts:
         outputs: What it gives; the first one is the result.
         size_minimum: Smallest side it takes, in input pixels.
         pads: It pads pictures to its size multiple itself; False: it takes multiples only.
-        tiling: ``supported`` when a picture may be restored in overlapping tiles, ``internal``
-            when the network has to see the whole of it.
+        tiling: ``supported`` when a picture may be restored in overlapping tiles, ``discouraged``
+            when tiles give another one than the whole, so that a run says how many there were,
+            ``internal`` when the network has to see the whole of it.
         license: Of the weights, ``unknown`` when the checkpoint does not say.
         window: Sides of the attention window in tokens, where all sites have the same one.
         preprocessing: What becomes of a picture before the network takes it; None: nobody says.

@@ -102,6 +102,39 @@ ARCHITECTURES = (
         ".uformer.checkpoint",
     ),
     RegistryRow(
+        "sst",
+        (
+            "body.0.0.norm_attn.weight",
+            "body.0.0.attn.to_qkv.weight",
+            "body.0.0.ffn.agg.weight",
+            "proj.weight",
+            "upsampler.up_conv.weight|upsampler.f.0.weight",
+        ),
+        ".sst.checkpoint",
+    ),
+    RegistryRow(
+        "esc",
+        (
+            "plk_filter|lk_spatial",
+            "blocks.0.convffns.0.aggr.weight",
+            "blocks.0.pconvs.0.plk.dwc_proj.1.weight|blocks.0.pconvs.0.plk.proj.1.weight",
+            "blocks.0.attn.to_qkv.weight",
+            "blocks.0.conv_out.weight",
+        ),
+        ".esc.checkpoint",
+    ),
+    RegistryRow(
+        "dehazeformer",
+        (
+            "patch_embed.proj.weight",
+            "layer1.blocks.0.mlp.mlp.0.weight",
+            "patch_merge1.proj.weight",
+            "fusion2.mlp.0.weight",
+            "patch_unembed.proj.0.weight",
+        ),
+        ".dehazeformer.checkpoint",
+    ),
+    RegistryRow(
         "rvrt",
         (
             "spynet.mean",

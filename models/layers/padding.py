@@ -1,4 +1,4 @@
-"""Padding a picture to a multiple and cropping it back, inside the traced graph.
+"""Padding a picture and cropping it back, inside the traced graph.
 
 Written with ``index_select`` because its index may depend on a symbolic size: the exported
 graph then takes every size of one pixel and more.
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-def reflect_index(size: int, multiple: int) -> Tensor:
+def reflect_index(size: int, multiple: int, before: int = 0) -> Tensor:
     """Return which rows to take to mirror ``size`` rows up to a multiple.
 
     The edge row is not repeated, and the picture is mirrored as often as needed, which equals
@@ -19,25 +19,50 @@ def reflect_index(size: int, multiple: int) -> Tensor:
     Args:
         size: Number of rows, at least 1; may be symbolic.
         multiple: Rows after padding are the next multiple of it.
+        before: Rows that come before the first one.
 
     Returns:
-        int64 (ceil(size / multiple) * multiple,), values in [0, size).
+        int64 (ceil((before + size) / multiple) * multiple,), values in [0, size).
     """
+    return _mirrored(size, (before + size + multiple - 1) // multiple * multiple, before)
+
+
+def _mirrored(size: int, total: int, before: int) -> Tensor:
     period = torch.full((1,), 2 * size - 2).clamp(min=1)
-    position = torch.arange((size + multiple - 1) // multiple * multiple) % period
+    place = torch.arange(total)
+    position = (place - before).abs() % period if before else place % period
     return torch.minimum(position, period - position)
 
 
-def pad_to_multiple(image: Tensor, multiple: tuple[int, int]) -> Tensor:
-    """Mirror an image (B, C, H, W) at the bottom and right up to a multiple of rows and columns."""
-    rows = reflect_index(image.shape[2], multiple[0]).to(image.device)
-    columns = reflect_index(image.shape[3], multiple[1]).to(image.device)
+def pad_to_multiple(
+    image: Tensor, multiple: tuple[int, int], before: tuple[int, int] = (0, 0)
+) -> Tensor:
+    """Mirror an image (B, C, H, W) up to a multiple of rows and columns.
+
+    Args:
+        image: The image.
+        multiple: Of its sides after padding.
+        before: Rows and columns of the padding that come at the top and left; all others come
+            at the bottom and right.
+    """
+    rows = reflect_index(image.shape[2], multiple[0], before[0]).to(image.device)
+    columns = reflect_index(image.shape[3], multiple[1], before[1]).to(image.device)
     return image.index_select(2, rows).index_select(3, columns)
 
 
-def crop(image: Tensor, height: int, width: int) -> Tensor:
-    """Return the top left ``height`` x ``width`` of an image (..., H, W)."""
+def mirror(image: Tensor, around: tuple[int, int]) -> Tensor:
+    """Mirror an image (B, C, H, W) by so many rows and columns on each side."""
+    for axis, more in zip((2, 3), around, strict=True):
+        size = image.shape[axis]
+        image = image.index_select(axis, _mirrored(size, size + 2 * more, more).to(image.device))
+    return image
+
+
+def crop(image: Tensor, height: int, width: int, before: tuple[int, int] = (0, 0)) -> Tensor:
+    """Return ``height`` x ``width`` of an image (..., H, W), from the corner ``before`` on."""
     rows = torch.arange(height, device=image.device)
     columns = torch.arange(width, device=image.device)
     first = image.dim() - 2
+    if any(before):
+        rows, columns = rows + before[0], columns + before[1]
     return image.index_select(first, rows).index_select(first + 1, columns)

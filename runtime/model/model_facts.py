@@ -23,7 +23,8 @@ class ModelFacts:
         inputs: What it takes, in the order of the graph.
         outputs: What it gives; the first one is the result.
         size_minimum: The smallest height and width, in pixels.
-        tiling: ``supported``, ``discouraged`` or ``internal`` (the model must see the whole).
+        tiling: ``supported``, ``discouraged`` (tiles give another picture than the whole) or
+            ``internal`` (the model must see the whole).
         precision: ``fp32``, ``fp16``, ``bf16`` or ``bf16-tensorrt`` (for TensorRT alone).
         window: Attention window in tokens, of any number of axes, or None.
         license: License of the weights, or None.

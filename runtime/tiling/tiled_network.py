@@ -42,7 +42,8 @@ class TiledNetwork:
         output_range: The same of the output.
         size_multiple: Tiles start at its multiples, in pixels.
         size_minimum: Smaller pictures are mirrored up to it and cropped, in pixels.
-        tiling: ``internal`` forbids tiles; anything else allows them.
+        tiling: ``internal`` forbids tiles; anything else allows them, ``discouraged`` with a
+            warning.
         fixed_size: The only (height, width) the function takes, or None.
         auxiliary: The inputs besides the image; with one the image is run whole.
         quadratic_bytes: How the memory grows with the square of the pixels; 0 if it does not.

@@ -217,6 +217,24 @@ def test_bad_output_is_not_written(tmp_path: Path) -> None:
     assert "values are 0" in results[0].warnings[0]
 
 
+def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path) -> None:
+    write_picture(tmp_path / "in.png", Picture(pixels(40, 40)))
+    metadata = nystra_metadata() | {"nystra.tiling": "discouraged"}
+    model = save_upscaler(tmp_path / "m.onnx", metadata=metadata)
+    whole, tiled = (
+        run_pictures(
+            model,
+            tmp_path / "in.png",
+            tmp_path / "out.png",
+            RunOptions(tile=tile, overwrite=True),
+            threads=1,
+        )[0]
+        for tile in (0, 24)
+    )
+    assert (whole.tiles, whole.warnings) == (1, [])
+    assert f"was run in {tiled.tiles} tiles" in tiled.warnings[0]
+
+
 def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
     good = tmp_path / "in.png"
     write_picture(good, Picture(pixels(8, 8)))

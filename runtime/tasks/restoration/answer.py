@@ -34,6 +34,9 @@ _CONTRAST = 0.02
 """Of an output whose range was mistaken: a larger share than the second lies beyond the first, or
 its standard deviation is a smaller share of the input's than the third."""
 
+DISCOURAGED = "discouraged"
+"""Tiling of a model that makes another picture in tiles than of the whole."""
+
 _WRITTEN = {kind.upper(): kind for kind in SUFFIXES.values()}
 
 
@@ -67,6 +70,11 @@ def restore(restorer: Restorer, before: Picture, name: str, **how: Any) -> Resto
     """
     pixels, tiles = restorer(before.pixels, **how)
     warnings = check_output(pixels, before.pixels, name)
+    if tiles > 1 and restorer.tiling == DISCOURAGED:
+        warnings.append(
+            f"{name}: was run in {tiles} tiles, and the model computes with means over the whole "
+            "picture: of the whole it makes another one (more memory and no `tile` run it)"
+        )
     return RestoredPicture(with_pixels(before, pixels), tiles, warnings)
 
 

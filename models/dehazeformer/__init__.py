@@ -1,0 +1,1 @@
+"""DehazeFormer (Song et al., 2023)."""

@@ -1,0 +1,99 @@
+"""Loading DehazeFormer: its hyper-parameters and its facts."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ...core.errors import CheckpointError, NystraError
+from ...core.ports.port import Port
+from ..architecture import Architecture, BuiltNetwork, Hyper, Request, State
+from ..checkpoints.construction import construct, merge_hyper, shape_of
+from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..facts import Facts
+from .network import MULTIPLE, STAGES, DehazeFormer
+
+_BLOCK = re.compile(r"layer(\d)\.blocks\.(\d{1,9})\.mlp\.mlp\.0\.weight")
+_POSITIONS = ".relative_positions"
+"""A buffer that published files hold: the network computes it anew."""
+
+_RANGE = (-1.0, 1.0)
+
+
+def load(state: State, request: Request) -> BuiltNetwork:
+    """Return the network of a state dict."""
+    hyper = merge_hyper(dehazeformer_hyper(state), request)
+    if hyper.get("window_size") is None:
+        raise NystraError(
+            f"{request.source}: its tensors do not tell the window, since the buffers that do were "
+            "not saved: give `window_size`, 8 for the published networks"
+        )
+    network = construct(DehazeFormer, hyper, state, request.source, optional_keys=(_POSITIONS,))
+    return BuiltNetwork(network, dehazeformer_facts(network, request.license), hyper)
+
+
+def dehazeformer_hyper(state: State) -> Hyper:
+    """Return the constructor arguments; without their buffers, tensors do not tell the window.
+
+    Raises:
+        CheckpointError: Tensors are missing, or numbered with a gap.
+    """
+    depths = _depths(state)
+    stages = [_stage(state, number + 1, depth) for number, depth in enumerate(depths)]
+    hyper: Hyper = {"depths": depths}
+    for name in ("embed_dims", "mlp_ratios", "num_heads", "attn_ratio", "conv_type"):
+        hyper[name] = [stage[name] for stage in stages]
+    tokens = next((tuple(state[key].shape) for key in state if key.endswith(_POSITIONS)), None)
+    if tokens is not None:
+        hyper["window_size"] = math.isqrt(tokens[0]) if tokens else 0
+    return hyper
+
+
+def _depths(state: State) -> list[int]:
+    blocks = {(int(m[1]), int(m[2])) for key in state if (m := _BLOCK.fullmatch(key))}
+    depths = [sum(stage == number for stage, _ in blocks) for number in range(1, STAGES + 1)]
+    expected = {(stage + 1, block) for stage, depth in enumerate(depths) for block in range(depth)}
+    if blocks != expected or min(depths) < 1 or sum(depths) > MOST_BLOCKS:
+        raise CheckpointError(
+            f"stages of {depths} blocks; expected {STAGES} stages of one block and more, "
+            f"{MOST_BLOCKS} at most in all, numbered from 0 without a gap"
+        )
+    return depths
+
+
+def _stage(state: State, number: int, depth: int) -> Hyper:
+    """Return what the tensors tell of a stage, counted from 1."""
+    block = f"layer{number}.blocks.{{}}."
+    hidden, dim, *_ = shape_of(state, block.format(0) + "mlp.mlp.0.weight", 4)
+    attending = [index for index in range(depth) if f"{block.format(index)}attn.QK.weight" in state]
+    if attending != list(range(depth - len(attending), depth)):
+        raise CheckpointError(f"blocks {attending} of layer{number} attend; expected the last ones")
+    heads = 1
+    if attending:
+        key = f"{block.format(attending[-1])}attn.attn.meta.2.weight"
+        heads = shape_of(state, key, 2)[0]
+    convolution = f"{block.format(0)}attn.conv."
+    kind = "DWConv" if f"{convolution}weight" in state else None
+    return {
+        "embed_dims": dim,
+        "mlp_ratios": hidden / dim,
+        "num_heads": heads,
+        "attn_ratio": len(attending) / depth,
+        "conv_type": "Conv" if f"{convolution}0.weight" in state else kind,
+    }
+
+
+def dehazeformer_facts(network: DehazeFormer, license_name: str) -> Facts:
+    """Return what a built network promises."""
+    kept = {"channels": 3}
+    return Facts(
+        architecture="dehazeformer",
+        task="restoration",
+        inputs=(Port("input", "image", lengths=kept, range=_RANGE, multiple=MULTIPLE),),
+        outputs=(Port("output", "picture", lengths=kept, range=_RANGE),),
+        tiling="internal",
+        license=license_name,
+    )
+
+
+ARCHITECTURE = Architecture(load)

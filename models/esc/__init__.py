@@ -1,0 +1,1 @@
+"""ESC (Lee et al., 2025) and its variants."""

@@ -1,0 +1,101 @@
+"""Reading SST's hyper-parameters off a state dict."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from ...core.errors import CheckpointError, NystraError
+from ..architecture import Hyper, State
+from ..checkpoints.construction import shape_of
+from ..checkpoints.tensor_checks import MOST_BLOCKS
+from ..layers.attention_types import attention_hyper
+
+PUBLISHED_WINDOWS = {
+    "SST-light": (8, 16, 32, 16, 32, 64),
+    "SST and SST-Large": (16, 32, 64, 16, 32, 64),
+    "any Plus form and SST-XL": (16, 32, 48, 32, 48, 96),
+}
+"""The windows of the layers of a block: the tensors of a form and its Plus form are alike."""
+
+_LAYER = re.compile(r"body\.(\d{1,9})\.(\d{1,9})\.norm_attn\.weight")
+
+
+def sst_hyper(state: State) -> Hyper:
+    """Return the constructor arguments that the tensors tell; what they cannot tell is left out.
+
+    They tell ``window_sizes`` for two types of attention that no published network has, and
+    ``upscaling_factor`` for all upsamplers but "nn+conv".
+
+    Raises:
+        CheckpointError: Tensors are missing, or numbered with a gap.
+    """
+    dim = shape_of(state, "proj.weight", 4)[0]
+    n_blocks, n_layers = _blocks(state)
+    layers = [attention_hyper(state, f"body.0.{index}.attn.") for index in range(n_layers)]
+    first = layers[0]
+    hyper: Hyper = {
+        "dim": dim,
+        "n_blocks": n_blocks,
+        "exp_ratio": shape_of(state, "body.0.0.ffn.proj.weight", 4)[0] / dim,
+        "attn_type": first["attn_type"],
+        "gate_type": first["gate_type"],
+        "ranks": [layer.get("rank", 1) for layer in layers],
+        "rib_hidden_dim": first.get("rib_hidden_dim", 1),
+        "rib_n_freqs": first.get("rib_n_freqs", 0),
+    }
+    for name, key in (("heads", "num_heads"), ("window", "window_sizes")):
+        if all(name in layer for layer in layers):
+            hyper[key] = [layer[name] for layer in layers]
+    return hyper | upsampler_hyper(state)
+
+
+def _blocks(state: State) -> tuple[int, int]:
+    """Return how many blocks there are, and how many layers in each."""
+    found = {(int(m[1]), int(m[2])) for key in state if (m := _LAYER.fullmatch(key))}
+    if len(found) > MOST_BLOCKS:
+        raise CheckpointError(f"{len(found)} layers; expected {MOST_BLOCKS} at most")
+    blocks = 1 + max((block for block, _ in found), default=-1)
+    layers = 1 + max((layer for _, layer in found), default=-1)
+    if not found or len(found) != blocks * layers:
+        raise CheckpointError(
+            f"{len(found)} layers in {blocks} blocks of up to {layers}: blocks hold as many layers "
+            "each, and all are numbered from 0 without a gap"
+        )
+    return blocks, layers
+
+
+def upsampler_hyper(state: State) -> Hyper:
+    """Return what the tensors under ``upsampler.`` tell."""
+    if "upsampler.feature_conv.weight" in state:
+        middle = shape_of(state, "upsampler.feature_conv.weight", 4)[0]
+        outputs = shape_of(state, "upsampler.up_conv.weight", 4)[0]
+        return {
+            "upsampler_type": "pixelshuffle",
+            "intermediate_dim": middle,
+            "upscaling_factor": math.isqrt(outputs // middle),
+        }
+    if "upsampler.f.0.weight" in state:
+        hyper: Hyper = {
+            "upsampler_type": "nn+conv",
+            "intermediate_dim": shape_of(state, "upsampler.f.0.weight", 4)[0],
+        }
+        return hyper | ({"upscaling_factor": 4} if "upsampler.f.8.weight" in state else {})
+    outputs = shape_of(state, "upsampler.up_conv.weight", 4)[0]
+    return {"upsampler_type": "pixelshuffle_direct", "upscaling_factor": math.isqrt(outputs // 3)}
+
+
+def require_windows(hyper: Hyper, source: str) -> None:
+    """Raise NystraError where nothing tells the windows; the message lists the published ones."""
+    if hyper.get("window_sizes") is not None:
+        return
+    known = "; ".join(f"{name}: {_listed(sides)}" for name, sides in PUBLISHED_WINDOWS.items())
+    raise NystraError(
+        f"{source}: its tensors do not tell the windows of the {len(hyper['ranks'])} layers of a "
+        f"block; give `hyper` window_sizes as its authors trained it ({known})"
+    )
+
+
+def _listed(sides: Any) -> str:
+    return f"[{','.join(map(str, sides))}]"
