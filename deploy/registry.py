@@ -40,4 +40,16 @@ TARGETS = (
         _part("triton.options", "TritonOptions"),
         _part("triton.repository", "write_repository"),
     ),
+    Target(
+        "vapoursynth",
+        "VapourSynth: a script for the plug-in vs-mlrt",
+        _part("vapoursynth.options", "VapourSynthOptions"),
+        _part("vapoursynth.folder", "write_script"),
+    ),
+    Target(
+        "comfyui",
+        "ComfyUI: a node, for its folder custom_nodes",
+        _part("comfyui.options", "ComfyUIOptions"),
+        _part("comfyui.folder", "write_node"),
+    ),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import NystraError
 from ...core.option import Options, option
-from ...core.option_kinds import File, Number, Switch
+from ...core.option_kinds import File, Number, Switch, Words
 from ...core.ports.picture_sizes import PictureSize
 from ...core.ports.port import Size, picture_size
 from ..console import echo, in_flags, print_json, print_table, warn
@@ -45,6 +45,15 @@ class BaselineOptions(Options):
 
 
 @dataclass(frozen=True)
+class HostOptions(Options):
+    """What has to open it besides."""
+
+    hosts: tuple[str, ...] | None = option(
+        Words(None, "programs whose rules it has to meet: chainner, vapoursynth (needs onnx)")
+    )
+
+
+@dataclass(frozen=True)
 class SpeedOptions(Options):
     """Whether and how it is timed."""
 
@@ -72,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, BaselineOptions)
     add_quality_arguments(parser, fixed=True)
+    add_options(parser, HostOptions)
     add_options(parser, SpeedOptions)
     add_options(parser, ReportOptions)
     add_session_arguments(parser)
@@ -92,6 +102,10 @@ def run(args: argparse.Namespace) -> int:
     if baseline is not None and not args.partial and not args.update:
         _check_requested(args, baseline, requested)
     _check_outputs(args)
+    if args.hosts is not None:
+        from ...export.validate.hosts import require_hosts
+
+        require_hosts(args.hosts)
     session = open_session(args)
     check_requested(session, requested)
     measured = _measure(args, session, baseline, requested)
@@ -99,10 +113,8 @@ def run(args: argparse.Namespace) -> int:
         _check_measured(args, baseline, measured)
     if args.update or baseline is None:
         baseline = accept(measured, args.model.name, baseline)
-    verdicts = [
-        replace(verdict, message=in_flags(verdict.message))
-        for verdict in check_measured(measured, baseline)
-    ]
+    results = [*check_measured(measured, baseline), *_host_results(args, session)]
+    verdicts = [replace(result, message=in_flags(result.message)) for result in results]
     passed = all(verdict.state != FAILED for verdict in verdicts)
     if args.update and passed:
         baseline.write(args.baseline)
@@ -133,6 +145,14 @@ def run(args: argparse.Namespace) -> int:
             if verdict.state == FAILED:
                 warn(verdict.message)
     return 0 if passed else 1
+
+
+def _host_results(args: argparse.Namespace, session: Session) -> list[CheckResult]:
+    if args.hosts is None:
+        return []
+    from ...export.validate.hosts import check_hosts
+
+    return check_hosts(session, args.hosts)
 
 
 def _check_requested(args: argparse.Namespace, baseline: Baseline, requested: Requested) -> None:

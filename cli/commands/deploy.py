@@ -1,4 +1,4 @@
-"""``nystra deploy``: a model file as a server wants it."""
+"""``nystra deploy``: a model file as a server or another program wants it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.shared_flags import add_shared_options, read_shared
 
-SUMMARY = "Write the folder that a server takes a model file from, such as Triton's repository."
+SUMMARY = "Write the folder that a server or another program takes a model file from."
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     targets = "; ".join(f"{target.name}: {target.summary}" for target in TARGETS)
     names = [target.name for target in TARGETS]
-    parser.add_argument("server", choices=names, help=f"for which server: {targets}")
+    parser.add_argument("server", choices=names, help=f"for what: {targets}")
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, FolderOptions)
     add_shared_options(parser, {target.name: target.options() for target in TARGETS})

@@ -24,7 +24,7 @@ class CheckResult:
     """One item of the gate.
 
     Attributes:
-        item: Name among `guarded_items`, key of `DIGESTS`, or `FILE`.
+        item: Name among `guarded_items`, key of `DIGESTS`, `FILE`, or what else was looked at.
         state: ``passed``, ``failed`` or ``skipped``.
         measured: The value now, or None.
         accepted: The baseline's value, or None.

@@ -50,6 +50,7 @@ def junit(model: str, results: Sequence[CheckResult], seconds: float = 0.0) -> b
 def markdown(model: str, results: Sequence[CheckResult]) -> str:
     """Return the results as a Markdown section with a table."""
     titles = {name: item.title for name, item in guarded_items().items()}
+    titles = {result.item: result.item for result in results} | titles
     titles |= {FILE: "model file", **DIGESTS}
     failed = sum(result.state == FAILED for result in results)
     head = "passed" if not failed else f"{failed} of {len(results)} items failed"

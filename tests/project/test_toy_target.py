@@ -58,4 +58,4 @@ def test_its_flags_are_in_the_help(tree: Path) -> None:
     usage = " ".join(run_in(tree, NYSTRA, "deploy", "--help").stdout.split())
     assert "toy: the toy server: a folder" in usage
     assert "--replicas N processes that answer, 1 to 8 (default: 2)" in usage
-    assert "triton, toy:" in usage, "what both have"
+    assert "triton, toy, vapoursynth:" in usage, "what several have"

@@ -1,0 +1,1 @@
+"""ComfyUI: a node that runs a model file."""

@@ -1,0 +1,68 @@
+"""Writing the folder of a model for ComfyUI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ...core.errors import NystraError
+from ...core.files.folder import atomic_folder
+from ...runtime.model.external_data import external_files
+from ...runtime.session import Session
+from ...runtime.tasks.restoration.session_restorer import restorer_for
+from .options import ComfyUIOptions
+
+_INIT = '''"""The node {name}: {architecture} {scale}x by nystra, `pip install nystra[ort]`."""
+
+from pathlib import Path
+
+from nystra.deploy.comfyui.node import node_of
+
+NODE_CLASS_MAPPINGS = {{"{key}": node_of(Path(__file__).with_name("model.onnx"))}}
+NODE_DISPLAY_NAME_MAPPINGS = {{"{key}": "{name} ({scale}x)"}}
+'''
+
+
+def write_node(
+    model: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    options: ComfyUIOptions | None = None,
+) -> Path:
+    """Write a model as a node of ComfyUI: one folder, whole or not at all.
+
+    Args:
+        model: The ONNX file.
+        folder: ComfyUI's ``custom_nodes``, in which the model's folder is written.
+        options: The options.
+
+    Returns:
+        The model's folder in it.
+
+    Raises:
+        NystraError: The file takes more than a picture, or there is a folder already.
+        BackendUnavailableError: No backend can load the file here, to see what it takes.
+    """
+    how = options or ComfyUIOptions()
+    path = Path(model)
+    name = how.name or path.stem
+    ComfyUIOptions(name=name)  # a stem may be no name of a node
+    session = Session(path)
+    restorer = restorer_for(session)
+    if restorer.auxiliary:
+        names = ", ".join(port.name for port in restorer.auxiliary)
+        raise NystraError(f"{model} takes {names} besides a picture, and the node takes a picture")
+    target = Path(folder, f"nystra-{name}")
+    with atomic_folder(target, overwrite=how.overwrite) as made:
+        shutil.copyfile(path, made / "model.onnx")
+        for location, file in external_files(path).items():
+            (made / location).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, made / location)
+        text = _INIT.format(
+            name=name,
+            architecture=session.facts.architecture or "a network",
+            scale=restorer.scale,
+            key=f"nystra-{name}",
+        )
+        (made / "__init__.py").write_text(text, encoding="utf-8")
+    return target

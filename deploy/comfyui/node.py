@@ -1,0 +1,86 @@
+"""The node that runs a model file in ComfyUI.
+
+ComfyUI's own modules are imported when the node runs: ``comfy.utils`` draws the progress bar, and
+``comfy.model_management`` knows whether the user cancelled. An IMAGE is a tensor (B, H, W, 3) of
+float32 in 0..1; arrays become tensors by its own ``new_tensor``.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...runtime.session import Session
+from ...runtime.tasks.restoration.restorer import Restorer
+from ...runtime.tasks.restoration.session_restorer import restorer_for
+from ...runtime.tiling.tile_plan import DEFAULT_OVERLAP
+
+
+class RestoreNode:
+    """A node of one model; `node_of` makes a class of it for a file.
+
+    Attributes:
+        model: The file.
+    """
+
+    CATEGORY: ClassVar[str] = "image/upscaling"
+    RETURN_TYPES: ClassVar[tuple[str, ...]] = ("IMAGE",)
+    FUNCTION: ClassVar[str] = "restore"
+    model: ClassVar[Path]
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802  # ComfyUI's name
+        """Return what the node takes, as ComfyUI reads it."""
+        return {
+            "required": {
+                "image": ("IMAGE",),
+                "tile": ("INT", {"default": 0, "min": 0, "max": 16384}),
+                "overlap": ("INT", {"default": DEFAULT_OVERLAP, "min": 0, "max": 1024}),
+                "backend": ("STRING", {"default": "auto"}),
+            }
+        }
+
+    def restore(self, image: Any, tile: int, overlap: int, backend: str) -> tuple[Any]:
+        """Run the model on each picture of a batch.
+
+        Args:
+            image: (B, H, W, C) in 0..1; channels after the third are left out.
+            tile: Side of the tiles in input pixels; 0 chooses by the available memory.
+            overlap: Of the tiles in input pixels; without tiles of a size, at most that.
+            backend: As ``nystra run --backend`` takes it.
+
+        Returns:
+            (B, H * scale, W * scale, 3) in 0..1, on the device of the input.
+
+        Raises:
+            NystraError: The model cannot be run so; ComfyUI shows the message.
+        """
+        bar = import_module("comfy.utils").ProgressBar(1)
+        interrupted = import_module("comfy.model_management")
+        restorer = _restorer(self.model, backend)
+        pictures = image[..., :3].cpu().numpy()
+        made = []
+        for index, pixels in enumerate(pictures):
+
+            def step(done: int, total: int, index: int = index) -> None:
+                bar.update_absolute(index * total + done, len(pictures) * total)
+                interrupted.throw_exception_if_processing_interrupted()
+
+            interrupted.throw_exception_if_processing_interrupted()
+            picture, _ = restorer(pixels, tile, overlap if tile else None, step)
+            made.append(np.repeat(picture, 3, 2) if picture.shape[2] == 1 else picture)
+        return (image.new_tensor(np.clip(np.stack(made), 0, 1)),)
+
+
+def node_of(model: Path) -> type[RestoreNode]:
+    """Return the node of a model file."""
+    return type("RestoreNode", (RestoreNode,), {"model": model})
+
+
+@functools.lru_cache(maxsize=4)
+def _restorer(model: Path, backend: str) -> Restorer:
+    return restorer_for(Session(model, backend))

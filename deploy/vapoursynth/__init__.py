@@ -1,0 +1,1 @@
+"""VapourSynth: a script that runs a model file in vs-mlrt."""

@@ -1,0 +1,53 @@
+"""Writing the folder of a model for VapourSynth."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ...core.errors import NystraError
+from ...core.files.folder import atomic_folder
+from ...runtime.session import Session
+from ..host_model import HostModel
+from .options import VapourSynthOptions
+from .rules import vapoursynth_problems
+from .script import script
+
+
+def write_script(
+    model: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    options: VapourSynthOptions | None = None,
+) -> Path:
+    """Write a model and a script that runs it: one folder, whole or not at all.
+
+    Args:
+        model: The ONNX file.
+        folder: Where the model's folder is written, which is created.
+        options: The options.
+
+    Returns:
+        The model's folder in it: ``model.onnx`` and ``<name>.vpy``.
+
+    Raises:
+        NystraError: The plug-in of VapourSynth cannot run the file, or there is a folder already.
+        BackendUnavailableError: No backend can load the file here, to see what it takes.
+    """
+    how = options or VapourSynthOptions()
+    session = Session(model)
+    if problems := vapoursynth_problems(session):
+        raise NystraError(f"{model} is nothing for VapourSynth: {'; '.join(problems)}")
+    entry = HostModel.of(session)
+    if entry.channels[0] != entry.channels[1]:
+        raise NystraError(
+            f"{model} takes {entry.channels[0]} channels and gives {entry.channels[1]}: clips of "
+            "VapourSynth keep theirs"
+        )
+    name = how.name or entry.path.stem
+    VapourSynthOptions(name=name)  # a stem may be no name of a folder
+    target = Path(folder, name)
+    with atomic_folder(target, overwrite=how.overwrite) as made:
+        shutil.copyfile(entry.path, made / "model.onnx")
+        (made / f"{name}.vpy").write_text(script(name, entry, how), encoding="utf-8")
+    return target

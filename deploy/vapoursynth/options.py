@@ -1,0 +1,52 @@
+"""The options of a model in VapourSynth."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...core.errors import NystraError
+from ...core.option import Options, option
+from ...core.option_kinds import Number, Text
+from ...runtime.options import OVERLAP, OVERWRITE, TILE
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+@dataclass(frozen=True)
+class VapourSynthOptions(Options):
+    """How vs-mlrt runs a model.
+
+    Attributes:
+        name: Of the folder and the script.
+        tile: Side of a tile, both margins included, in input pixels; 0 takes whole frames.
+        overlap: Margin on each side of a tile that is computed and cut off.
+        streams: Frames that are computed at the same time.
+        overwrite: Replace the folder.
+    """
+
+    name: str | None = option(
+        Text(None, "name of the folder", usual="the stem of the file", metavar="NAME")
+    )
+    tile: int = option(TILE, usual="0, whole frames")
+    overlap: int | None = option(OVERLAP, usual="16")
+    streams: int = option(Number(1, "frames that are computed at the same time", 1))
+    overwrite: bool = option(OVERWRITE, doc="replace the model's folder")
+
+    def __post_init__(self) -> None:
+        """Refuse a name that is no folder, and tiles that are all margin."""
+        super().__post_init__()
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise NystraError(
+                f"`name` is {self.name!r}, expected letters, digits, _ . and -: give another"
+            )
+        if self.tile and self.tile <= 2 * self.margin:
+            raise NystraError(
+                f"`tile` is {self.tile} and `overlap` {self.margin}: the tile has to be more than "
+                "twice the overlap, which is cut off on each side"
+            )
+
+    @property
+    def margin(self) -> int:
+        """The overlap that is taken."""
+        return 16 if self.overlap is None else self.overlap

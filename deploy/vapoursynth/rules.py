@@ -1,0 +1,42 @@
+"""What the plug-in vs-mlrt of VapourSynth wants of a model file."""
+
+from __future__ import annotations
+
+from ...runtime.session import Session
+from ..host_model import host_problems
+
+_SIDE = 64
+
+
+def vapoursynth_problems(session: Session) -> list[str]:
+    """Return what keeps vs-mlrt from running a file; empty where it runs it.
+
+    Besides what every host wants, the output has to have a size that onnxruntime knows before a
+    run, once that of the input is fixed, in whole multiples of it.
+
+    Args:
+        session: The file, in a backend of onnxruntime or another.
+    """
+    if problems := host_problems(session):
+        return problems
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.enable_mem_reuse = False  # of no use here, and slow where bodies are many
+    shape = session.inputs[0].shape
+    for axis, length in enumerate(shape):
+        if not isinstance(length, int):
+            name = str(length)
+            options.add_free_dimension_override_by_name(name, _SIDE if axis > 1 else 1)
+    bare = onnxruntime.InferenceSession(
+        str(session.path), options, providers=["CPUExecutionProvider"]
+    )
+    sides = [length if isinstance(length, int) else _SIDE for length in shape[2:]]
+    made = bare.get_outputs()[0].shape[2:]
+    taken = "x".join(map(str, sides))
+    if not all(isinstance(length, int) for length in made):
+        return [f"with an input of {taken} its output is {'x'.join(map(str, made))}, not numbers"]
+    if any(large % small for large, small in zip(made, sides, strict=True)):
+        return [f"of {taken} pixels it makes {'x'.join(map(str, made))}, no whole multiple"]
+    return []

@@ -1,0 +1,71 @@
+"""Whether programs of others open a model file, by their own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...core.errors import NystraError
+from ...deploy.host_model import host_problems
+from ...deploy.vapoursynth.rules import vapoursynth_problems
+from ...runtime.checking.gate import FAILED, PASSED, CheckResult
+from ...runtime.session import Session
+
+
+def chainner_problems(session: Session) -> list[str]:
+    """Return what keeps chaiNNer from running a file; empty where it runs it.
+
+    Besides what every host wants, its values are in 0..1, and onnx infers all its shapes strictly,
+    types checked and constants followed.
+
+    Args:
+        session: The file.
+    """
+    import onnx
+
+    problems = host_problems(session)
+    for kind, port in (("takes", session.facts.image), ("gives", session.facts.picture)):
+        if port is not None and port.range not in (None, (0.0, 1.0)):
+            low, high = port.range
+            problems.append(f"it {kind} values in {low:g}..{high:g}, expected 0..1")
+    try:
+        onnx.shape_inference.infer_shapes(
+            onnx.load(session.path), check_type=True, strict_mode=True, data_prop=True
+        )
+    except Exception as error:  # onnx's errors have no common base
+        reason = " ".join(str(error).split())[:300]
+        problems.append(f"the strict shape inference of onnx stops: {reason}")
+    return problems
+
+
+HOSTS: dict[str, Callable[[Session], list[str]]] = {
+    "chainner": chainner_problems,
+    "vapoursynth": vapoursynth_problems,
+}
+"""Program -> what keeps it from running a file."""
+
+
+def require_hosts(names: Sequence[str]) -> None:
+    """Refuse names that are not of `HOSTS`.
+
+    Raises:
+        NystraError: One is not.
+    """
+    for name in names:
+        if name not in HOSTS:
+            raise NystraError(f"unknown host {name!r}: expected one of {', '.join(HOSTS)}")
+
+
+def check_hosts(session: Session, names: Sequence[str]) -> list[CheckResult]:
+    """Return an item of the gate for each program.
+
+    Args:
+        session: The file.
+        names: Of `HOSTS`.
+    """
+    results = []
+    for name in dict.fromkeys(names):
+        problems = HOSTS[name](session)
+        text = "; ".join(problems) or "it opens the file, by its own rules"
+        state = FAILED if problems else PASSED
+        results.append(CheckResult(f"host {name}", state, None, None, None, f"{name}: {text}"))
+    return results
