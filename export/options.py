@@ -13,7 +13,8 @@ from ..runtime.options import OVERWRITE
 from .attention.as_trained.parameters import AsTrained
 from .attention.plan import Plan
 from .auto_options import AutoOptions
-from .transforms import PRECISIONS, TENSORRT, parameters_help
+from .targets import TARGETS, targets_help
+from .transforms import PRECISIONS, parameters_help
 
 Functions = Literal["attached", "none", "inline"]
 
@@ -82,8 +83,9 @@ class ExportOptions(Options):
     target: str | None = option(
         Text(
             None,
-            "with bf16: a file for TensorRT alone, its convolutions and attention bf16 too",
-            metavar=TENSORRT,
+            "what the file is made for, where that is not pictures of any size in onnxruntime; "
+            f"{targets_help()}",
+            metavar="|".join(TARGETS),
         )
     )
     calibrate: Path | None = option(

@@ -17,14 +17,13 @@ from ..core.errors import NystraError
 from ..core.lazy import Lazy
 from ..core.option import Options
 from ..core.ports.port import Port
+from .targets import TENSORRT, find_target
 
 if TYPE_CHECKING:
     import onnx
     from torch import nn
 
     from ..core.arrays import Array
-
-TENSORRT = "tensorrt"
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
 
     Args:
         precision: Its name, and parameters behind a colon where it has some: ``int4:block=32``.
-        target: The only program that is to take the file, or None.
+        target: What the file is made for, a name of `TARGETS`, or None.
 
     Raises:
         NystraError: The precision is unknown, the target does not apply to it, or a parameter.
@@ -201,13 +200,7 @@ def find_transform(precision: str, target: str | None = None) -> Transform:
     precision, _, parameters = precision.partition(":")
     if precision not in PRECISIONS:
         raise NystraError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
-    targets = {str(row.target): row.name for row in _ROWS if row.target is not None}
-    if target is not None and target not in targets:
-        raise NystraError(f"target {target!r} is unknown: expected {', '.join(targets)}")
-    for row in _ROWS:
-        if (row.name, row.target) == (precision, target):
-            return row.with_parameters(parameters)
-    raise NystraError(
-        f"`target` {target} does not apply to `precision` {precision}: such a file is for every "
-        f"program anyway; it is for `precision` {targets[str(target)]}"
-    )
+    find_target(target, precision)
+    rows = {(row.name, row.target): row for row in _ROWS}
+    row = rows.get((precision, target)) or rows[precision, None]
+    return row.with_parameters(parameters)

@@ -60,14 +60,16 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
     model, transformed = _graph(prepared, planned.resolved, progress)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
+    notes = _finish(model, prepared)
     metadata = _describe(model, prepared, planned, planned.resolved, transform, exact)
     if transformed is not None:
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
         full = _graph(prepared, planned.neutral, progress)[0]
+        _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, transform)
-    return BuiltModel(model, metadata, transformed, full)
+    return BuiltModel(model, metadata, transformed, full, notes)
 
 
 def _cut_file(
@@ -135,9 +137,16 @@ def _graph(
         if options.functions != "none":
             attach_bodies(graph, options.opset)
             onnx.checker.check_model(graph)
-    if options.functions == "inline":
-        inline_bodies(model)
     return model, transformed
+
+
+def _finish(model: onnx.ModelProto, prepared: Prepared) -> tuple[str, ...]:
+    """Give a graph with bodies the form that its target or its options want, in place."""
+    if prepared.target is not None and prepared.target.finish is not None:
+        return tuple(prepared.target.finish()(model))
+    if prepared.options.functions == "inline":
+        inline_bodies(model)
+    return ()
 
 
 def _describe(

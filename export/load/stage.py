@@ -19,10 +19,12 @@ from ..found.found_network import FoundNetwork
 from ..onnx_models.file_type import is_onnx
 from ..onnx_models.options import refuse_options
 from ..options import ExportOptions
+from ..targets import Target, find_target
 from ..transforms import Transform, find_transform
 from .images import Feeds, Pictures, calibration_feeds, sample_side, validation_feeds
 from .network import load_fixed, trained_network
 from .samples import choose_samples
+from .targeted import for_target
 from .with_preprocessing import prepared_feeds, prepared_network, with_preprocessing
 
 
@@ -37,6 +39,7 @@ class Prepared:
             front of it.
         trained: The network at its trained window, or None where that is the same.
         transform: What changes the arithmetic of the graph.
+        target: What the file is made for, or None.
         feeds: Inputs at each validation size: references, lowering and judging take the same.
         pictures: What the plan is validated on.
     """
@@ -46,6 +49,7 @@ class Prepared:
     traced: LoadedModel
     trained: nn.Module | None
     transform: Transform
+    target: Target | None
     feeds: list[Feeds]
     pictures: Pictures
 
@@ -85,6 +89,8 @@ def prepare(
     if is_onnx(source):
         refuse_options(options)
     transform = find_transform(options.precision, options.target)
+    target = find_target(options.target, transform.name)
+    options = for_target(options, target)
     if transform.calibrated and options.calibrate is None:
         raise NystraError(
             f"`precision` {transform.name} measures how large the maps become on your pictures: "
@@ -117,6 +123,7 @@ def prepare(
         traced,
         trained,
         transform,
+        target,
         validation_feeds(facts),
         pictures,
     )

@@ -9,7 +9,7 @@ _WHY = {
     "opset": "its opset is kept, or raised where the nodes of nystra need it",
     "static": "its inputs stay as they are",
     "precision": "its types stay as they are",
-    "target": "its types stay as they are",
+    "target": "it stays for the programs that take it",
     "with_preprocessing": "it says nothing of how pictures are prepared",
 }
 

@@ -2,7 +2,7 @@
 
 Before the suffix stands what else makes it another file: ``_prepares`` where it resizes and
 normalises pictures itself, ``_w8`` where the window is not the trained one, ``_inline`` and
-``_bare`` (no bodies) for the form of the operators.
+``_bare`` (no bodies) for the form of the operators, ``_portable`` for what the file is made for.
 """
 
 from __future__ import annotations

@@ -135,4 +135,6 @@ def _marks(prepared: Prepared) -> list[str]:
         sides = dict.fromkeys(loaded.facts.window)  # once where all are the same
         marks.append("w" + "x".join(str(side) for side in sides))
     form = {"attached": "", "none": "bare", "inline": "inline"}[prepared.options.functions]
+    if prepared.target is not None and prepared.target.finish is not None:
+        form = prepared.target.name
     return [*marks, form] if form else marks

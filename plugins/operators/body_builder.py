@@ -23,7 +23,14 @@ class BodyBuilder:
 
     TensorRT keeps the tensors of all functions in one flat map, so each name starts with the
     operator's. Constants are TensorProto values and written once.
+
+    Attributes:
+        stepped: Sizes are known while the body is written, and what moves elements is to be written
+            as slices, reshapes and transposes of four axes at most, for engines that take no other;
+            otherwise as one Gather. A subclass that knows the sizes sets it.
     """
+
+    stepped = False
 
     def __init__(self, schema: OperatorSchema, opset: int) -> None:
         """Start the body of an operator.
@@ -138,6 +145,10 @@ class BodyBuilder:
             return self.op("Reshape", tensor, self.ints([int(size) for size in sizes]))
         return self.op("Reshape", tensor, self.shape(*sizes))
 
+    def known(self, size: str) -> int:
+        """Return the value of an int64 scalar, where ``stepped`` is set."""
+        raise NotImplementedError(f"{self.schema.name}: {size} is known when the file runs")
+
     def count(self, size: str) -> str:
         """Return 0, 1, ..., size - 1."""
         return self.op("Range", self.ints(0), size, self.ints(1))
@@ -188,8 +199,13 @@ class BodyBuilder:
         go = self.constant(np.array(True))
         return self.ops("Loop", len(states), rounds, go, *names, body=graph)
 
-    def finish(self, *results: str) -> onnx.FunctionProto:
-        """Cast each result to int32 or to the type of the first input; return the function."""
+    def function(self, write: Callable[[BodyBuilder], str | tuple[str, ...]]) -> onnx.FunctionProto:
+        """Return the function whose results ``write`` writes.
+
+        Each is cast to int32 or to the type of the first input.
+        """
+        written = write(self)
+        results = (written,) if isinstance(written, str) else written
         for result, name, output in zip(results, self.schema.outputs, self._outputs, strict=True):
             if name in self.schema.int32:
                 node = helper.make_node("Cast", [result], [output], to=TensorProto.INT32)

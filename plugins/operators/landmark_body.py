@@ -7,7 +7,7 @@ from .window_body import WindowBody
 
 
 class LandmarkBody(WindowBody):
-    """A window operator with landmarks; tensors of landmarks are (B, nW, h, m, d)."""
+    """A window operator with landmarks; tensors of landmarks are (B nW, h, m, d)."""
 
     def __init__(self, body: BodyBuilder) -> None:
         """Read the sizes off the attributes and off the map."""
@@ -40,24 +40,24 @@ class LandmarkBody(WindowBody):
         return body.op("Div", body.float32(inside), sizes), starts
 
     def pooled(self, tokens: str) -> str:
-        """Return the landmarks (B, nW, h, m, d) of q or k (B, nW, h, N, d)."""
+        """Return the landmarks (B nW, h, m, d) of q or k (B nW, h, N, d)."""
         body = self.body
         across = body.op("Mul", self.window_w, self.head_dim)
-        leading = (self.batch, self.windows, self.heads)
-        grid = body.reshape(tokens, *leading, self.window_h, across)
+        rows = body.op("Mul", self.heads, self.landmark_rows)
+        grid = body.reshape(tokens, -1, self.heads, self.window_h, across)
         by_row = body.op("MatMul", self._row_pool, grid)
-        grid = body.reshape(by_row, *leading, self.landmark_rows, self.window_w, self.head_dim)
+        grid = body.reshape(by_row, -1, rows, self.window_w, self.head_dim)
         cells = body.op("MatMul", self._col_pool, grid)
-        return body.reshape(cells, *leading, self.landmarks, self.head_dim)
+        return body.reshape(cells, -1, self.heads, self.landmarks, self.head_dim)
 
     def logits(self, q: str, k: str) -> tuple[str, str, str]:
         """Return scale q.k for G_L (.., N, m), A (.., m, m) and G_U (.., m, N)."""
         body = self.body
         scale = body.attribute("scale")
         q_landmarks, k_landmarks = self.pooled(q), self.pooled(k)
-        right = body.swap(body.op("Mul", k_landmarks, scale), 5)
+        right = body.swap(body.op("Mul", k_landmarks, scale), 4)
         return (
             body.op("MatMul", q, right),
             body.op("MatMul", q_landmarks, right),
-            body.op("MatMul", body.op("Mul", q_landmarks, scale), body.swap(k, 5)),
+            body.op("MatMul", body.op("Mul", q_landmarks, scale), body.swap(k, 4)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .body_builder import BodyBuilder
 from .window_body import WindowBody
 
 
@@ -15,6 +16,8 @@ def position_bias(windows: WindowBody, table: str, key_h: str, key_w: str) -> st
         key_w: Columns of it, kw.
     """
     body = windows.body
+    if body.stepped:
+        return _in_steps(windows, table, key_h, key_w)
     bias = body.attribute("bias")
     keys = body.op("Mul", key_h, key_w)
 
@@ -45,3 +48,46 @@ def position_bias(windows: WindowBody, table: str, key_h: str, key_w: str) -> st
     by_head = body.op("Transpose", body.reshape(read, entries, heads), perm=[1, 0])
     taken = body.op("Gather", by_head, body.op("Mul", index, bias), axis=1)
     return body.op("Where", body.is_on("bias"), taken, body.number(0.0))
+
+
+def _in_steps(windows: WindowBody, table: str, key_h: str, key_w: str) -> str:
+    """Return `position_bias` by slices and reshapes of at most four axes."""
+    body = windows.body
+    if not body.known(body.attribute("bias")):
+        return body.number(0.0)
+    key_rows, key_cols = body.known(key_h), body.known(key_w)
+    rows, cols = body.known(windows.window_h), body.known(windows.window_w)
+    length = (rows + key_rows - 1) * (cols + key_cols - 1)
+    backwards = body.ints(list(range(length))[::-1])
+    by_head = body.op("Transpose", body.op("Gather", body.float32(table), backwards), perm=[1, 0])
+    lines = body.reshape(by_head, windows.heads, rows + key_rows - 1, -1)
+    lines = _differences(body, lines, rows, key_rows)  # (h, wh, kh, ww + kw - 1)
+    pairs = _differences(body, body.reshape(lines, -1, cols + key_cols - 1, 1), cols, key_cols)
+    pairs = body.reshape(pairs, -1, key_rows, cols, key_cols)
+    pairs = body.op("Transpose", pairs, perm=[0, 2, 1, 3])
+    return body.reshape(pairs, windows.heads, rows * cols, key_rows * key_cols)
+
+
+def _differences(body: BodyBuilder, lines: str, queries: int, keys: int) -> str:
+    """Return for each query i and key j the line of i - j, (A, queries, keys, C).
+
+    Copies of the lines are read as rows that are shorter by one: each begins one line before the
+    last, in its copy.
+
+    Args:
+        body: Where the nodes go.
+        lines: (A, queries + keys - 1, C), from the largest difference down.
+        queries: How many there are.
+        keys: How many there are.
+    """
+    length = queries + keys - 1
+    if queries == 1:
+        return body.op("Unsqueeze", lines, body.ints([1]))
+    channels = body.size(lines, 2)
+    copies = body.reshape(lines, -1, 1, body.op("Mul", body.ints(length), channels))
+    copies = body.op("Expand", copies, body.ints([1, queries, 1]))
+    flat = body.reshape(copies, -1, queries * length, channels)
+    begin, end = queries - 1, queries - 1 + queries * (length - 1)
+    flat = body.op("Slice", flat, body.ints([begin]), body.ints([end]), body.ints([1]))
+    apart = body.reshape(flat, -1, queries, length - 1, channels)
+    return body.op("Slice", apart, body.ints([0]), body.ints([keys]), body.ints([2]))

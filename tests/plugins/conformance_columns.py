@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from ml_dtypes import bfloat16
@@ -22,6 +23,7 @@ import emulator_columns
 from conformance_case import Case, Outputs
 from conformance_cases import CASES
 from conformance_models import node_model, run_poisoned, session
+from nystra.export.graph.portable.rewriting import OPSET, make_portable
 from nystra.plugins import native
 from nystra.plugins.operators.operator_torch import KERNELS_VARIABLE
 from nystra.runtime import Session
@@ -88,6 +90,21 @@ def run_torch(case: Case, dtype: str) -> Outcome:
 
 def run_body(case: Case, dtype: str) -> Outcome:
     runner = session(node_model(case, dtype=dtype))
+    return _outputs(run_poisoned(runner, case.inputs(dtype), case.output_shapes()))
+
+
+def run_portable(case: Case, dtype: str) -> Outcome:
+    """The body at one size: sizes and attributes are numbers when it is written."""
+    model = node_model(case, dtype=dtype, functions=False, opset=OPSET)
+    for value, array in zip(model.graph.input, case.inputs(dtype), strict=True):
+        for dimension, size in zip(value.type.tensor_type.shape.dim, array.shape, strict=True):
+            dimension.dim_value = size
+    try:
+        assert make_portable(model) == []
+    except Exception as error:
+        return error
+    onnx.checker.check_model(model, full_check=True)
+    runner = session(model, planned=True)
     return _outputs(run_poisoned(runner, case.inputs(dtype), case.output_shapes()))
 
 
@@ -204,6 +221,13 @@ COLUMNS: list[Column] = [
         )
         for name, run in (("torch", run_torch), ("body", run_body))
         for half, part in (("", slice(1)), ("-half", slice(1, None)))
+    ),
+    Column(
+        "portable",
+        "body",
+        run_portable,
+        dtypes=lambda case: () if case.operator == "NystraPatchMatch" else case.dtypes[:1],
+        sparse=True,
     ),
     *(
         Column(

@@ -17,7 +17,7 @@ import onnx
 
 from ....core.errors import UnsupportedModelError
 from ....models.architecture import PrecisionPolicy
-from ...transforms import TENSORRT
+from ...targets import TENSORRT
 from .cast import lower
 from .choice import choose
 from .policy import kept_layers

@@ -144,7 +144,11 @@ def body(opset: int) -> onnx.FunctionProto:
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> tuple[str, str]:
+    """Write the nodes; return the results."""
     maps = BodyMaps(nodes)
     search = _Search(nodes, maps)
     kinds = (TensorProto.INT64, TensorProto.FLOAT)
@@ -156,4 +160,4 @@ def body(opset: int) -> onnx.FunctionProto:
     index, score = (
         nodes.op("Reshape", nodes.swap(field, 3), shape) for field in (index, maps.whole(score))
     )
-    return nodes.finish(index, score)
+    return index, score

@@ -15,8 +15,12 @@ def body(opset: int) -> onnx.FunctionProto:
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
     a = nodes.float32(nodes.inputs[0])
     m = nodes.size(a, -1)
     z = pinv_nodes(nodes, nodes.reshape(a, -1, m, m), 3, m)
-    return nodes.finish(nodes.op("Reshape", z, nodes.op("Shape", a)))
+    return nodes.op("Reshape", z, nodes.op("Shape", a))

@@ -16,11 +16,11 @@ _NEVER, _TINY = -1e30, 1e-30  # a logit that gets no weight, and the least count
 
 
 class _Clusters:
-    """The keys (B, nW, h, N, d) of windows, their mean taken away, in clusters.
+    """The keys (B nW, h, N, d) of windows, their mean taken away, in clusters.
 
     Attributes:
-        members: 1 where a key is in a cluster, (B, nW, h, N, m).
-        centres: (B, nW, h, m, d).
+        members: 1 where a key is in a cluster, (B nW, h, N, m).
+        centres: (B nW, h, m, d).
     """
 
     def __init__(self, windows: WindowBody, keys: str) -> None:
@@ -31,12 +31,12 @@ class _Clusters:
         down, across = self._seeds(rows, windows.window_h), self._seeds(cols, windows.window_w)
         places = body.op("Mul", body.reshape(down, -1, 1), windows.window_w)
         seeds = body.reshape(body.op("Add", places, body.reshape(across, 1, -1)), -1)
-        self.centres = body.op("Gather", keys, seeds, axis=3)
+        self.centres = body.op("Gather", keys, seeds, axis=2)
         one = body.ints(1)
         for place in range(MAX_ROUNDS):
             wanted = body.op("Greater", body.attribute("rounds"), body.ints(place))
             count = body.op("Where", wanted, windows.tokens, one)
-            some = body.op("Slice", keys, body.ints([0]), body.shape(count), body.ints([3]))
+            some = body.op("Slice", keys, body.ints([0]), body.shape(count), body.ints([2]))
             moved = self._moved(some, self._members(some))
             self.centres = body.op("Where", wanted, moved, self.centres)
         self.members = self._members(keys)
@@ -52,15 +52,21 @@ class _Clusters:
         """Return to which nearest centre each key goes, the first of several: 1, else 0."""
         body, centres = self._body, self.centres
         squares = body.reduce("ReduceSum", body.op("Mul", centres, centres), -1)
-        half = body.swap(body.op("Mul", squares, body.number(0.5)), 5)
-        nearness = body.op("Sub", body.op("MatMul", keys, body.swap(centres, 5)), half)
-        nearest = body.op("ArgMax", nearness, axis=-1, keepdims=1)
-        return body.float32(body.op("Equal", nearest, self._cluster))
+        half = body.swap(body.op("Mul", squares, body.number(0.5)), 4)
+        nearness = body.op("Sub", body.op("MatMul", keys, body.swap(centres, 4)), half)
+        if not body.stepped:
+            nearest = body.op("ArgMax", nearness, axis=-1, keepdims=1)
+            return body.float32(body.op("Equal", nearest, self._cluster))
+        # Without integers: of the largest, that with the largest number, counted from the last.
+        largest = body.op("Equal", nearness, body.reduce("ReduceMax", nearness, -1))
+        numbers = body.float32(body.op("Sub", body.size(centres, 2), self._cluster))
+        among = body.op("Where", largest, numbers, body.number(0.0))
+        return body.float32(body.op("Equal", numbers, body.reduce("ReduceMax", among, -1)))
 
     def _moved(self, keys: str, members: str) -> str:
         """Return the centres at the means of their members; without members they stay."""
         body = self._body
-        by_cluster = body.swap(members, 5)
+        by_cluster = body.swap(members, 4)
         counts = body.reduce("ReduceSum", by_cluster, -1)
         divisor = body.op("Max", counts, body.number(1.0))
         means = body.op("Div", body.op("MatMul", by_cluster, keys), divisor)
@@ -68,7 +74,7 @@ class _Clusters:
 
 
 def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
-    """Return what each block sees of every cluster, (B, nW, h, blocks, m (e + 1)).
+    """Return what each block sees of every cluster, (B nW, h, blocks, m (e + 1)).
 
     Args:
         windows: Their sizes.
@@ -81,10 +87,10 @@ def _seen(windows: WindowBody, blocks: Blocks, bias: Bias, sums: str) -> str:
     members = body.float32(body.op("Equal", number, body.reshape(blocks.coarse, 1, -1)))
     of_coarse = body.op("MatMul", members, sums)
     others = body.op("MatMul", bias.between_blocks(windows), of_coarse)
-    own = body.op("Gather", of_coarse, blocks.coarse, axis=3)
+    own = body.op("Gather", of_coarse, blocks.coarse, axis=2)
     inside = body.op("Gather", bias.inside(), blocks.coarse, axis=1)
     inside = body.op("Mul", inside, body.op("Sub", own, sums))
-    return body.op("Add", body.op("Gather", others, blocks.coarse, axis=3), inside)
+    return body.op("Add", body.op("Gather", others, blocks.coarse, axis=2), inside)
 
 
 def body(opset: int) -> onnx.FunctionProto:
@@ -93,25 +99,32 @@ def body(opset: int) -> onnx.FunctionProto:
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
     windows = WindowBody(nodes)
     op, number = nodes.op, nodes.number
     q, k, v = windows.heads_apart()
+    q = op("Mul", q, nodes.attribute("scale"))
     k = op("Sub", k, nodes.reduce("ReduceMean", k, -2))
     clusters = _Clusters(windows, k)
     blocks = Blocks(windows)
     bias = Bias(windows, nodes.inputs[1])
 
-    column = nodes.shape(windows.batch, windows.windows, windows.heads, windows.tokens, 1)
+    all_windows = op("Mul", windows.batch, windows.windows)
+    column = nodes.shape(all_windows, windows.heads, windows.tokens, 1)
     counted = op("Concat", v, op("Expand", number(1.0), column), axis=-1)
-    own_q = blocks.cut(op("Mul", q, nodes.attribute("scale")), windows.head_dim)
-    own_k, own_v = blocks.cut(k, windows.head_dim), blocks.cut(counted, -1)
-    clusters_count = nodes.size(clusters.members, 4)
-    members = op("Mul", blocks.cut(clusters.members, clusters_count), blocks.real(-1, 1))
-    sums = op("MatMul", nodes.swap(members, 6), own_v)  # (B, nW, h, blocks, m, e + 1)
-    leading = (windows.batch, windows.windows, windows.heads, blocks.count)
-    seen = _seen(windows, blocks, bias, nodes.reshape(sums, *leading, -1))
-    seen = nodes.reshape(seen, *leading, clusters_count, -1)
+    own_q, own_k, own_v = blocks.cut(q), blocks.cut(k), blocks.cut(counted)
+    count = nodes.size(clusters.members, 3)
+    members = op("Mul", blocks.cut(clusters.members), blocks.real(2))
+    sums = op("MatMul", nodes.swap(members, 4), own_v)  # (B nW, h blocks, m, e + 1)
+    own_blocks = op("Mul", windows.heads, blocks.count)
+    seen = _seen(
+        windows, blocks, bias, nodes.reshape(sums, all_windows, windows.heads, blocks.count, -1)
+    )
+    seen = nodes.reshape(seen, all_windows, own_blocks, count, -1)
 
     bounds = [nodes.ints([0]), nodes.shape(windows.value_dim), nodes.ints([2**31])]
     totals, counts = (
@@ -119,16 +132,15 @@ def body(opset: int) -> onnx.FunctionProto:
     )
     divisor = op("Max", counts, number(_TINY))
     some = op("Greater", counts, number(0.0))
-    added = nodes.swap(op("Where", some, op("Log", divisor), number(_NEVER)), 6)
-    centres = nodes.swap(op("Unsqueeze", clusters.centres, nodes.ints([3])), 6)
-    far = op("Add", op("MatMul", own_q, centres), added)
-    filling = op(
-        "Where", op("Greater", blocks.real(1, -1), number(0.0)), number(0.0), number(_NEVER)
-    )
+    added = nodes.swap(op("Where", some, op("Log", divisor), number(_NEVER)), 4)
+    filled = nodes.reshape(own_q, all_windows, windows.heads, -1, windows.head_dim)
+    far = op("MatMul", filled, nodes.swap(clusters.centres, 4))
+    far = op("Add", nodes.reshape(far, all_windows, own_blocks, -1, count), added)
+    filling = op("Where", op("Greater", blocks.real(1), number(0.0)), number(0.0), number(_NEVER))
     added = op("Add", bias.own(blocks), filling)
-    near = op("Add", op("MatMul", own_q, nodes.swap(own_k, 6)), added)
+    near = op("Add", op("MatMul", own_q, nodes.swap(own_k, 4)), added)
 
     weights = op("Softmax", op("Concat", far, near, axis=-1), axis=-1)
     own_v = op("Slice", own_v, *bounds[:2], nodes.ints([-1]))
     values = op("Concat", op("Div", totals, divisor), own_v, axis=-2)
-    return nodes.finish(windows.merged(blocks.whole(op("MatMul", weights, values))))
+    return windows.merged(blocks.whole(op("MatMul", weights, values)))

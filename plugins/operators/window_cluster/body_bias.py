@@ -80,7 +80,7 @@ class Bias:
         """Return the mean for each two blocks of one region, 0 for others and for one with itself.
 
         Returns:
-            (nW, h, blocks, blocks); nW is 1 with mask 0.
+            (B nW, h, blocks, blocks).
         """
         body = self._body
         regions = windows.regions(*self._starts)
@@ -94,7 +94,7 @@ class Bias:
         return body.reduce("ReduceSum", kept, -1)
 
     def own(self, blocks: Blocks) -> str:
-        """Return the bias of each pair of places of one block, (h, 1, places, places)."""
+        """Return the bias of each pair of places of one block, (h blocks, places, places)."""
         body, windows = self._body, self._windows
         place = body.count(blocks.places)
 
@@ -104,6 +104,7 @@ class Bias:
             return body.op("Add", distance, body.op("Sub", size, body.ints(1)))
 
         row = body.op("Mul", offsets("Div", windows.window_h), self._span(windows.window_w))
-        index = body.op("Add", row, offsets("Mod", windows.window_w))
-        taken = body.op("Gather", self._table, index, axis=1)
-        return body.op("Unsqueeze", taken, body.ints([1]))
+        index = body.reshape(body.op("Add", row, offsets("Mod", windows.window_w)), -1)
+        taken = body.op("Unsqueeze", body.op("Gather", self._table, index, axis=1), body.ints([1]))
+        pairs = body.op("Mul", blocks.places, blocks.places)
+        return body.reshape(blocks.for_heads(taken, pairs), -1, blocks.places, blocks.places)

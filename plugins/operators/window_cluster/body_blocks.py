@@ -28,7 +28,10 @@ class Blocks:
             self._over(windows.window_w, self.cols),
         )
         self.count = body.op("Mul", down, across)
-        self._down, self._across = down, across
+        self._across = across
+        self._places = body.op("Mul", self.count, self.places)
+        self._whole_rows = body.op("Mul", down, self.rows)
+        self._whole_cols = body.op("Mul", across, self.cols)
 
         first_row = body.op("Div", body.op("Mul", body.count(down), self.rows), coarse)
         first_col = body.op("Div", body.op("Mul", body.count(across), self.cols), coarse)
@@ -36,8 +39,8 @@ class Blocks:
         first_row = body.reshape(body.op("Mul", first_row, wide), -1, 1)
         self.coarse = body.reshape(body.op("Add", first_row, body.reshape(first_col, 1, -1)), -1)
 
-        ys = body.reshape(body.count(body.op("Mul", down, self.rows)), down, 1, self.rows, 1)
-        xs = body.reshape(body.count(body.op("Mul", across, self.cols)), 1, across, 1, self.cols)
+        ys = body.reshape(body.count(self._whole_rows), down, 1, self.rows, 1)
+        xs = body.reshape(body.count(self._whole_cols), 1, across, 1, self.cols)
         last_y, last_x = (
             body.op("Sub", size, body.ints(1)) for size in (windows.window_h, windows.window_w)
         )
@@ -53,19 +56,59 @@ class Blocks:
         body = self._body
         return body.op("Div", body.op("Add", size, body.op("Sub", side, body.ints(1))), side)
 
-    def real(self, *shape: int) -> str:
-        """Return 1 where a place is a token and 0 where it is filling, (blocks, *shape)."""
-        return self._body.reshape(self._real, self.count, *shape)
+    def real(self, axis: int) -> str:
+        """Return 1 where a place is a token and 0 where it is filling.
 
-    def cut(self, tokens: str, channels: str | int) -> str:
-        """Return (B, nW, h, blocks, places, c) of tokens (B, nW, h, N, c)."""
+        Returns:
+            (h blocks, places), with an axis of 1 before the last one or behind it.
+        """
+        body = self._body
+        real = self.for_heads(body.reshape(self._real, 1, self.count, self.places), self.places)
+        return body.op("Unsqueeze", body.reshape(real, -1, self.places), body.ints([axis]))
+
+    def for_heads(self, of_blocks: str, size: str) -> str:
+        """Return (h, blocks, size) of what is the same for all heads, or for all blocks."""
+        body = self._body
+        return body.op("Expand", of_blocks, body.shape(self._windows.heads, self.count, size))
+
+    def cut(self, tokens: str) -> str:
+        """Return (B nW, h blocks, places, c) of tokens (B nW, h, N, c)."""
         windows, body = self._windows, self._body
-        taken = body.op("Gather", tokens, self._tokens, axis=3)
-        leading = (windows.batch, windows.windows, windows.heads)
-        return body.reshape(taken, *leading, self.count, self.places, channels)
+        channels = body.size(tokens, 3)
+        if body.stepped:
+            rows, cols = self._whole_rows, self._whole_cols
+            grid = body.reshape(tokens, -1, windows.window_h, windows.window_w, channels)
+            nothing = body.ints(0)
+            missing = (
+                body.op("Sub", rows, windows.window_h),
+                body.op("Sub", cols, windows.window_w),
+            )
+            grid = body.op("Pad", grid, body.shape(*[nothing] * 5, *missing, nothing))
+            grid = body.reshape(
+                grid, -1, self.rows, self._across, body.op("Mul", self.cols, channels)
+            )
+            taken = body.op("Transpose", grid, perm=[0, 2, 1, 3])
+        else:
+            taken = body.op("Gather", tokens, self._tokens, axis=2)
+        blocks = body.op("Mul", windows.heads, self.count)
+        return body.reshape(taken, -1, blocks, self.places, channels)
 
     def whole(self, blocks: str) -> str:
-        """Return (B, nW, h, N, e) of (B, nW, h, blocks, places, e)."""
+        """Return (B nW, h, N, e) of (B nW, h blocks, places, e)."""
+        windows, body = self._windows, self._body
+        if body.stepped:
+            across = body.op("Mul", self.cols, windows.value_dim)
+            apart = body.reshape(blocks, -1, self._across, self.rows, across)
+            grid = body.op("Transpose", apart, perm=[0, 2, 1, 3])
+            grid = body.reshape(grid, -1, self._whole_rows, self._whole_cols, windows.value_dim)
+            ends = body.shape(windows.window_h, windows.window_w)
+            grid = body.op("Slice", grid, body.ints([0, 0]), ends, body.ints([1, 2]))
+            return body.reshape(grid, -1, windows.heads, windows.tokens, windows.value_dim)
+        flat = body.reshape(blocks, -1, windows.heads, self._places, windows.value_dim)
+        return body.op("Gather", flat, self._tokens_in_blocks(), axis=2)
+
+    def _tokens_in_blocks(self) -> str:
+        """Return the place (block, place) of each token."""
         windows, body = self._windows, self._body
         y, x = body.count(windows.window_h), body.count(windows.window_w)
 
@@ -76,6 +119,4 @@ class Blocks:
         by_row = along(y, self.rows, body.op("Mul", self._across, self.places), self.cols)
         by_col = along(x, self.cols, self.places, body.ints(1))
         back = body.op("Add", body.reshape(by_row, -1, 1), body.reshape(by_col, 1, -1))
-        leading = (windows.batch, windows.windows, windows.heads)
-        flat = body.reshape(blocks, *leading, -1, windows.value_dim)
-        return body.op("Gather", flat, body.reshape(back, -1), axis=3)
+        return body.reshape(back, -1)

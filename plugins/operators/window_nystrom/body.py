@@ -22,7 +22,7 @@ def _kernel(body: BodyBuilder, logits: str, same: str) -> str:
 def _pinv(windows: LandmarkBody, core: str, guarded: str) -> str:
     """Return Z; with a guard 0 for a matrix whose iteration overflowed: its tokens go soft."""
     body = windows.body
-    z = pinv_nodes(body, core, 5, windows.landmarks, windows.core_same)
+    z = pinv_nodes(body, core, 4, windows.landmarks, windows.core_same)
     largest = body.op("ReduceSum", body.op("Abs", z), body.ints([-2, -1]), keepdims=1)
     finite = body.op("LessOrEqual", largest, body.number(float(np.finfo(np.float32).max)))
     usable = body.op("Or", finite, body.op("Not", guarded))
@@ -32,14 +32,19 @@ def _pinv(windows: LandmarkBody, core: str, guarded: str) -> str:
 def body(opset: int) -> onnx.FunctionProto:
     """Return the function for a model of that opset of ONNX.
 
-    The output is a num + b soft with two factors a token. They are put on G_L, which has m
-    columns where num and soft have e, so that both terms come from one product:
-    [a G_L, b G_L] [Z G_U V; (G_U 1)^-1 G_U V].
-
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result.
+
+    The output is a num + b soft with two factors a token. They are put on G_L, which has m
+    columns where num and soft have e, so that both terms come from one product:
+    [a G_L, b G_L] [Z G_U V; (G_U 1)^-1 G_U V].
+    """
     windows = LandmarkBody(nodes)
     q, k, v = windows.heads_apart()
     op, number = nodes.op, nodes.number
@@ -51,7 +56,7 @@ def body(opset: int) -> onnx.FunctionProto:
     core = _kernel(nodes, core_logits, windows.core_same)
     upper = _kernel(nodes, upper_logits, windows.upper_same)
     z = _pinv(windows, core, guarded)
-    sums = nodes.reduce("ReduceSum", upper, -1)  # G_U 1, (B, nW, h, m, 1)
+    sums = nodes.reduce("ReduceSum", upper, -1)  # G_U 1, (B nW, h, m, 1)
     upper_values = op("MatMul", upper, v)
 
     p = op("MatMul", left, z)
@@ -72,4 +77,4 @@ def body(opset: int) -> onnx.FunctionProto:
     soft_values = op("Div", upper_values, op("Max", sums, tiny))
     both_left = op("Concat", op("Mul", left, a), op("Mul", left, b), axis=-1)
     both_values = op("Concat", op("MatMul", z, upper_values), soft_values, axis=-2)
-    return nodes.finish(windows.merged(op("MatMul", both_left, both_values)))
+    return windows.merged(op("MatMul", both_left, both_values))

@@ -16,7 +16,11 @@ def body(opset: int) -> onnx.FunctionProto:
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
     windows = LandmarkBody(nodes)
     q, k, v = windows.heads_apart()
 
@@ -28,6 +32,6 @@ def body(opset: int) -> onnx.FunctionProto:
     left = weights(left_logits, windows.left_same)
     core = weights(core_logits, windows.core_same)
     upper = weights(upper_logits, windows.upper_same)
-    z = pinv_nodes(nodes, core, 5, windows.landmarks, windows.core_same)
+    z = pinv_nodes(nodes, core, 4, windows.landmarks, windows.core_same)
     values = nodes.op("MatMul", z, nodes.op("MatMul", upper, v))
-    return nodes.finish(windows.merged(nodes.op("MatMul", left, values)))
+    return windows.merged(nodes.op("MatMul", left, values))

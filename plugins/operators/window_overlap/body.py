@@ -7,6 +7,7 @@ import onnx
 from ..body_builder import BodyBuilder
 from ..window_body import WindowBody
 from ..window_body_bias import position_bias
+from ..window_moves import SteppedMoves
 from .schema import SCHEMA
 
 
@@ -28,16 +29,21 @@ class _Around:
         )
         self.keys = body.op("Mul", self.rows, self.cols)
 
-    def split(self, which: int, size: str) -> str:
-        """Return k (1) or v (2), (B, nW, h, Nk, size)."""
+    def split(self, which: int) -> str:
+        """Return k (1) or v (2), (B nW, h, Nk, size)."""
         windows, body = self.windows, self.windows.body
-        nothing = body.ints(0)
-        pads = body.shape(nothing, *self.margins, nothing, nothing, *self.margins, nothing)
-        padded = body.op("Pad", windows.channels(which), pads)
+        channels, size = windows.channels(which, windows.map), windows.sizes[which]
+        if body.stepped:
+            return self._in_steps(channels, size)
+        padded = body.op("Pad", channels, self._pads(*self.margins))
         places = body.op("Mul", body.op("Mul", self.height, self.width), windows.heads)
         rows = body.reshape(padded, windows.batch, places, size)
         taken = body.op("Gather", rows, self._index(), axis=1)
-        return body.reshape(taken, windows.batch, windows.windows, windows.heads, self.keys, size)
+        return body.reshape(taken, -1, windows.heads, self.keys, size)
+
+    def _pads(self, below: str, right: str) -> str:
+        body, nothing = self.windows.body, self.windows.body.ints(0)
+        return body.shape(nothing, *self.margins, nothing, nothing, below, right, nothing)
 
     def _index(self) -> str:
         """Return the place (y, x, head) in the padded map of each (row, col, head, key)."""
@@ -58,6 +64,59 @@ class _Around:
         index = body.op("Add", body.op("Add", by_col, by_head), by_row)
         return body.reshape(index, -1)
 
+    def _in_steps(self, channels: str, size: str) -> str:
+        """Return `split` by slices, reshapes and transposes of at most four axes."""
+        windows, body = self.windows, self.windows.body
+        total = body.size(channels, 3)
+        fills = (
+            body.op("Add", margin, self._missing(keys, window))
+            for margin, keys, window in (
+                (self.margins[0], self.rows, windows.window_h),
+                (self.margins[1], self.cols, windows.window_w),
+            )
+        )
+        padded = body.op("Pad", channels, self._pads(*fills))
+        width = body.size(padded, 2)
+        lines = body.reshape(padded, windows.batch, body.size(padded, 1), -1)
+        lines = self._overlapping(lines, windows.rows, windows.window_h, self.rows)
+        lines = body.reshape(lines, -1, self.rows, width, total)
+        columns = body.reshape(
+            body.op("Transpose", lines, perm=[0, 2, 1, 3]),
+            body.op("Mul", windows.batch, windows.rows),
+            width,
+            -1,
+        )
+        columns = self._overlapping(columns, windows.cols, windows.window_w, self.cols)
+        columns = body.reshape(columns, -1, self.cols, self.rows, total)
+        keys = body.op("Transpose", columns, perm=[0, 2, 1, 3])
+        return SteppedMoves(windows).heads(
+            body.reshape(keys, -1, self.keys, total), self.keys, size
+        )
+
+    def _missing(self, length: str, step: str) -> str:
+        """Return what is missing from the length to whole steps."""
+        body = self.windows.body
+        return body.op("Mod", body.op("Sub", step, body.op("Mod", length, step)), step)
+
+    def _overlapping(self, lines: str, count: str, step: str, length: str) -> str:
+        """Return (A count, length, C), each of which begins a step behind the last.
+
+        Args:
+            lines: (A, L, C), as long as ``count`` whole steps behind the last begin of a part.
+            count: How many there are.
+            step: From the begin of one to that of the next.
+            length: Of each.
+        """
+        body = self.windows.body
+        channels, axis = body.size(lines, 2), body.ints([1])
+        parts = []
+        for begin in range(0, body.known(length), body.known(step)):
+            end = body.op("Add", body.ints(begin), body.op("Mul", count, step))
+            part = body.op("Slice", lines, body.ints([begin]), body.shape(end), axis)
+            parts.append(body.reshape(part, -1, step, channels))
+        whole = body.op("Concat", *parts, axis=1)
+        return body.op("Slice", whole, body.ints([0]), body.shape(length), axis)
+
 
 def body(opset: int) -> onnx.FunctionProto:
     """Return the function for a model of that opset of ONNX.
@@ -65,12 +124,15 @@ def body(opset: int) -> onnx.FunctionProto:
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
     windows = WindowBody(nodes)
     around = _Around(windows)
-    q = windows.split(0)
-    k, v = around.split(1, windows.head_dim), around.split(2, windows.value_dim)
-    logits = nodes.op("MatMul", nodes.op("Mul", q, nodes.attribute("scale")), nodes.swap(k, 5))
+    q, k, v = windows.split(0), around.split(1), around.split(2)
+    logits = nodes.op("MatMul", nodes.op("Mul", q, nodes.attribute("scale")), nodes.swap(k, 4))
     bias = position_bias(windows, nodes.inputs[1], around.rows, around.cols)
     weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)
-    return nodes.finish(windows.merged(nodes.op("MatMul", weights, v)))
+    return windows.merged(nodes.op("MatMul", weights, v))

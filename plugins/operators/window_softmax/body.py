@@ -16,15 +16,15 @@ def body(opset: int) -> onnx.FunctionProto:
     Raises:
         NystraError: No body is written for this opset.
     """
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes: BodyBuilder) -> str:
+    """Write the nodes; return the result."""
     windows = WindowBody(nodes)
     q, k, v = windows.heads_apart()
-    logits = nodes.op("MatMul", nodes.op("Mul", q, nodes.attribute("scale")), nodes.swap(k, 5))
-    regions = windows.token_regions()
-    mask = nodes.op(
-        "Where", windows.same(regions, regions), nodes.number(0.0), nodes.number(-100.0)
-    )
+    q, k = windows.set_apart(nodes.op("Mul", q, nodes.attribute("scale")), k)
+    logits = nodes.op("MatMul", q, nodes.swap(k, 4))
     bias = position_bias(windows, nodes.inputs[1], windows.window_h, windows.window_w)
-    added = nodes.op("Add", bias, mask)
-    weights = nodes.op("Softmax", nodes.op("Add", logits, added), axis=-1)
-    return nodes.finish(windows.merged(nodes.op("MatMul", weights, v)))
+    weights = nodes.op("Softmax", nodes.op("Add", logits, bias), axis=-1)
+    return windows.merged(nodes.op("MatMul", weights, v))

@@ -1,0 +1,1 @@
+"""Model files of one size for engines that read standard ONNX alone."""

@@ -1,0 +1,59 @@
+"""A model file for engines that read standard ONNX alone."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import helper, numpy_helper
+
+from ....core.errors import ExportError
+from ....plugins.domain import DOMAIN
+from .body_nodes import write_body
+from .left_over import left_over
+from .static_graph import StaticGraph
+
+OPSET = 18
+"""Of portable files: what the engines read that are behind."""
+
+
+def make_portable(model: onnx.ModelProto) -> list[str]:
+    """Write a model of one size anew, in place, in standard operators.
+
+    The nystra nodes become their bodies; constants are computed, so that no arithmetic of sizes is
+    left; every node has a name of its own; windows are moved by steps of at most four axes.
+
+    Args:
+        model: Of opset 18, traced at one size, with or without bodies.
+
+    Returns:
+        What some engines do not take all the same, one sentence each.
+
+    Raises:
+        ExportError: A size is not known, or a node has a graph of its own.
+        UnsupportedModelError: An operator of nystra has no such form.
+    """
+    graph, names = StaticGraph(OPSET, [value.name for value in model.graph.output]), {"": ""}
+    for value in model.graph.input:
+        form = value.type.tensor_type
+        if not all(size.HasField("dim_value") for size in form.shape.dim):
+            raise ExportError(f"input {value.name} has a free size, expected one: give `static`")
+        graph.input(value.name, form.elem_type, tuple(size.dim_value for size in form.shape.dim))
+        names[value.name] = value.name
+    for tensor in model.graph.initializer:
+        names[tensor.name] = graph.constant(numpy_helper.to_array(tensor), tensor.name)
+    for node in model.graph.node:
+        renamed = onnx.NodeProto()
+        renamed.CopyFrom(node)
+        renamed.input[:] = [names[name] for name in node.input]
+        if any(attribute.HasField("g") for attribute in node.attribute):
+            raise ExportError(f"node {node.name} ({node.op_type}) has a graph of its own")
+        results = write_body(graph, renamed, OPSET) if node.domain == DOMAIN else graph.add(renamed)
+        names.update(zip(node.output, results, strict=True))
+    inputs = [value.name for value in model.graph.input]
+    written = graph.graph(
+        model.graph.name, inputs, {value.name: names[value.name] for value in model.graph.output}
+    )
+    del model.functions[:]
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", OPSET))
+    model.graph.CopyFrom(written)
+    return left_over(graph, written.node)

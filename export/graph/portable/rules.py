@@ -1,0 +1,197 @@
+"""What a node is replaced by where sizes are known: nothing that only renames is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+if TYPE_CHECKING:
+    from .static_graph import StaticGraph, Tensor
+
+RANK = 4
+"""Axes that every engine takes."""
+
+
+def simpler(graph: StaticGraph, node: onnx.NodeProto, outputs: list[Tensor]) -> str | None:
+    """Return the tensor that a node of one output writes, by simpler nodes or none.
+
+    Args:
+        graph: Where other nodes go.
+        node: Whose inputs are in the graph.
+        outputs: Type and shape of its outputs.
+
+    Returns:
+        None where the node is to be kept.
+    """
+    rule = _RULES.get(node.op_type)
+    if rule is None or node.domain or len(node.output) != 1:
+        return None
+    return rule(graph, node, outputs[0])
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return helper.get_attribute_value(attribute)
+    return default
+
+
+def _if_same(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    """Shape and type decide: the first input, where the output is like it."""
+    first = graph.tensors[node.input[0]]
+    same = (first.kind, first.shape) == (output.kind, output.shape)
+    return str(node.input[0]) if same else None
+
+
+def _cast_like(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    return graph.op("Cast", node.input[0], to=output.kind)
+
+
+def _shape(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    sizes = graph.tensors[node.input[0]].shape
+    chosen = sizes[_attribute(node, "start", 0) : _attribute(node, "end")]
+    return graph.constant(np.array(chosen, np.int64))
+
+
+def _reshape(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    """Write one Reshape for several in a row, with all sizes in numbers."""
+    source = node.input[0]
+    while source in graph.producers and graph.producers[source].op_type == "Reshape":
+        source = graph.producers[source].input[0]
+    if graph.tensors[source].shape == output.shape:
+        return str(source)
+    shape = graph.constant(np.array(output.shape, np.int64))
+    if node.op_type == "Reshape" and list(node.input) == [source, shape]:
+        return None
+    return graph.op("Reshape", source, shape)
+
+
+def _transpose(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    source, shape = node.input[0], graph.tensors[node.input[0]].shape
+    order = list(_attribute(node, "perm", range(len(shape))[::-1]))
+    before = graph.producers.get(source)
+    if before is not None and before.op_type == "Transpose":
+        inner = _attribute(before, "perm")
+        return graph.op("Transpose", before.input[0], perm=[inner[axis] for axis in order])
+    moving = [axis for axis in order if shape[axis] != 1]
+    if moving == sorted(moving):
+        return graph.reshape(source, output.shape)
+    if len(shape) <= RANK:
+        return None
+    groups = _together(moving)
+    if len(groups) >= len(shape):
+        return None
+    sizes = {group[0]: math.prod(shape[axis] for axis in group) for group in groups}
+    firsts = sorted(sizes)
+    fewer = graph.reshape(source, tuple(sizes[first] for first in firsts))
+    moved = graph.op("Transpose", fewer, perm=[firsts.index(group[0]) for group in groups])
+    return graph.reshape(moved, output.shape)
+
+
+def _together(order: list[int]) -> list[list[int]]:
+    """Return the axes in groups of those that stay neighbours."""
+    left = {axis: place for place, axis in enumerate(sorted(order))}
+    groups: list[list[int]] = []
+    for axis in order:
+        if groups and left[axis] == left[groups[-1][-1]] + 1:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return groups
+
+
+def _concat(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    parts = [name for name in node.input if math.prod(graph.tensors[name].shape)]
+    if len(parts) == len(node.input) > 1:
+        return None
+    if len(parts) == 1:
+        return str(parts[0])
+    return graph.op("Concat", *parts, axis=_attribute(node, "axis"))
+
+
+def _gather(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    """Write what takes a run of neighbours as a slice."""
+    source, index = node.input[0], graph.value(node.input[1])
+    shape = graph.tensors[source].shape
+    axis = _attribute(node, "axis", 0) % len(shape)
+    if index is None or index.ndim > 1 or not index.size:
+        return None
+    places = np.where(index < 0, index + shape[axis], index).reshape(-1)
+    if not np.array_equal(places, np.arange(places[0], places[0] + len(places))):
+        return None
+    ends = (np.array([place], np.int64) for place in (places[0], places[-1] + 1, axis))
+    return graph.reshape(graph.op("Slice", source, *map(graph.constant, ends)), output.shape)
+
+
+def _where(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    """Choose now what is the same everywhere."""
+    condition = graph.value(node.input[0])
+    if condition is None or not (condition.all() or not condition.any()):
+        return None
+    chosen = node.input[1] if condition.all() else node.input[2]
+    if graph.tensors[chosen].shape == output.shape:
+        return str(chosen)
+    return graph.op("Expand", chosen, graph.constant(np.array(output.shape, np.int64)))
+
+
+def _pad(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    pads = graph.value(node.input[1])
+    return node.input[0] if pads is not None and not pads.any() else None
+
+
+def _with_fewer_axes(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+    """Write what is done element by element with the axes together that both inputs have alike."""
+    rank = len(output.shape)
+    if rank <= RANK:
+        return None
+    shapes = [((1,) * rank + graph.tensors[name].shape)[-rank:] for name in node.input]
+    axes = [sizes for sizes in zip(*shapes, strict=True) if max(sizes) > 1]
+    groups = [list(group) for _, group in groupby(axes, lambda sizes: [s == 1 for s in sizes])]
+    if len(groups) >= rank:
+        return None
+    inputs = (
+        graph.reshape(name, tuple(math.prod(sizes[place] for sizes in group) for group in groups))
+        for place, name in enumerate(node.input)
+    )
+    return graph.reshape(graph.op(node.op_type, *inputs), output.shape)
+
+
+def _neutral(number: float) -> Callable[[StaticGraph, onnx.NodeProto, Tensor], str | None]:
+    """Return the rule of an operator that does nothing where its second input is a number."""
+
+    def rule(graph: StaticGraph, node: onnx.NodeProto, output: Tensor) -> str | None:
+        second = graph.value(node.input[1])
+        if second is not None and (second == number).all():
+            return _if_same(graph, node, output)
+        return _with_fewer_axes(graph, node, output)
+
+    return rule
+
+
+_RULES: dict[str, Callable[[StaticGraph, onnx.NodeProto, Tensor], str | None]] = {
+    "Identity": _if_same,
+    "Cast": _if_same,
+    "CastLike": _cast_like,
+    "Expand": _if_same,
+    "Slice": _if_same,
+    "Shape": _shape,
+    "Reshape": _reshape,
+    "Flatten": _reshape,
+    "Squeeze": _reshape,
+    "Unsqueeze": _reshape,
+    "Transpose": _transpose,
+    "Concat": _concat,
+    "Gather": _gather,
+    "Where": _where,
+    "Pad": _pad,
+    "Add": _neutral(0.0),
+    "Sub": _neutral(0.0),
+    "Mul": _neutral(1.0),
+    "Div": _neutral(1.0),
+}

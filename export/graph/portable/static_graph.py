@@ -1,0 +1,211 @@
+"""A graph whose sizes are all known, written node by node."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.shape_inference
+from onnx import helper, numpy_helper
+
+from ....core.errors import ExportError
+from .folding import folded
+from .rules import simpler
+
+Constant: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[Any]]"
+
+_NOT_INFERRED = (
+    onnx.defs.SchemaError,
+    onnx.shape_inference.InferenceError,
+    KeyError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of a tensor.
+
+    Attributes:
+        kind: Its element type (TensorProto).
+        shape: Its sizes.
+        value: Of a constant, else None.
+    """
+
+    kind: int
+    shape: tuple[int, ...]
+    value: Constant | None = None
+
+
+class StaticGraph:
+    """Takes nodes and keeps what is left of them: constants are computed, equal nodes written once.
+
+    Attributes:
+        tensors: What is known of each tensor, by name.
+        producers: The node that writes a tensor, by its name.
+        prefix: Of the names of nodes that have none.
+    """
+
+    def __init__(self, opset: int, outputs: Sequence[str]) -> None:
+        """Start an empty graph of that opset; names of outputs are kept for `graph`."""
+        self.tensors: dict[str, Tensor] = {}
+        self.producers: dict[str, onnx.NodeProto] = {}
+        self.prefix = ""
+        self._opset = opset
+        self._nodes: list[onnx.NodeProto] = []
+        self._equal: dict[bytes, list[str]] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._used = Counter(outputs)
+
+    def input(self, name: str, kind: int, shape: tuple[int, ...]) -> None:
+        """Add an input of the graph."""
+        self.tensors[self._unique(name)] = Tensor(kind, shape)
+
+    def constant(self, value: Constant, name: str = "constant") -> str:
+        """Return the name of a constant, which is that of an equal one where there is one."""
+        value = np.asarray(value, order="C")
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._unique(name)
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            self.tensors[self._constants[key]] = Tensor(kind, value.shape, value)
+        return self._constants[key]
+
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """Return the one output of a node, or what is equal to it."""
+        name = f"{self.prefix}/{op_type}" if self.prefix else op_type
+        return self.add(helper.make_node(op_type, inputs, [name], **attributes))[0]
+
+    def reshape(self, tensor: str, shape: tuple[int, ...]) -> str:
+        """Return the tensor in another shape."""
+        return self.op("Reshape", tensor, self.constant(np.array(shape, np.int64)))
+
+    def add(self, node: onnx.NodeProto) -> list[str]:
+        """Add a node whose inputs are tensors of this graph; return what has its outputs.
+
+        Raises:
+            ExportError: It is no operator of ONNX with known sizes.
+        """
+        key = _identity(node)
+        if key not in self._equal:
+            outputs = self._inferred(node)
+            values = folded(
+                node, [self.tensors.get(name) for name in node.input], outputs, self._opset
+            )
+            if values is not None:
+                self._equal[key] = [
+                    self.constant(value, name)
+                    for name, value in zip(node.output, values, strict=True)
+                ]
+            elif (other := simpler(self, node, outputs)) is not None:
+                self._equal[key] = [other]
+            else:
+                self._equal[key] = self._kept(node, outputs)
+        return self._equal[key]
+
+    def value(self, tensor: str) -> Constant | None:
+        """Return the value of a constant, None of any other tensor."""
+        known = self.tensors.get(tensor)
+        return None if known is None else known.value
+
+    def graph(self, name: str, inputs: list[str], outputs: dict[str, str]) -> onnx.GraphProto:
+        """Return the graph of what its outputs need.
+
+        Args:
+            name: Of the graph.
+            inputs: Tensors.
+            outputs: Name to the tensor that it is.
+        """
+        final = {tensor: name for name, tensor in outputs.items() if tensor in self.producers}
+        nodes, needed = [], set(outputs.values())
+        for node in reversed(self._nodes):
+            if needed & set(node.output):
+                needed |= set(node.input)
+                nodes.append(node)
+        nodes.reverse()
+        for node in nodes:
+            for names in (node.input, node.output):
+                names[:] = [final.get(each, each) for each in names]
+            node.name = node.output[0]
+        for wanted, tensor in outputs.items():
+            self.tensors[wanted] = replace(self.tensors[tensor], value=None)
+            if final.get(tensor) != wanted:
+                source = final.get(tensor, tensor)
+                nodes.append(helper.make_node("Identity", [source], [wanted], name=wanted))
+        initializers = [
+            numpy_helper.from_array(known.value, name)
+            for name, known in self.tensors.items()
+            if known.value is not None and name in needed
+        ]
+        return helper.make_graph(
+            nodes, name, self._infos(inputs), self._infos(outputs), initializers
+        )
+
+    def _infos(self, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+        return [
+            helper.make_tensor_value_info(name, self.tensors[name].kind, self.tensors[name].shape)
+            for name in names
+        ]
+
+    def _kept(self, node: onnx.NodeProto, outputs: list[Tensor]) -> list[str]:
+        kept = onnx.NodeProto()
+        kept.CopyFrom(node)
+        kept.output[:] = [self._unique(name) for name in node.output]
+        self._nodes.append(kept)
+        for name, tensor in zip(kept.output, outputs, strict=True):
+            self.tensors[name] = tensor
+            self.producers[name] = kept
+        return list(kept.output)
+
+    def _unique(self, name: str) -> str:
+        self._used[name] += 1
+        if self._used[name] == 1:
+            return name
+        return self._unique(f"{name}_{self._used[name]}")
+
+    def _inferred(self, node: onnx.NodeProto) -> list[Tensor]:
+        """Return type and shape of the outputs."""
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._opset, node.domain)
+            types, data = {}, {}
+            for name in filter(None, node.input):
+                known = self.tensors[name]
+                types[name] = helper.make_tensor_type_proto(known.kind, known.shape)
+                if known.value is not None and known.value.size <= 64:
+                    data[name] = numpy_helper.from_array(known.value, name)
+            inferred = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=[helper.make_opsetid("", self._opset)]
+            )
+            return [_tensor(inferred[name]) for name in node.output]
+        except (
+            onnx.defs.SchemaError,
+            onnx.shape_inference.InferenceError,
+            KeyError,
+            ValueError,
+        ) as error:
+            raise ExportError(
+                f"node {node.name or node.output[0]} ({node.op_type}) cannot be written at one "
+                f"size: {error}"
+            ) from error
+
+
+def _tensor(inferred: onnx.TypeProto) -> Tensor:
+    """Return what a type says; ValueError where a size is not known."""
+    form = inferred.tensor_type
+    if not form.HasField("shape") or not all(d.HasField("dim_value") for d in form.shape.dim):
+        raise ValueError("its output has no fixed shape")
+    return Tensor(form.elem_type, tuple(d.dim_value for d in form.shape.dim))
+
+
+def _identity(node: onnx.NodeProto) -> bytes:
+    """Return the same bytes for nodes that compute the same."""
+    bare = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=node.input)
+    bare.attribute.extend(sorted(node.attribute, key=lambda attribute: attribute.name))
+    bare.output.extend("" for _ in node.output)
+    identity: bytes = bare.SerializeToString(deterministic=True)
+    return identity

@@ -1,0 +1,29 @@
+"""What follows from the target of an export for its other options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...core.errors import NystraError
+from ..options import ExportOptions
+from ..targets import Target
+
+
+def for_target(options: ExportOptions, target: Target | None) -> ExportOptions:
+    """Return the options with what follows from the target.
+
+    Raises:
+        NystraError: One of them contradicts it.
+    """
+    if target is None or target.finish is None:
+        return options
+    if options.static is None:
+        raise NystraError(f"`target` {target.name} takes one size: give `static`, as 1x3x64x64")
+    if options.functions == "none":
+        raise NystraError(
+            f"`target` {target.name} is for engines without the operator library: omit "
+            "`no_functions`"
+        )
+    if "opset" in options.changed() and options.opset != target.opset:
+        raise NystraError(f"`target` {target.name} has opset {target.opset}: omit `opset`")
+    return replace(options, functions="inline", opset=target.opset or options.opset)

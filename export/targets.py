@@ -1,0 +1,92 @@
+"""Engines and hosts that a model file is made for: one row a target.
+
+Without a target a file takes any size and runs where onnxruntime runs. Importing this module
+imports neither torch nor onnx: the command line lists the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core.errors import NystraError
+from ..core.lazy import Lazy
+
+if TYPE_CHECKING:
+    import onnx
+
+TENSORRT = "tensorrt"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One row.
+
+    Attributes:
+        name: What ``--target`` takes.
+        meaning: What the file is, for the help.
+        precisions: Names of the transforms that it may have.
+        finish: Returns what writes the complete graph anew, in place, and returns what the user
+            should know of it, one sentence each; such a file is of one size. None leaves it.
+        opset: The only one of such a file.
+    """
+
+    name: str
+    meaning: str
+    precisions: tuple[str, ...]
+    finish: Callable[[], Callable[[onnx.ModelProto], list[str]]] | None = None
+    opset: int | None = None
+
+
+_PORTABLE: Lazy[Callable[[onnx.ModelProto], list[str]]] = Lazy(
+    __package__, "graph.portable.rewriting", "make_portable"
+)
+
+TARGETS = {
+    row.name: row
+    for row in (
+        Target(
+            TENSORRT,
+            "with bf16, for TensorRT alone, its convolutions and attention bf16 too",
+            ("bf16",),
+        ),
+        Target(
+            "portable",
+            "of one size (static) in operators of opset 18 with at most four axes, for engines "
+            "besides onnxruntime and TensorRT",
+            ("fp32", "fp16", "int8"),
+            _PORTABLE,
+            18,
+        ),
+    )
+}
+"""By name."""
+
+
+def targets_help() -> str:
+    """Return what the targets mean, as half a sentence each."""
+    return "; ".join(f"{row.name}: {row.meaning}" for row in TARGETS.values())
+
+
+def find_target(name: str | None, precision: str) -> Target | None:
+    """Return the row of a target, or None where there is none.
+
+    Args:
+        name: Of the target, or None.
+        precision: Name of the transform.
+
+    Raises:
+        NystraError: It is unknown, or does not apply to the precision.
+    """
+    if name is None:
+        return None
+    if name not in TARGETS:
+        raise NystraError(f"target {name!r:.40} is unknown: expected {', '.join(TARGETS)}")
+    row = TARGETS[name]
+    if precision not in row.precisions:
+        raise NystraError(
+            f"`target` {name} does not apply to `precision` {precision}: it is for `precision` "
+            f"{', '.join(row.precisions)}"
+        )
+    return row

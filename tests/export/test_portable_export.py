@@ -1,0 +1,133 @@
+"""Exports for a target: options, and the same pictures in engines that read standard ONNX alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from exports import checkpoint, export
+from nystra.cli.main import main
+from nystra.core.errors import NystraError
+from nystra.export import ExportOptions, Plan, export_model, mechanism
+from shared import ROOT
+
+SHAPE = (1, 3, 16, 24)
+
+
+def picture(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.random.default_rng(0).random(shape, dtype=np.float32)
+
+
+def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
+    """What plain onnxruntime gives, as it opens a file by itself."""
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    result: np.ndarray = session.run(None, {session.get_inputs()[0].name: image})[0]
+    return result
+
+
+def in_openvino(path: Path, image: np.ndarray) -> np.ndarray:
+    """What OpenVINO gives by itself."""
+    openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}
+    result: np.ndarray = openvino.Core().compile_model(path, "CPU", hint)(image)[0]
+    return result
+
+
+def check_portable(path: Path) -> onnx.ModelProto:
+    """Return a model file of standard operators with at most four axes and no integers."""
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 18)]
+    assert not model.functions
+    assert {node.domain for node in model.graph.node} == {""}
+    names = [node.name for node in model.graph.node]
+    assert len(set(names)) == len(names)
+    assert all(names)
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.value_info
+    assert {value.type.tensor_type.elem_type for value in inferred} <= {
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.BOOL,
+    }
+    assert max(len(value.type.tensor_type.shape.dim) for value in inferred) <= 4
+    return model
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "full",
+        pytest.param("cluster", marks=pytest.mark.full),
+        pytest.param("nystra", marks=pytest.mark.full),
+        pytest.param("nystromformer", marks=pytest.mark.full),
+    ],
+)
+def test_a_portable_file_is_the_ordinary_one_elsewhere(name: str, tmp_path: Path) -> None:
+    options = {"landmarks": (2, 2)} if name.startswith("nystr") else {}
+    plan = Plan(mechanism(name, **options))
+    image, files = picture(), []
+    for target in (None, "portable"):
+        folder = tmp_path / str(target)
+        folder.mkdir()
+        files.append(export(folder, ExportOptions(plan=plan, static=SHAPE, target=target)))
+    want = in_onnxruntime(files[0], image)
+    path = files[1]
+    kinds = {node.op_type for node in check_portable(path).graph.node}
+    assert not {"Identity", "Constant", "Shape", "Unsqueeze", "Squeeze", "CastLike"} & kinds
+    assert np.abs(in_onnxruntime(path, image) - want).max() < 1e-5
+    assert np.abs(in_openvino(path, image) - want).max() < 1e-5
+
+
+def test_the_name_says_portable_and_the_manifest_what_follows(tmp_path: Path) -> None:
+    source = checkpoint(tmp_path)
+    arguments = ["export", str(source), "-o", str(tmp_path), "--static", "1x3x16x24", "-q"]
+    assert main([*arguments, "--target", "portable", "--no-speed"]) == 0
+    (path,) = tmp_path.glob("*.onnx")
+    assert path.name == "tiny_2x_1x3x16x24_fp32_op18_full_portable.onnx"
+    form = json.loads(path.with_suffix(".json").read_text())["form"]
+    assert (form["target"], form["opset"], form["functions"]) == ("portable", 18, "inline")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ExportOptions(target="portable"), "takes one size: give `static`"),
+        (ExportOptions(target="portable", static=SHAPE, opset=19), "has opset 18: omit `opset`"),
+        (ExportOptions(target="portable", static=SHAPE, functions="none"), "omit `no_functions`"),
+        (
+            ExportOptions(target="portable", static=SHAPE, precision="bf16"),
+            "does not apply to `precision` bf16: it is for `precision` fp32",
+        ),
+        (ExportOptions(target="ncnn"), "target 'ncnn' is unknown: expected tensorrt, portable"),
+    ],
+)
+def test_options_that_contradict_a_target(
+    options: ExportOptions, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NystraError, match=words):
+        export_model(checkpoint(tmp_path), tmp_path / "m.onnx", options)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.safetensors"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "size", "bytes_of_file"),
+    [
+        ("swinir_x2_w16", (1, 3, 64, 64), 1_500_000),
+        ("hat_x2_w16", (1, 3, 64, 64), 2_000_000),
+        ("uformer_denoise25_w16", (1, 3, 128, 128), 5_000_000),
+    ],
+)
+def test_masks_and_biases_are_not_multiplied_by_windows(
+    name: str, size: tuple[int, ...], bytes_of_file: int, tmp_path: Path
+) -> None:
+    """Folding alone made 28 MB of the first, which has 0.5 MB of weights."""
+    source = ROOT / "models/pretrained" / f"{name}.safetensors"
+    options = ExportOptions(Plan(mechanism("full")), static=size, target="portable", speed=False)
+    path = export_model(source, tmp_path / "m.onnx", options).model
+    check_portable(path)
+    assert path.stat().st_size < bytes_of_file
+    image = picture(size)
+    assert np.abs(in_openvino(path, image) - in_onnxruntime(path, image)).max() < 1e-5
