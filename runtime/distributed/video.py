@@ -73,7 +73,9 @@ class _DistributedFrames:
             restored = result.value
             now = time.perf_counter()
             warnings = warnings + restored.warnings
-            yield RestoredFrame(frame, restored.picture, now - before, restored.tiles, warnings)
+            yield RestoredFrame(
+                frame, restored.picture, now - before, restored.tiles, warnings=warnings
+            )
             before = now
 
     def _calls(

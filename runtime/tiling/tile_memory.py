@@ -60,13 +60,28 @@ def tile_budget(size: tuple[int, int], channels: int, free: int) -> int:
     Raises:
         NystraError: Not even the picture itself and its result fit.
     """
-    pictures = size[0] * size[1] * 4 * channels
+    pictures = _picture_bytes(size, channels)
     if pictures > free:
         raise NystraError(
             f"a picture of {size[1]}x{size[0]} needs {pictures >> 20} MiB for itself and its "
             f"result, and {free >> 20} MiB are available: cut it into parts first"
         )
     return max((free - pictures) // 2, 1)
+
+
+def budget_of_repeats(size: tuple[int, int], channels: int, free: int) -> int:
+    """Return the bytes that tiles of the frame before may take beside what `tile_budget` gives.
+
+    Args:
+        size: As in `tile_budget`.
+        channels: The same.
+        free: The same.
+    """
+    return max(free - _picture_bytes(size, channels), 0) // 8
+
+
+def _picture_bytes(size: tuple[int, int], channels: int) -> int:
+    return size[0] * size[1] * 4 * channels
 
 
 def automatic_tile(

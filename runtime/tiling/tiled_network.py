@@ -16,11 +16,13 @@ from ...core.ports.examples import example_arrays
 from ...core.ports.port import Port, picture_size
 from .memory_law import MemoryLaw
 from .memory_meter import MemoryMeter
+from .repeated_tiles import RepeatedTiles
 from .run_tiled import Batches, ImageFunction, run_tiled
 from .tile_memory import (
     ASSUMED,
     ASSUMED_SQUARE,
     automatic_tile,
+    budget_of_repeats,
     free_memory,
     refuse_too_large,
     tile_budget,
@@ -166,13 +168,12 @@ class TiledNetwork:
             sides = (min(tile, size[0]), min(tile, size[1]))
             self._refuse_too_large(sides, sides[0] * sides[1], max_memory, "a tile")
             return tile, _overlap(tile, self.size_multiple, overlap)
-        channels = self.input_channels + 2 * self.output_channels * self.scale**2
-        budget = tile_budget(size, channels, self._free(max_memory))
+        budget = tile_budget(size, self._channels, self._free(max_memory))
         law = self._law(pixels, budget)
         if law is None:
             law = replace(ASSUMED, square=self.quadratic_bytes)
         elif law != self.worst:  # it was measured, which took memory
-            budget = tile_budget(size, channels, self._free(max_memory))
+            budget = tile_budget(size, self._channels, self._free(max_memory))
         wanted = DEFAULT_OVERLAP if overlap is None else overlap
         if law.square and overlap is None:
             wanted = 0  # the tile comes first: it may be smaller than the default overlap
@@ -187,6 +188,24 @@ class TiledNetwork:
         if law.square and side is not None:
             wanted = _overlap(side, self.size_multiple, overlap)
         return side, wanted
+
+    def without_repeats(self, size: tuple[int, int], max_memory: int | None) -> RepeatedTiles:
+        """Return what runs the tiles of a video's frames, for `batches`; see `RepeatedTiles`.
+
+        Args:
+            size: Height and width of the frames.
+            max_memory: As in `choose_tiles`.
+
+        Raises:
+            NystraError: The process takes more memory than that already.
+        """
+        free = self._free(max_memory)
+        return RepeatedTiles(budget_of_repeats(size, self._channels, free))
+
+    @property
+    def _channels(self) -> int:
+        """Numbers that are held for a pixel of the input, beside what a run takes."""
+        return self.input_channels + 2 * self.output_channels * self.scale**2
 
     def _refuse_too_large(
         self, size: tuple[int, int], pixels: int, max_memory: int | None, what: str

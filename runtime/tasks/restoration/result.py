@@ -24,6 +24,11 @@ class PictureResult(Result):
     model_seconds: float | None = None
     tiles: int | None = None
 
+    @property
+    def tiles_text(self) -> str:
+        """How many tiles were run."""
+        return f"{self.tiles} tiles"
+
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> PictureResult:
         """Return what `as_dict` made a document of, which has been through JSON."""
@@ -47,6 +52,6 @@ def line(result: PictureResult) -> str:
         return f"{result.input} failed: {result.error}"
     width, height = result.output_size or (0, 0)
     return (
-        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles} tiles, "
+        f"{result.input} -> {result.output}, {width}x{height}, {result.tiles_text}, "
         f"{result.seconds:.2f} s (model {result.model_seconds:.2f} s)"
     )

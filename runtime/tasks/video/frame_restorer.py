@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,7 +32,8 @@ class RestoredFrame:
         frame: What it was restored from.
         picture: The result.
         seconds: That the network took for it.
-        tiles: That were run for it alone; for several frames together they count with the first.
+        tiles: That it has alone; those of several frames together count with the first.
+        reused: How many of the tiles are those of the frame before, and were not run again.
         warnings: What is odd about it.
     """
 
@@ -40,6 +41,7 @@ class RestoredFrame:
     picture: Picture
     seconds: float = 0.0
     tiles: int = 0
+    reused: int = 0
     warnings: list[str] = field(default_factory=list)
 
 
@@ -58,17 +60,19 @@ class FrameRestorer(Protocol):
 
 @dataclass(frozen=True)
 class SingleFrameRestorer:
-    """A network on pictures, run on each frame.
+    """A network on pictures, run on each frame; tiles that are those before are not run again.
 
     Attributes:
         restorer: The network.
         tiling: As `fixed_tiling` returns it.
         auxiliary: The files that go with the frames; those of a folder by the names of the frames.
+        max_memory: Bytes that this process may take in all; None is what is available.
     """
 
     restorer: Restorer
     tiling: dict[str, Any]
     auxiliary: AuxiliaryInputs
+    max_memory: int | None = None
 
     @property
     def scale(self) -> int:
@@ -77,17 +81,24 @@ class SingleFrameRestorer:
 
     def restore(self, source: FrameSource, is_wanted: IsWanted) -> Iterator[RestoredFrame]:
         """Yield the restored frames that are wanted, in order."""
+        repeats = self.restorer.without_repeats(source.clip.size, self.max_memory)
+        restorer = self.restorer
+        if not restorer.auxiliary:  # a mask of its own makes another frame of equal pixels
+            restorer = replace(restorer, batches=repeats)
         for frame in source.frames():
             if not is_wanted(frame.index):
                 continue
             before = frame.load()
+            repeats.begin_frame()
+            reused = repeats.reused
             name = source.name(frame.index)
             auxiliary, warnings = self.auxiliary.read(name, before.size)
             begin = time.perf_counter()
-            restored = restore(self.restorer, before, str(name), **self.tiling, auxiliary=auxiliary)
+            restored = restore(restorer, before, str(name), **self.tiling, auxiliary=auxiliary)
             seconds = time.perf_counter() - begin
             warnings = warnings + restored.warnings
-            yield RestoredFrame(frame, restored.picture, seconds, restored.tiles, warnings)
+            reused = repeats.reused - reused
+            yield RestoredFrame(frame, restored.picture, seconds, restored.tiles, reused, warnings)
 
 
 @dataclass(frozen=True)
@@ -182,7 +193,9 @@ class _PendingFrame:
         assert self._sum is not None  # every frame has a window that counts
         name = str(source.name(self.frame.index))
         odd = check_output(self._sum, self.picture.pixels, name)
-        return RestoredFrame(self.frame, with_pixels(self.picture, self._sum), seconds, tiles, odd)
+        return RestoredFrame(
+            self.frame, with_pixels(self.picture, self._sum), seconds, tiles, 0, odd
+        )
 
 
 def fixed_tiling(network: TiledNetwork, clip: Clip, options: RunOptions) -> dict[str, Any]:

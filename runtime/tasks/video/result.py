@@ -15,8 +15,16 @@ class VideoResult(PictureResult):
     Attributes:
         frames: How many were made.
         kept: How many were there.
+        reused: Tiles that are those of the frame before, and were not run again.
     """
 
     things: ClassVar[str] = "frames"
     frames: int = 0
     kept: int = 0
+    reused: int = 0
+
+    @property
+    def tiles_text(self) -> str:
+        """How many tiles there were, and how many of them repeat."""
+        repeats = f", {self.reused} as in the frame before" if self.reused else ""
+        return f"{self.tiles} tiles{repeats}"

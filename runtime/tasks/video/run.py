@@ -127,7 +127,8 @@ def frame_restorer_for(
             raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
     restorer = restorer_for(session)
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
-    return SingleFrameRestorer(restorer, fixed_tiling(restorer, source.clip, options), auxiliary)
+    tiling = fixed_tiling(restorer, source.clip, options)
+    return SingleFrameRestorer(restorer, tiling, auxiliary, options.max_memory)
 
 
 def _sink(
@@ -180,7 +181,7 @@ class _Work:
         self._source, self._restorer, self._sink = source, restorer, sink
         self._here, self._there = here, there
         self._odd: Counter[str] = Counter()
-        self._seconds, self._tiles = 0.0, 0
+        self._seconds, self._tiles, self._reused = 0.0, 0, 0
 
     def run(self, report: Report | None, *, quiet: bool) -> VideoResult:
         """Make all frames that are wanted, and return the result."""
@@ -209,6 +210,7 @@ class _Work:
             output_size=(width * scale, height * scale),
             model_seconds=self._seconds,
             tiles=self._tiles,
+            reused=self._reused,
             frames=todo,
             kept=count - todo,
         )
@@ -223,6 +225,7 @@ class _Work:
         self._odd.update(restored.warnings)
         self._seconds += restored.seconds
         self._tiles += restored.tiles
+        self._reused += restored.reused
         height, width = restored.picture.size
         return VideoResult(
             f"{self._here} frame {restored.frame.index + 1}",
@@ -231,6 +234,7 @@ class _Work:
             seconds=restored.seconds,
             model_seconds=restored.seconds,
             tiles=restored.tiles,
+            reused=restored.reused,
             frames=1,
         )
 

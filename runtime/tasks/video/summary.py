@@ -15,6 +15,8 @@ def rows(results: Sequence[VideoResult]) -> list[tuple[str, ...]]:
         if result.status == "done":
             width, height = result.output_size or (0, 0)
             frames = f"{result.frames}, {result.kept} kept"
+            if result.reused:
+                frames += f", {result.tiles_text}"
             size, seconds = f"{width}x{height}", f"{result.seconds:.2f}"
             table.append((result.input, result.output or "", size, seconds, frames))
     return table
