@@ -50,7 +50,7 @@ def with_found_sites(
         return loaded
     progress("find attention")
     try:
-        found = _found(network, facts)
+        found = found_graph(network, facts)
         sited = FoundNetwork(found.network, found.network.graph)
     except Exception as error:  # whatever a tracer raises: the network stays as it is
         size = "" if facts.sides else " for any size (`static` may do)"
@@ -71,7 +71,7 @@ def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel
     )
 
 
-def _found(network: nn.Module, facts: Facts) -> FoundGraph:
+def found_graph(network: nn.Module, facts: Facts) -> FoundGraph:
     """Return the graph of a network with sites; it was compared with the network."""
     fixed = facts.sides is not None
     for first, second in _UNITS:

@@ -49,7 +49,17 @@ def measured_ports(
                 return ports, tuple(outputs), side
             given = _examples(ports, side)[0]
             return ports, (_output(in_order(returned, _ANY)[0], given),), side
-    raise UnsupportedModelError(f"the network {first}")
+    raise UnsupportedModelError(f"the network {first}{_hint(first)}")
+
+
+def _hint(reason: str) -> str:
+    """Return what to do where types of half precision met, or ""."""
+    if not any(name in reason for name in ("Half", "BFloat16", "float16")):
+        return ""
+    return (
+        "; weights and pictures are float32 here, so convert neither inside of it "
+        "(`.half()`, `.bfloat16()`), or to the type of its weights"
+    )
 
 
 def _image(channels: int) -> Port:

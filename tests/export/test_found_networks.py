@@ -1,6 +1,7 @@
 """Sites that are found in networks which no code of ours writes, through a whole export."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_a_network_without_softmax_is_left_alone() -> None:
 
 def test_a_network_with_sites_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nystra.export.found.loaded._found", lambda *_: pytest.fail("it was looked for")
+        "nystra.export.found.loaded.found_graph", lambda *_: pytest.fail("it was looked for")
     )
     loaded = loading.load("swinir_x2_w16")
     assert with_found_sites(loaded) is loaded
@@ -78,6 +79,18 @@ def test_a_network_of_ones_own_is_exported_with_the_sites_that_are_found(tmp_pat
     assert result.validation.passed
     resolved = result.source.resolved
     assert {path: site.name for path, site in resolved.items()} == {"network.body": "cluster"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("wrap", [torch.compile, nn.Module.half, nn.DataParallel])
+def test_attention_of_a_wrapped_or_half_network_is_found(
+    wrap: Callable[[nn.Module], nn.Module],
+) -> None:
+    loaded = loading.load(OwnNetwork.of(wrap(Restorer(toys.lively(toys.RearrangedByHand())))))
+    network = with_found_sites(loaded).network
+    assert [site.path for site in find_sites(network)] == ["network.body"]
+    image = torch.rand(1, 3, 24, 40)
+    torch.testing.assert_close(network(image), loaded.network(image), rtol=0, atol=1e-5)
 
 
 @pytest.mark.full

@@ -188,6 +188,28 @@ def test_what_cannot_be_used_is_refused(result: Any, message: str) -> None:
         load(Fails(result))
 
 
+@pytest.mark.parametrize("convert", [Tensor.half, Tensor.bfloat16])
+def test_a_module_that_halves_its_picture_is_refused_with_a_hint(convert: Any) -> None:
+    class Halving(Unshuffling):
+        def forward(self, image: Tensor) -> Tensor:
+            return super().forward(convert(image)).float()
+
+    with pytest.raises(UnsupportedModelError, match=r"fails for .*; weights and pictures are") as e:
+        load(Halving().to(torch.float16))
+    assert "`.half()`" in str(e.value)
+    with pytest.raises(UnsupportedModelError) as plain:
+        load(Fails(ValueError("no way")))
+    assert "`.half()`" not in str(plain.value)
+
+
+def test_a_module_that_takes_the_type_of_its_weights_is_served() -> None:
+    class Typed(Unshuffling):
+        def forward(self, image: Tensor) -> Tensor:
+            return super().forward(image.to(self.conv.weight.dtype))
+
+    assert load(Typed().half()).facts.architecture == "own:Typed"
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_what_is_no_module_with_weights_is_refused() -> None:
     with pytest.raises(NystraError, match="got a dict, expected a torch"):
