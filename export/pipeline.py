@@ -91,7 +91,7 @@ def _export(
     try:
         return _exported(prepared, output, steps)
     except TraceError as error:
-        if not prepared.has_found_sites:
+        if prepared.found is None:
             raise
         reason = f"the attention that was found stays as trained: with sites in its place, {error}"
     return _exported(prepare_as_trained(source, prepared, reason, steps), output, steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ def unique_paths(paths: Sequence[str]) -> list[str]:
     return unique
 
 
-def put_sites(graph: fx.GraphModule, paths: dict[str, str]) -> None:
+def put_sites(graph: fx.GraphModule, paths: Mapping[str, str]) -> None:
     """Put sites of a graph at their paths, in place.
 
     Args:

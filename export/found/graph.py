@@ -8,7 +8,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -37,6 +37,9 @@ _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "
 _META = ("nn_module_stack", "onnx", "cut", "sized")
 """What nodes keep besides their operator: the path of their module; of a file's nodes the name of
 their value, whether they are one (by default), and whether a constant is of the picture's sizes."""
+
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def _recorded(function: Any, inputs: tuple[Tensor, ...]) -> fx.GraphModule:
     return graph
 
 
-def shared_copy(network: nn.Module) -> nn.Module:
+def shared_copy(network: Module) -> Module:
     """Return a copy that shares its weights: some networks keep tensors of a run, or a tracer."""
     shared = {id(tensor): tensor for tensor in [*network.parameters(), *network.buffers()]}
     return copy.deepcopy(network, shared)

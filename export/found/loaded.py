@@ -28,6 +28,8 @@ _ALLOWED = 1e-4
 _UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
 """Rows and columns of the two maps that are looked at, in units, first and where windows grow."""
 _LEAST_UNIT = 8
+_CELLS = (11, 13)
+"""Rows and columns of the picture that a network's own code is traced with, in its cells."""
 _NAMED = 4
 """So many attentions of one reason are named; of more, how many there are."""
 
@@ -51,7 +53,7 @@ def with_found_sites(
     progress("find attention")
     try:
         found = found_graph(network, facts)
-        sited = FoundNetwork(found.network, found.network.graph)
+        sited = FoundNetwork(found.rewritten)
     except Exception as error:  # whatever a tracer raises: the network stays as it is
         size = "" if facts.sides else " for any size (`static` may do)"
         text = (
@@ -102,7 +104,7 @@ def _traced(
     with sizes_of_one(), _silent():
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
-        examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
+        examples = tuple(torch.zeros(shape) for shape in _uncommon_shapes(facts))
         return Traced(exported_graph(network, examples, by_argument(network, free)), first, second)
 
 
@@ -123,6 +125,16 @@ def _inputs(facts: Facts, units: tuple[int, int]) -> tuple[Tensor, ...]:
     random = torch.Generator().manual_seed(0)
     shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
     return tuple(torch.rand(shape, generator=random) for shape in shapes)
+
+
+def _uncommon_shapes(facts: Facts) -> list[tuple[int, ...]]:
+    """Return shapes to trace a network's own code with, of sides that no code compares with.
+
+    Swin transformers ask whether a map is of the size that they were trained at, mostly 64x64:
+    where it is, the answer fixes the sides of the graph.
+    """
+    size = picture_size(*(cells * facts.cell - 1 for cells in _CELLS))
+    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 
 class _Softmaxes(TorchDispatchMode):

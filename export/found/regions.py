@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from torch import Tensor, fx
 
 from .file_values import is_value
+from .grafting import put_sites
+from .graph import shared_copy
 from .rules import Provenance
 from .values import Value
 
@@ -26,6 +29,13 @@ class Region:
     inputs: tuple[str, ...]
     output: str
     module: fx.GraphModule
+
+    def at(self, paths: Mapping[str, str]) -> Region:
+        """Return the region with its sites at the paths that are behind their names."""
+        module = shared_copy(self.module)
+        put_sites(module, {name: paths[name] for name in self.paths})
+        module.recompile()
+        return replace(self, paths=tuple(paths[name] for name in self.paths), module=module)
 
 
 @dataclass(frozen=True)

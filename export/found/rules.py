@@ -74,6 +74,12 @@ class Provenance(fx.Interpreter):
         """What every node gave."""
         return self.env
 
+    def depends(self, node: fx.Node) -> bool:
+        """Whether a node gives something that depends on the input."""
+        value = self.env.get(node)
+        each = value if isinstance(value, (list, tuple)) else [value]
+        return any(isinstance(one, Value) and one.place is not None for one in each)
+
     def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Return an input at its own places."""
         given = super().placeholder(target, args, kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -11,12 +11,13 @@ from torch import fx
 
 from .agreement import Agreement, agreement
 from .checks import fault_of, recorded_values
-from .grafting import TENTATIVE, finish, put_sites, unique_paths
-from .graph import Traced, module_path, tidied
+from .grafting import TENTATIVE, unique_paths
+from .graph import Traced, module_path, shared_copy, tidied
 from .layout import Layout, layout_of
 from .map_form import FREE, NotOnMap, Places
 from .map_sites import MapSites, NearSite, map_codes, refusal
 from .regions import Region, Replacement, region_of
+from .rewritten import Rewritten, Swap
 from .rules import Provenance, search
 from .token_sites import put_tokens
 from .values import Core, Value
@@ -47,16 +48,24 @@ class FoundGraph:
     """A graph with sites in the place of its attention.
 
     Attributes:
-        network: The graph; its sites are submodules.
+        rewritten: The graph.
         attentions: What was found, in the graph's order.
-        regions: What was replaced.
         changing: The layout of some depends on the size in a way that larger maps may settle.
     """
 
-    network: fx.GraphModule
+    rewritten: Rewritten
     attentions: tuple[FoundAttention, ...]
-    regions: tuple[Region, ...]
     changing: bool = False
+
+    @functools.cached_property
+    def network(self) -> fx.GraphModule:
+        """The graph with its sites as submodules."""
+        return self.rewritten.network()
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """What was replaced."""
+        return tuple(swap.region for swap in self.rewritten.swaps)
 
     @property
     def served(self) -> int:
@@ -88,7 +97,7 @@ def find_in_graph(traced: Traced) -> FoundGraph:
     Every site was compared with what stood in its place, at each size; one that differs, or whose
     result does not depend on its scores, is left as trained with its reason.
     """
-    graph = tidied(copy.deepcopy(traced.graph))
+    graph = tidied(shared_copy(traced.graph))
     graph.meta[FREE] = traced.free
     run = search(graph, traced.first)
     second = _second(graph, run, traced)
@@ -107,16 +116,26 @@ def find_in_graph(traced: Traced) -> FoundGraph:
         else:
             kept.append(item)
     paths = {reading.name: reading.path for reading in readings if reading.level != "as trained"}
-    put_sites(graph, paths)
     found = [FoundAttention(r.path, r.level, r.layout.text(), r.reason) for r in readings]
     found += [
         FoundAttention(module_path(passed.softmax), "as trained", "scores", passed.reason)
         for passed in run.passed
     ]
-    regions = [region_of(graph, run, item, replaced) for item in kept]
-    finish(graph)
+    swaps = tuple(
+        Swap(
+            region_of(graph, run, item, replaced).at(paths),
+            {readings[number].name: readings[number].path for number in item.cores},
+            item.out.name,
+        )
+        for item in kept
+    )
     changing = any(reading.agreed.changing for reading in readings)
-    return FoundGraph(graph, tuple(found), tuple(regions), changing)
+    return FoundGraph(Rewritten(graph, swaps, _data(run)), tuple(found), changing)
+
+
+def _data(run: Provenance) -> frozenset[str]:
+    """Return the names of the nodes that depend on the input."""
+    return frozenset(node.name for node in run.values if run.depends(node))
 
 
 def _readings(run: Provenance, second: _Second) -> list[_Reading]:
@@ -150,7 +169,7 @@ def _second(graph: fx.GraphModule, run: Provenance, traced: Traced) -> _Second:
         other = search(graph, traced.second)
         layouts = {core.out: layout_of(core) for core in other.cores}
         return _Second(layouts, _shapes(other, {node: node for node in graph.graph.nodes}))
-    second = tidied(copy.deepcopy(traced.second_graph))
+    second = tidied(shared_copy(traced.second_graph))
     other = search(second, traced.second)
     of_file = {node.meta["onnx"]: node for node in graph.graph.nodes if "onnx" in node.meta}
     names = {node: of_file.get(node.meta.get("onnx")) for node in second.graph.nodes}

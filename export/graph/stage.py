@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -14,6 +14,7 @@ from ...runtime.backends import find_backend
 from ..attention.mechanism import Mechanism
 from ..attention.memory import quadratic_bytes
 from ..attention.site import swap
+from ..found.found_network import FoundNetwork
 from ..load.stage import Prepared
 from ..onnx_models.file_network import FileNetwork
 from ..onnx_models.pieces import attach_fitting_bodies, rewritten
@@ -57,7 +58,9 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
     """
     if isinstance(prepared.loaded.network, FileNetwork):
         return _cut_file(prepared, planned, prepared.loaded.network, progress)
-    model, transformed = _graph(prepared, planned.resolved, progress)
+    found = prepared.found
+    left = () if found is None else found.left
+    model, transformed = _graph(prepared, planned.resolved, left, progress)
     transform = prepared.transform
     exact = () if transformed is None else transformed.exact
     notes = _finish(model, prepared)
@@ -66,7 +69,8 @@ def build(prepared: Prepared, planned: Planned, progress: Callable[[str], None])
         _describe(transformed.rounded_copy, prepared, planned, planned.resolved, UNCHANGED)
     full = None
     if is_timed(prepared, planned):
-        full = _graph(prepared, planned.neutral, progress)[0]
+        own = () if found is None else found.rewritten.paths
+        full = _graph(prepared, planned.neutral, own, progress)[0]
         _finish(full, prepared)
         _describe(full, prepared, planned, planned.neutral, transform)
     return BuiltModel(model, metadata, transformed, full, notes)
@@ -104,20 +108,29 @@ def build_steps(prepared: Prepared, planned: Planned) -> int:
 def is_timed(prepared: Prepared, planned: Planned) -> bool:
     """Whether the file is timed against full attention: wanted, another, and of a CPU's types."""
     runs_here = prepared.transform.label in find_backend("ort-cpu").precisions
-    network = prepared.loaded.network
-    other = network.replaces if isinstance(network, FileNetwork) else not planned.is_neutral
+    network = prepared.traced.network
+    if isinstance(network, FileNetwork):
+        other = network.replaces
+    elif isinstance(network, FoundNetwork):
+        other = network.replaces or not planned.is_neutral
+    else:
+        other = not planned.is_neutral
     return prepared.options.speed and runs_here and other
 
 
 def _graph(
     prepared: Prepared,
     resolved: Mapping[str, Mechanism],
+    left: Collection[str],
     progress: Callable[[str], None],
 ) -> tuple[onnx.ModelProto, TransformResult | None]:
     options, facts, transform = prepared.options, prepared.traced.facts, prepared.transform
     progress("trace")
-    network = swap(prepared.traced.network, resolved, "operator")
-    model = trace(network, facts, options.opset)
+    network = prepared.traced.network
+    if isinstance(network, FoundNetwork):
+        model = network.trace(resolved, facts, options.opset, left)
+    else:
+        model = trace(swap(network, resolved, "operator"), facts, options.opset)
     tidy(model, facts.inputs, facts.outputs)
     transformed = None
     if transform.apply is not None:

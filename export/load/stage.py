@@ -68,9 +68,10 @@ class Prepared:
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
 
     @property
-    def has_found_sites(self) -> bool:
-        """Whether the sites of the network were found in its graph."""
-        return isinstance(self.traced.network, FoundNetwork)
+    def found(self) -> FoundNetwork | None:
+        """The network where its sites were found in its graph, or None."""
+        network = self.traced.network
+        return network if isinstance(network, FoundNetwork) else None
 
     @property
     def samples(self) -> dict[str, Feeds]:

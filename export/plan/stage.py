@@ -14,9 +14,11 @@ from ..attention.mechanism import Mechanism
 from ..attention.plan import Plan
 from ..attention.site import neutral, refuse_untrained, resolve
 from ..auto.proposal import Proposal
+from ..found.paying import FoundPieces
 from ..load.stage import Prepared
 from ..onnx_models.file_network import FileNetwork
-from ..onnx_models.paying import keep_what_pays, left_sentences
+from ..onnx_models.paying import FilePieces
+from ..paying import Replaceable, keep_what_pays, left_sentences
 from .naming import output_path
 from .replacing import export_form, refuse_own_source, refuse_to_replace
 
@@ -68,11 +70,12 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
     refuse_untrained(plan, loaded.network)
     resolved = resolve(plan, loaded.network, loaded.unserved)
     target = _target(prepared, output, resolved)
-    left: list[str] = []
+    left: Mapping[str, str] = {}
     if isinstance(loaded.network, FileNetwork):
         refuse_own_source(target, loaded.checkpoint.path)
-        resolved = keep_what_pays(loaded.network, loaded.facts, resolved, progress)
-        left = left_sentences(loaded.network)
+    if (replaceable := _replaceable(prepared, resolved)) is not None:
+        resolved = keep_what_pays(replaceable, resolved, progress)
+        left = replaceable.left
     written = replace(
         plan,
         default=_written_default(plan.default, resolved),
@@ -84,11 +87,21 @@ def make_plan(prepared: Prepared, output: Path, progress: Callable[[str], None])
         *loaded.warnings,
         *proposal.warnings,
         *plan_warnings(plan, loaded, resolved),
-        *left,
+        *left_sentences(left),
     )
     if not options.overwrite:
         refuse_to_replace(target, written, export_form(options))
     return Planned(written, neutral(loaded.network), target, warnings, proposal)
+
+
+def _replaceable(prepared: Prepared, resolved: Mapping[str, Mechanism]) -> Replaceable | None:
+    """Return the network where its own attention can stay, None where it is written as sites."""
+    network = prepared.loaded.network
+    if isinstance(network, FileNetwork):
+        return FilePieces(network, prepared.loaded.facts, resolved)
+    if prepared.found is not None:
+        return FoundPieces(prepared.found, prepared.traced.facts, resolved, prepared.options.opset)
+    return None
 
 
 def _written_default(default: Mechanism, resolved: Mapping[str, Mechanism]) -> Mechanism:

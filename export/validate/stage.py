@@ -102,6 +102,8 @@ def validate(
             speed = compare_speed(path, full, size, kernels, file.seconds_per_pixel)
             if speed is not None and isinstance(network, FileNetwork):
                 speed = replace(speed, other="the file that it was made of")
+            elif speed is not None and prepared.found is not None:
+                speed = replace(speed, other="the network with its own attention")
     below = _below(fidelity, options.min_psnr, network, planned)
     warnings = () if transformed is None else tuple(transformed.sentences())
     if speed is not None and speed.is_slower:

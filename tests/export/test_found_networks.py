@@ -4,7 +4,9 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -12,17 +14,19 @@ from torch import Tensor, fx, nn
 
 import found_toys as toys
 from nystra.core.errors import TraceError, UnsupportedModelError
-from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism
+from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism, paying
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.found.found_network import FoundNetwork
 from nystra.export.found.loaded import with_found_sites
+from nystra.export.found.rewritten import Rewritten
 from nystra.export.load.source import load_source
-from nystra.export.tracing.trace import trace
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
+from nystra.runtime import Session
 from nystra.runtime.model.onnx_header import read_onnx_header
 
 CLUSTER = ExportOptions(Plan(mechanism("cluster", clusters=(2, 2), block=4)), speed=False)
+EXACT = ExportOptions(Plan(mechanism("full")), speed=False)
 
 
 class Restorer(nn.Module):
@@ -65,7 +69,7 @@ def test_a_network_that_cannot_be_traced_keeps_its_attention_and_says_why() -> N
 
 def test_a_copy_keeps_hooks() -> None:
     traced = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 3, 1)))
-    network = FoundNetwork(traced, traced.graph)
+    network = FoundNetwork(Rewritten(traced, (), frozenset()))
     network.register_forward_pre_hook(lambda _, inputs: (inputs[0] * 0,))
     image = torch.rand(1, 3, 2, 2)
     assert torch.equal(copy.deepcopy(network)(image), network(image))
@@ -79,6 +83,67 @@ def test_a_network_of_ones_own_is_exported_with_the_sites_that_are_found(tmp_pat
     assert result.validation.passed
     resolved = result.source.resolved
     assert {path: site.name for path, site in resolved.items()} == {"network.body": "cluster"}
+
+
+def operators(model: Path) -> set[str]:
+    return {node.op_type for node in onnx.load(model).graph.node if node.domain == "nystra"}
+
+
+@pytest.mark.full
+def test_exact_sites_stay_where_they_pay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paying, "_interleaved", lambda _: [[2.0], [1.0]])
+    network = Restorer(toys.lively(toys.SharedWeights()))
+    result = export_module(network, tmp_path / "m.onnx", EXACT)
+    assert operators(result.model) == {"NystraWindowSoftmax"}
+    assert result.validation.passed
+    assert not any("stay" in text for text in result.warnings)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ([[[1.0], [1.5]]], "an equal node it was measured 1.50 times as slow"),
+        ([[[1.0], [0.5]], [[1.0], [1.2]]], "the whole was measured 1.20 times as slow"),
+    ],
+)
+def test_exact_sites_that_do_not_pay_give_way_to_the_network_s_own_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: Any, reason: str
+) -> None:
+    timed = iter(times)
+    monkeypatch.setattr(paying, "_interleaved", lambda _: next(timed))
+    network = Restorer(toys.lively(toys.SharedWeights()))
+    seen: list[str] = []
+    result = export_module(network, tmp_path / "m.onnx", EXACT, seen.append)
+    assert operators(result.model) == set()
+    assert result.validation.passed
+    assert list(timed) == []  # what is of one kind is timed once
+    text = result.warnings[-1]
+    assert reason in text
+    assert text.startswith("2 sites, network.body.attention_0 first, stay as")
+    assert all(reason in site.reason for site in result.source.resolved.values())
+    assert "1/1 time the attention of the network" in seen
+
+
+@pytest.mark.full
+def test_pieces_compute_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    results: list[np.ndarray] = []
+
+    def computed(timed: paying.Timed) -> list[list[float]]:
+        for model in (timed.own, timed.replaced):
+            onnx.save(model, tmp_path / "piece.onnx")
+            feeds = {value.name: timed.feeds[value.name] for value in model.graph.input}
+            (value,) = Session(tmp_path / "piece.onnx").run(feeds).values()
+            results.append(value)
+        return [[2.0], [1.0]]
+
+    monkeypatch.setattr(paying, "_interleaved", computed)
+    network = Restorer(toys.lively(toys.ShiftedWithBooleanMask()))
+    export_module(network, tmp_path / "m.onnx", EXACT)
+    piece, own_piece, whole, own_whole = results
+    np.testing.assert_allclose(piece, own_piece, atol=1e-5 * np.abs(own_piece).max(), rtol=0)
+    np.testing.assert_allclose(whole, own_whole, atol=1e-5, rtol=0)
+    assert piece.shape != whole.shape
 
 
 @pytest.mark.full
@@ -106,12 +171,10 @@ def test_what_is_as_trained_is_named(tmp_path: Path) -> None:
 def test_a_graph_that_cannot_be_traced_again_is_exported_as_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusing(network: nn.Module, *arguments: object) -> onnx.ModelProto:
-        if isinstance(network, FoundNetwork):
-            raise TraceError("PyTorch could not trace the network: it is this one")
-        return trace(network, *arguments)  # type: ignore[arg-type]
+    def refusing(*_: object) -> onnx.ModelProto:
+        raise TraceError("PyTorch could not trace the network: it is this one")
 
-    monkeypatch.setattr("nystra.export.graph.stage.trace", refusing)
+    monkeypatch.setattr("nystra.export.found.found_network.trace", refusing)
     network = Restorer(toys.lively(toys.RearrangedByHand()))
     result = export_module(network, tmp_path / "m.onnx", CLUSTER)
     assert result.validation.passed

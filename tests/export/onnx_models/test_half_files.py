@@ -13,10 +13,10 @@ import torch
 from onnx import TensorProto, helper
 
 from nystra.core.errors import ValidationError
-from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
 from nystra.export.attention.site import find_sites
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.onnx_models import paying, pieces
+from nystra.export.onnx_models import pieces
 from nystra.plugins.domain import DOMAIN
 from onnx_files import as_half, window_attention
 

@@ -12,11 +12,10 @@ import pytest
 import torch
 from onnx import helper, numpy_helper
 
-from nystra.export import ExportOptions, Plan, export_model, mechanism
+from nystra.export import ExportOptions, Plan, export_model, mechanism, paying
 from nystra.export.attention.site import find_sites
 from nystra.export.found.site_modules import blind
 from nystra.export.load.onnx_file import load_onnx
-from nystra.export.onnx_models import paying
 from nystra.plugins.domain import DOMAIN
 from onnx_files import window_attention
 from plain_exports import PUBLISHED, SMALL, Plain, write_plain

@@ -1,0 +1,157 @@
+"""What of a network is timed: its own attention against nodes of nystra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import onnx
+import torch
+from torch import Tensor, fx, nn
+
+from ...core.ports.port import picture_size
+from ...models.facts import Facts
+from ..attention.mechanism import Mechanism
+from ..attention.site import find_sites, swap
+from ..paying import SIDE, Piece, Timed
+from ..tracing.bodies import attach_bodies
+from ..tracing.tidy import tidy
+from ..tracing.trace import trace_piece
+from .found_network import FoundNetwork
+from .movement import node_name
+from .regions import Recorder, Region
+
+_OUTPUT = "value"
+
+
+@dataclass
+class FoundPieces:
+    """The pieces of a network that have replacements; a `Replaceable`.
+
+    Attributes:
+        network: Notes what is left as it is.
+        facts: Of it.
+        resolved: Mechanism of every site.
+        opset: Of what is timed.
+        source: What the network is called.
+    """
+
+    network: FoundNetwork
+    facts: Facts
+    resolved: Mapping[str, Mechanism]
+    opset: int
+    source: str = field(default="the network", init=False)
+
+    @property
+    def left(self) -> dict[str, str]:
+        """Why sites stay as they are."""
+        return self.network.left
+
+    def pieces(self, paths: set[str]) -> list[Piece]:
+        """Return the pieces all of whose sites are among the paths."""
+        rewritten = self.network.rewritten
+        regions = [s.region for s in rewritten.swaps if paths.issuperset(s.region.paths)]
+        if not regions:
+            return []
+        graph = rewritten.own()
+        own = [own_part(graph, region, rewritten.data) for region in regions]
+        names = {name for region in regions for name in region.inputs}
+        recorder = Recorder(graph, names | {name for part in own for name in _inputs(part)})
+        with torch.inference_mode():
+            recorder.run(*self._pictures())
+        values = recorder.recorded
+        return [
+            Piece(
+                region.paths,
+                _kind(region, part, values),
+                partial(self._timed, region, part, values),
+            )
+            for region, part in zip(regions, own, strict=True)
+        ]
+
+    def whole(self, paths: set[str]) -> Timed:
+        """Return the network with its plan, and with its own attention at those sites."""
+        left = {*self.left}
+        own, replaced = (
+            self.network.trace(self.resolved, self.facts, self.opset, without)
+            for without in (left | paths, left)
+        )
+        for model in (own, replaced):
+            tidy(model, self.facts.inputs, self.facts.outputs)
+            attach_bodies(model, self.opset)
+        ports = [port.name for port in self.facts.inputs]
+        pictures = (picture.numpy() for picture in self._pictures())
+        return Timed(own, replaced, dict(zip(ports, pictures, strict=True)))
+
+    def _timed(self, region: Region, own: fx.GraphModule, values: Mapping[str, Tensor]) -> Timed:
+        replaced = swap(region.module, self.resolved, "operator")
+        before = self._traced(own, _inputs(own), values)
+        after = self._traced(replaced, region.inputs, values)
+        attach_bodies(after, self.opset)
+        names = {*_inputs(own), *region.inputs}
+        return Timed(before, after, {name: values[name].numpy() for name in names})
+
+    def _traced(
+        self, module: nn.Module, names: tuple[str, ...], values: Mapping[str, Tensor]
+    ) -> onnx.ModelProto:
+        examples = tuple(values[name].clone() for name in names)
+        return trace_piece(module, examples, None, self.opset, names, _OUTPUT)
+
+    def _pictures(self) -> tuple[Tensor, ...]:
+        """Return noise of the size that is timed."""
+        facts = self.facts
+        size = facts.sides or picture_size(facts.taken(SIDE), facts.taken(SIDE))
+        random = torch.Generator().manual_seed(0)
+        return tuple(torch.rand(port.shape(size), generator=random) for port in facts.inputs)
+
+
+def own_part(graph: fx.GraphModule, region: Region, data: frozenset[str]) -> fx.GraphModule:
+    """Return the nodes that a region stands for, as a module by itself.
+
+    It takes what the region takes, and tensors whose sizes alone are asked for.
+
+    Args:
+        graph: The network with its own attention.
+        region: Of its sites.
+        data: Names of the nodes that depend on the input.
+    """
+    inputs: set[fx.Node] = set()
+    inside: set[fx.Node] = set()
+    todo = [node for node in graph.graph.nodes if node.name == region.output]
+    while todo:
+        node = todo.pop()
+        if node in inside or node in inputs:
+            continue
+        if node.name in region.inputs or node.op == "placeholder":
+            inputs.add(node)
+            continue
+        inside.add(node)
+        sources = node.all_input_nodes
+        sized = [source for source in sources if node.name not in data and source.name in data]
+        inputs.update(sized)
+        todo += [source for source in sources if source not in sized]
+    part = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node in inputs:
+            copies[node] = part.placeholder(node.name)
+    for node in graph.graph.nodes:
+        if node in inside and node not in inputs:
+            copies[node] = part.node_copy(node, lambda n: copies[n])
+        if node.name == region.output:
+            part.output(copies[node])
+    return fx.GraphModule(graph, part)
+
+
+def _inputs(part: fx.GraphModule) -> tuple[str, ...]:
+    return tuple(str(node.target) for node in part.graph.nodes if node.op == "placeholder")
+
+
+def _kind(region: Region, own: fx.GraphModule, values: Mapping[str, Tensor]) -> str:
+    """Return what the time of a piece depends on."""
+    shapes = [tuple(values[name].shape) for name in region.inputs]
+    geometries = [getattr(site.module, "geometry", None) for site in find_sites(region.module)]
+    operators = [node_name(node) for node in own.graph.nodes]
+    operators = [name for name in operators if name not in ("", "sym_size")]
+    return repr((shapes, geometries, operators))

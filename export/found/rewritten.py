@@ -1,0 +1,81 @@
+"""A graph that holds what stood in it and the sites in its place, and gives either."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from .grafting import finish, put_sites
+from .graph import shared_copy
+from .regions import Region
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Sites in the place of one value of a graph.
+
+    Attributes:
+        region: The same by itself.
+        names: The path of each site, by the name that it has in the graph.
+        out: Name of the node that has the value now; ``region.output`` had it.
+    """
+
+    region: Region
+    names: dict[str, str]
+    out: str
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A graph that holds both; copies of a network share it.
+
+    Attributes:
+        graph: With all sites in use; is left as it is.
+        swaps: What can be undone, in the graph's order.
+        data: Names of the nodes that depend on the input.
+    """
+
+    graph: fx.GraphModule
+    swaps: tuple[Swap, ...]
+    data: frozenset[str]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Rewritten:
+        """Return the same."""
+        return self
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of all sites."""
+        return [path for swap in self.swaps for path in swap.region.paths]
+
+    def own(self) -> fx.GraphModule:
+        """Return a copy whose attention is its own; nothing is removed from it."""
+        return self._without(self.paths)
+
+    def network(self, left: Collection[str] = ()) -> fx.GraphModule:
+        """Return a network with sites and layers at their paths; its weights are shared.
+
+        Args:
+            left: Paths of sites in whose place the graph's own attention stays.
+        """
+        graph = self._without(left)
+        kept = [swap for swap in self.swaps if not _is_left(swap, left)]
+        put_sites(graph, {name: path for swap in kept for name, path in swap.names.items()})
+        finish(graph)
+        return graph
+
+    def _without(self, left: Collection[str]) -> fx.GraphModule:
+        graph = shared_copy(self.graph)
+        nodes = {node.name: node for node in graph.graph.nodes}
+        for swap in self.swaps:
+            if _is_left(swap, left):
+                nodes[swap.out].replace_all_uses_with(nodes[swap.region.output])
+        graph.recompile()
+        return graph
+
+
+def _is_left(swap: Swap, left: Collection[str]) -> bool:
+    return any(path in left for path in swap.region.paths)
