@@ -5,3 +5,5 @@ from .triton.options import TritonOptions as TritonOptions
 from .triton.repository import write_repository as write_repository
 from .vapoursynth.folder import write_script as write_script
 from .vapoursynth.options import VapourSynthOptions as VapourSynthOptions
+from .web.folder import write_page as write_page
+from .web.options import WebOptions as WebOptions

@@ -52,4 +52,10 @@ TARGETS = (
         _part("comfyui.options", "ComfyUIOptions"),
         _part("comfyui.folder", "write_node"),
     ),
+    Target(
+        "web",
+        "a page that restores pictures in the browser, for any server of files",
+        _part("web.options", "WebOptions"),
+        _part("web.folder", "write_page"),
+    ),
 )

@@ -1,18 +1,45 @@
-"""A browser without a window."""
+"""A browser without a window, and a server of files for it."""
 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 
+class _Quiet(SimpleHTTPRequestHandler):
+    """Files of a folder; nothing is said of who asks for them."""
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
 @contextmanager
-def chromium() -> Iterator[Any]:
-    """Yield a driver of Chromium, or skip the test where one of the two is not."""
+def served(folder: Path) -> Iterator[str]:
+    """Yield the address at which the files of a folder are, as of ``python -m http.server``."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+
+
+@contextmanager
+def chromium(*flags: str, **capabilities: Any) -> Iterator[Any]:
+    """Yield a driver of Chromium, or skip the test where one of the two is not.
+
+    Args:
+        *flags: Of Chromium, besides the usual ones.
+        **capabilities: Of the driver, by their names with ``_`` for the colon.
+    """
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     binary = shutil.which("chromium") or shutil.which("chromium-browser")
     driver = shutil.which("chromedriver")
@@ -20,8 +47,11 @@ def chromium() -> Iterator[Any]:
         pytest.skip("no chromium and chromedriver here")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1000,900"):
+    usual = ("--headless=new", "--no-sandbox", "--window-size=1000,900")
+    for flag in (*usual, *(flags or ("--disable-gpu",))):
         options.add_argument(flag)
+    for name, value in capabilities.items():
+        options.set_capability(name.replace("_", ":"), value)
     browser = webdriver.Chrome(options, webdriver.ChromeService(driver))
     try:
         yield browser

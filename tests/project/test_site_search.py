@@ -6,27 +6,16 @@ import os
 import re
 import subprocess
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from headless import chromium
+from headless import chromium, served
 from shared import ROOT
 
 pytestmark = pytest.mark.full
 
 SHOT = ROOT / "build" / "site.png"
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder; nothing is said of who asks for them."""
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
 
 
 def test_the_search_box(tmp_path: Path) -> None:
@@ -40,12 +29,7 @@ def test_the_search_box(tmp_path: Path) -> None:
     for page in tmp_path.rglob("*.html"):
         elsewhere = re.findall(r"<(?:script|link|img)[^>]*https?://[^>]*>", page.read_text())
         assert elsewhere == [], page
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server,
-        chromium() as browser,
-    ):
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}/"
+    with served(tmp_path) as address, chromium() as browser:
         browser.get(address)
         box = browser.find_element("css selector", "input.md-search__input")
         box.click()
@@ -59,4 +43,3 @@ def test_the_search_box(tmp_path: Path) -> None:
         assert all(link.get_attribute("href").startswith(address) for link in links)
         links[0].click()
         WebDriverWait(browser, 60).until(lambda one: "pseudoinverse" in one.page_source.lower())
-        server.shutdown()

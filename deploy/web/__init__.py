@@ -1,0 +1,1 @@
+"""A page that restores pictures in the browser."""

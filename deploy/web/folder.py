@@ -1,0 +1,125 @@
+"""Writing the folder of a page that restores pictures in the browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from ...core.errors import NystraError
+from ...core.files.folder import atomic_folder
+from ...core.files.reading import is_there
+from ...runtime.model.onnx_header import read_onnx_header
+from ...runtime.model.references import read_references
+from ...runtime.session import Session
+from ..host_model import host_problems
+from .options import WebOptions
+from .runtime_files import VERSION, copy_runtime
+
+PAGE = Path(__file__).with_name("page")
+"""The page; its ``.js`` files are compiled from the TypeScript of ``web/``."""
+
+_PARTS = ("*.html", "*.css", "*.svg", "*.js")
+_PLAIN_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
+_PRECISIONS = ("fp32",)
+
+_README = """# {name} in the browser
+
+`python -m http.server --directory .` here, or any other server of files; then open its address,
+http://localhost:8000. A page that is opened from the disk (`file:`) may start no worker.
+
+| file | what |
+| --- | --- |
+| `{model}` | the network |
+| {references} |
+| `index.html`, `*.js`, `style.css`, `icon.svg` | the page, of nystra (Apache-2.0) |
+| `ort/` | onnxruntime-web {version}, of Microsoft (MIT, `ort/LICENSE`) |
+
+The page asks no other host for anything, and sends pictures nowhere. It runs on WebGPU where the
+browser has it and the recorded references come out right; else on the CPU by WebAssembly, and says
+so. `?provider=wasm` at the end of its address does not try WebGPU. WebAssembly uses one thread
+unless the server sends `Cross-Origin-Opener-Policy: same-origin` and
+`Cross-Origin-Embedder-Policy: require-corp`.
+"""
+
+
+def write_page(model: Path, folder: Path, options: WebOptions) -> Path:
+    """Write a page with a model file: a folder for any server of files, whole or not at all.
+
+    Args:
+        model: An ONNX file of one size and of standard operators; references that lie beside it go
+            with it.
+        folder: Where it goes.
+        options: The options.
+
+    Returns:
+        The folder.
+
+    Raises:
+        NystraError: The page cannot run the file, a file of onnxruntime-web is missing, or there is
+            a folder already.
+        BackendUnavailableError: No backend can load the file here, to see what it takes.
+    """
+    check_model(model)
+    recorded = model.with_suffix(".npz")
+    has_references = is_there(recorded, "the references")
+    if has_references:
+        read_references(recorded)
+    stem = model.stem if _PLAIN_NAME.fullmatch(model.stem) else "model"
+    name, references = f"{stem}.onnx", f"{stem}.npz" if has_references else None
+    with atomic_folder(folder, overwrite=options.overwrite) as page:
+        for file in sorted(file for part in _PARTS for file in PAGE.glob(part)):
+            shutil.copyfile(file, page / file.name)
+        shutil.copyfile(model, page / name)
+        if references is not None:
+            shutil.copyfile(recorded, page / references)
+        listing = {"model": name, "references": references}
+        (page / "model.json").write_text(json.dumps(listing) + "\n", encoding="utf-8")
+        text = _README.format(name=stem, model=name, version=VERSION, references=_row(references))
+        (page / "README.md").write_text(text, encoding="utf-8")
+        (page / "ort").mkdir()
+        shutil.copyfile(PAGE / "ort_license.txt", page / "ort" / "LICENSE")
+        copy_runtime(options.onnxruntime_web, page / "ort")
+    return folder
+
+
+def check_model(path: Path) -> None:
+    """Refuse a model file that the page would refuse.
+
+    Raises:
+        NystraError: It takes something else than one picture of one size, or holds what
+            onnxruntime-web does not run.
+    """
+    session = Session(path, library="none")
+    problems = host_problems(session) or _problems(session)
+    if problems:
+        raise NystraError(f"the page cannot run {path}: {'; '.join(problems)}")
+
+
+def _problems(session: Session) -> list[str]:
+    """Return what the page asks of a file besides what every host does."""
+    facts, problems = session.facts, []
+    if {tensor.dtype for tensor in (*session.inputs, *session.outputs)} != {"float32"}:
+        problems.append("it takes or gives float16, expected float32")
+    if facts.precision not in _PRECISIONS:
+        problems.append(f"it is of the precision {facts.precision}, expected {_PRECISIONS[0]}")
+    if facts.tiling == "internal":
+        problems.append("it has to see the whole picture, and the page cuts tiles")
+    if any(isinstance(length, str) for length in session.inputs[0].shape):
+        problems.append(
+            "it takes any size, and the page cuts tiles of one: export it with `static` "
+            "1x3x128x128, say"
+        )
+    if read_onnx_header(session.path).has_operators:
+        problems.append(
+            "it has operators of nystra, whose bodies take long to open there: export it with "
+            "`inline`"
+        )
+    return problems
+
+
+def _row(references: str | None) -> str:
+    if references is None:
+        return "no `.npz` file | so that nothing is compared with PyTorch"
+    return f"`{references}` | what PyTorch made of recorded inputs"

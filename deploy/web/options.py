@@ -1,0 +1,26 @@
+"""The options of a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.option import Options, option
+from ...core.option_kinds import File
+from ...runtime.options import OVERWRITE
+from .runtime_files import VERSION
+
+
+@dataclass(frozen=True)
+class WebOptions(Options):
+    """What a page is made of, besides the model file."""
+
+    onnxruntime_web: Path | None = option(
+        File(
+            None,
+            f"required: onnxruntime-web {VERSION}, the .tgz file that npm pack makes of it or the "
+            "unpacked package, such as node_modules/onnxruntime-web",
+            metavar="FILE|FOLDER",
+        )
+    )
+    overwrite: bool = option(OVERWRITE)

@@ -1,0 +1,59 @@
+/** From the pixels of a canvas to planes of numbers, and back. */
+/** Most pixels of a result: what browsers hold in a canvas. */
+export const MOST_PIXELS = 1 << 27;
+/** Longest side of a result. */
+export const LONGEST_SIDE = 16384;
+/** Return the colours of pixels, from 0 to 1. */
+export function coloursOf({ width, height, data }) {
+    return { channels: 3, height, width, data: planesOf(data, [0, 1, 2]) };
+}
+/** Return how opaque pixels are, from 0 to 1; null: all of them are. */
+export function alphaOf({ width, height, data }) {
+    const alpha = planesOf(data, [3]);
+    return alpha.every((value) => value === 1) ? null : { channels: 1, height, width, data: alpha };
+}
+/** Return planes as pixels, clipped and rounded to nearest; grey ones have equal colours. */
+export function pixelsOf(colours, alpha) {
+    const { channels, height, width } = colours;
+    const size = height * width;
+    const data = new Uint8ClampedArray(4 * size);
+    const eight = (value) => Math.floor(Math.min(Math.max(value, 0), 1) * 255 + 0.5);
+    for (let i = 0; i < size; i++) {
+        for (let channel = 0; channel < 3; channel++) {
+            data[4 * i + channel] = eight(colours.data[(channels === 1 ? 0 : channel) * size + i]);
+        }
+        data[4 * i + 3] = alpha === null ? 255 : eight(alpha.data[i]);
+    }
+    return { width, height, data };
+}
+/** Return a plane `scale` times as high and wide, by linear interpolation. */
+export function enlarged(plane, scale) {
+    const [height, width] = [plane.height * scale, plane.width * scale];
+    const data = new Float32Array(height * width);
+    const rows = Array.from({ length: height }, (_, y) => between(y, scale, plane.height));
+    const columns = Array.from({ length: width }, (_, x) => between(x, scale, plane.width));
+    rows.forEach(([top, bottom, down], y) => {
+        columns.forEach(([left, right, across], x) => {
+            const at = (row, column) => plane.data[row * plane.width + column];
+            const above = at(top, left) * (1 - across) + at(top, right) * across;
+            const below = at(bottom, left) * (1 - across) + at(bottom, right) * across;
+            data[y * width + x] = above * (1 - down) + below * down;
+        });
+    });
+    return { channels: 1, height, width, data };
+}
+/** Return the two places that an enlarged one lies between, and how far from the first. */
+function between(place, scale, length) {
+    const exact = Math.min(Math.max((place + 0.5) / scale - 0.5, 0), length - 1);
+    const first = Math.floor(exact);
+    return [first, Math.min(first + 1, length - 1), exact - first];
+}
+function planesOf(data, channels) {
+    const size = data.length / 4;
+    const planes = new Float32Array(channels.length * size);
+    channels.forEach((channel, index) => {
+        for (let i = 0; i < size; i++)
+            planes[index * size + i] = data[4 * i + channel] / 255;
+    });
+    return planes;
+}

@@ -1,0 +1,170 @@
+/**
+ * Recorded references: inputs, and what PyTorch made of them, in the `.npz` file beside a model
+ * file. Sizes that the archive states are bounded before anything is unpacked.
+ */
+import { FileError } from "./metadata.js";
+const MOST_BYTES = 1 << 28;
+const MOST_ENTRIES = 256;
+const DEFAULT_TOLERANCE = 1e-4;
+const LOOSEST = 0.5;
+const SIGNATURES = { end: 0x06054b50, entry: 0x02014b50, local: 0x04034b50 };
+/**
+ * Return the recorded runs of a file of references.
+ *
+ * @throws FileError - It is damaged, too large, or has several inputs or outputs a run.
+ */
+export async function readReferences(file) {
+    const inputs = new Map();
+    const outputs = new Map();
+    let meta = {};
+    for (const entry of zipEntries(file)) {
+        const [, number, kind] = /^size(\d{1,6})\.(input|output)\..+\.npy$/.exec(entry.name) ?? [];
+        if (number === undefined && entry.name !== "meta.npy") {
+            throw new FileError(`the references hold ${JSON.stringify(entry.name.slice(0, 80))}`);
+        }
+        const [shape, kindOfNumber, body] = readArray(await unpacked(file, entry));
+        if (number === undefined) {
+            meta = readMeta(body);
+            continue;
+        }
+        const side = kind === "input" ? inputs : outputs;
+        if (side.has(Number(number)))
+            throw new FileError("the references have several inputs a run");
+        side.set(Number(number), { shape, data: numbers(kindOfNumber, body) });
+    }
+    const order = [...inputs.keys()].sort((first, second) => first - second);
+    const largest = limits(meta["tolerances"] ?? DEFAULT_TOLERANCE, order.length);
+    const mean = meta["mean_tolerances"];
+    const means = mean === undefined ? null : limits(mean, order.length);
+    if (order.length === 0)
+        throw new FileError("the references hold no run");
+    return order.map((number, index) => {
+        const [input, output] = [inputs.get(number), outputs.get(number)];
+        if (input === undefined || output === undefined) {
+            throw new FileError("the references are incomplete");
+        }
+        const meanTolerance = means === null ? null : means[index];
+        return { input, output, tolerance: largest[index], meanTolerance };
+    });
+}
+/** Return what the directory of an archive lists. */
+function zipEntries(file) {
+    const view = viewOf(file);
+    const end = file.length - 22; // an archive of ours has no comment behind its end
+    if (end < 0 || view.getUint32(end, true) !== SIGNATURES.end)
+        damaged("it has no directory");
+    const count = view.getUint16(end + 10, true);
+    let position = view.getUint32(end + 16, true);
+    const entries = [];
+    let total = 0;
+    if (count > MOST_ENTRIES)
+        damaged(`it lists ${count} arrays`);
+    for (let index = 0; index < count; index++) {
+        if (position + 46 > end || view.getUint32(position, true) !== SIGNATURES.entry) {
+            damaged("its directory is cut short");
+        }
+        const encrypted = view.getUint16(position + 8, true) & 1;
+        const method = view.getUint16(position + 10, true);
+        const size = view.getUint32(position + 24, true);
+        const nameLength = view.getUint16(position + 28, true);
+        const extraLength = view.getUint16(position + 30, true) + view.getUint16(position + 32, true);
+        total += size;
+        if (encrypted || (method !== 0 && method !== 8))
+            damaged("it is packed in an unknown way");
+        if (total > MOST_BYTES)
+            damaged(`it unpacks to more than ${MOST_BYTES >> 20} MiB`);
+        entries.push({
+            name: new TextDecoder().decode(file.subarray(position + 46, position + 46 + nameLength)),
+            compressed: method === 8,
+            packedSize: view.getUint32(position + 20, true),
+            size,
+            place: view.getUint32(position + 42, true),
+        });
+        position += 46 + nameLength + extraLength;
+    }
+    return entries;
+}
+/** Return the bytes of an entry, as many as the directory says. */
+async function unpacked(file, entry) {
+    const view = viewOf(file);
+    const { place, packedSize } = entry;
+    if (place + 30 > file.length || view.getUint32(place, true) !== SIGNATURES.local) {
+        damaged("an array is not where its directory says");
+    }
+    const start = place + 30 + view.getUint16(place + 26, true) + view.getUint16(place + 28, true);
+    const packed = file.slice(start, start + packedSize);
+    if (packed.length !== packedSize)
+        damaged("it is cut short");
+    const content = entry.compressed ? await inflated(packed, entry.size) : packed;
+    if (content.length !== entry.size)
+        damaged("an array has another size than its directory says");
+    return content;
+}
+/** Inflate bytes; stops as soon as there are more than there should be. */
+async function inflated(packed, size) {
+    const content = new Uint8Array(size);
+    let length = 0;
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+    const reader = stream.getReader();
+    try {
+        for (let part = await reader.read(); !part.done; part = await reader.read()) {
+            if (length + part.value.length > size)
+                damaged("an array is larger than its directory says");
+            content.set(part.value, length);
+            length += part.value.length;
+        }
+    }
+    catch (error) {
+        throw error instanceof FileError ? error : damaged(String(error));
+    }
+    finally {
+        void reader.cancel().catch(() => undefined);
+    }
+    return content.subarray(0, length);
+}
+/** Return shape, kind of numbers and bytes of a `.npy` file. */
+function readArray(file) {
+    const magic = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0];
+    if (file.length < 10 || magic.some((byte, index) => file[index] !== byte))
+        damaged("no array");
+    const begin = 10 + viewOf(file).getUint16(8, true);
+    const header = new TextDecoder().decode(file.subarray(10, begin));
+    const [, kind, order, lengths] = /^\{'descr': '(<f4|\|u1)', 'fortran_order': (False|True), 'shape': \(([\d, ]*)\), \}\s*$/.exec(header) ?? [];
+    if (lengths === undefined || order !== "False")
+        damaged(`an array is of ${header.slice(0, 80)}`);
+    const shape = lengths.split(",").filter((text) => text.trim() !== "").map(Number);
+    const body = file.subarray(begin);
+    const count = shape.reduce((product, length) => product * length, 1);
+    if (count * (kind === "<f4" ? 4 : 1) !== body.length)
+        damaged("an array does not fill its shape");
+    return [shape, kind, body];
+}
+function numbers(kind, body) {
+    if (kind === "|u1")
+        return Float32Array.from(body, (value) => value / 255);
+    const view = viewOf(body);
+    return Float32Array.from({ length: body.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+}
+function readMeta(body) {
+    try {
+        const meta = JSON.parse(new TextDecoder().decode(body));
+        return typeof meta === "object" && meta !== null ? { ...meta } : {};
+    }
+    catch {
+        return damaged("its meta is no JSON");
+    }
+}
+/** Return one limit a run: numbers that a wrong picture can exceed. */
+function limits(value, count) {
+    const list = Array.isArray(value) ? value : Array(count).fill(value);
+    const usable = list.every((limit) => typeof limit === "number" && limit >= 0 && limit < LOOSEST);
+    if (!usable || list.length !== count)
+        damaged("a tolerance lets anything pass, or is missing");
+    return list;
+}
+function viewOf(bytes) {
+    return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+function damaged(reason) {
+    throw new FileError(`the references are damaged or not nystra's: ${reason}`);
+}

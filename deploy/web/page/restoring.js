@@ -1,0 +1,81 @@
+/** A picture through a network, tile by tile. */
+import { cutTile, defaultOverlap, planTiles, Stitcher, } from "./tiling.js";
+/** Weights of red, green and blue in the luma of BT.601. */
+const LUMA = [0.299, 0.587, 0.114];
+/**
+ * Restore a picture.
+ *
+ * The channels of a colour picture go one by one through a network of one channel, and a grey
+ * picture three times into one of three, whose result becomes grey again: as in `nystra run`.
+ *
+ * @param picture - Grey or RGB, from 0 to 1; at least one pixel.
+ * @returns Planes from 0 to 1, not clipped, `scale` times as high and wide.
+ * @throws DOMException - `AbortError`, where the signal says so.
+ */
+export async function restore(network, picture, options = {}) {
+    const [takes, gives] = [network.input[0], network.output[0]];
+    const grey = picture.channels === 1;
+    if (takes === 3) {
+        const result = await restorePlanes(network, grey ? repeated(picture) : picture, options);
+        return grey && gives === 3 ? luma(result) : result;
+    }
+    if (grey || gives === 3)
+        return restorePlanes(network, grey ? picture : luma(picture), options);
+    const results = [];
+    for (let channel = 0; channel < 3; channel++) {
+        const onProgress = (done, total) => options.onProgress?.(channel * total + done, 3 * total);
+        const plane = planeOf(picture, channel);
+        results.push(await restorePlanes(network, plane, { ...options, onProgress }));
+    }
+    return joined(results);
+}
+async function restorePlanes(network, picture, { overlap, signal, onProgress }) {
+    const [, height, width] = network.input;
+    const { inputRange, outputRange, scale } = network.facts;
+    const shared = overlap ?? defaultOverlap(Math.min(height, width));
+    const plan = planTiles([picture.height, picture.width], [height, width], shared);
+    const stitcher = new Stitcher(plan, scale, network.output[0]);
+    const total = plan.rows.length * plan.columns.length;
+    for (let index = 0; index < total; index++) {
+        await nextTask(); // lets a message that cancels come in
+        signal?.throwIfAborted();
+        const tile = cutTile(picture, plan, index);
+        const [low, high] = inputRange;
+        if (low !== 0 || high !== 1)
+            tile.forEach((value, i) => (tile[i] = value * (high - low) + low));
+        stitcher.add(index, await network.run(tile));
+        onProgress?.(index + 1, total);
+    }
+    const [low, high] = outputRange;
+    const { data } = stitcher.picture;
+    if (low !== 0 || high !== 1)
+        data.forEach((value, i) => (data[i] = (value - low) / (high - low)));
+    return stitcher.picture;
+}
+function nextTask() {
+    return new Promise((resolve) => setTimeout(resolve, 0));
+}
+function planeOf(picture, channel) {
+    const size = picture.height * picture.width;
+    const data = picture.data.subarray(channel * size, (channel + 1) * size);
+    return { ...picture, channels: 1, data };
+}
+function repeated(picture) {
+    return joined([picture, picture, picture]);
+}
+function joined(planes) {
+    const size = planes[0].height * planes[0].width;
+    const data = new Float32Array(planes.length * size);
+    planes.forEach((plane, channel) => data.set(plane.data.subarray(0, size), channel * size));
+    return { ...planes[0], channels: planes.length, data };
+}
+function luma(picture) {
+    const size = picture.height * picture.width;
+    const data = new Float32Array(size);
+    for (let i = 0; i < size; i++) {
+        for (let channel = 0; channel < 3; channel++) {
+            data[i] += LUMA[channel] * picture.data[channel * size + i];
+        }
+    }
+    return { ...picture, channels: 1, data };
+}

@@ -1,0 +1,121 @@
+/**
+ * Which tiles a picture is cut into, and how their results are blended: as `runtime/tiling` of
+ * nystra does for a file that takes one size.
+ */
+const DEFAULT_OVERLAP = 32;
+/** Return the overlap of tiles of a side in pixels, where none is asked for. */
+export function defaultOverlap(side) {
+    return Math.max(Math.min(DEFAULT_OVERLAP, Math.floor(side / 4), side - 1), 0);
+}
+/**
+ * Return the tiles along an axis: they start at multiples of the stride, and the last one is
+ * shifted inward to end at the border.
+ *
+ * @throws RangeError - The overlap leaves no stride.
+ */
+export function tileSpans(length, tile, overlap) {
+    if (!Number.isInteger(overlap) || overlap < 0 || overlap >= tile) {
+        throw new RangeError(`the overlap is ${overlap}, expected a whole number below ${tile}`);
+    }
+    const spans = [];
+    for (let start = 0; start < length - tile; start += tile - overlap) {
+        spans.push([start, start + tile]);
+    }
+    const last = Math.max(length - tile, 0);
+    spans.push([last, last + tile]);
+    return spans;
+}
+/** Return the tiles of a picture, each of exactly the given size. */
+export function planTiles([height, width], [tileHeight, tileWidth], overlap) {
+    return {
+        height,
+        width,
+        rows: tileSpans(height, tileHeight, overlap),
+        columns: tileSpans(width, tileWidth, overlap),
+    };
+}
+/** Return the place that a place beyond an axis mirrors; the edge is not repeated. */
+export function mirrored(place, length) {
+    const period = Math.max(2 * length - 2, 1);
+    const index = place % period;
+    return Math.min(index, period - index);
+}
+/** Return tile `index` of a picture, mirrored where it reaches beyond it. */
+export function cutTile(picture, plan, index) {
+    const [[top, bottom], [left, right]] = place(plan, index);
+    const tile = new Float32Array(picture.channels * (bottom - top) * (right - left));
+    let next = 0;
+    for (let channel = 0; channel < picture.channels; channel++) {
+        for (let y = top; y < bottom; y++) {
+            const row = (channel * picture.height + mirrored(y, picture.height)) * picture.width;
+            for (let x = left; x < right; x++) {
+                tile[next++] = picture.data[row + mirrored(x, picture.width)];
+            }
+        }
+    }
+    return tile;
+}
+/** Return how much each span counts at each of its places; over all spans it adds up to 1. */
+export function blendWeights(spans, scale) {
+    const weights = spans.map(([start, end]) => new Float64Array((end - start) * scale).fill(1));
+    for (let second = 1; second < spans.length; second++) {
+        const [falling, rising] = [weights[second - 1], weights[second]];
+        const shared = (spans[second - 1][1] - spans[second][0]) * scale;
+        for (let i = 0; i < shared; i++) {
+            const share = (i + 0.5) / shared;
+            rising[i] *= share;
+            falling[falling.length - 1 - i] *= share;
+        }
+    }
+    const total = new Float64Array(spans[spans.length - 1][1] * scale);
+    spans.forEach(([start], span) => {
+        weights[span].forEach((weight, i) => (total[start * scale + i] += weight));
+    });
+    return spans.map(([start], span) => Float32Array.from(weights[span], (weight, i) => weight / total[start * scale + i]));
+}
+/** A picture that grows out of the results of its tiles. */
+export class Stitcher {
+    plan;
+    scale;
+    picture;
+    rowWeights;
+    columnWeights;
+    constructor(plan, scale, channels) {
+        this.plan = plan;
+        this.scale = scale;
+        const [height, width] = [plan.height * scale, plan.width * scale];
+        const data = new Float32Array(channels * height * width);
+        this.picture = { channels, height, width, data };
+        this.rowWeights = blendWeights(plan.rows, scale);
+        this.columnWeights = blendWeights(plan.columns, scale);
+    }
+    /** Blend in what the network made of tile `index`. */
+    add(index, tile) {
+        const { channels, height, width, data } = this.picture;
+        const [[top], [left]] = place(this.plan, index);
+        const rows = this.rowWeights[Math.floor(index / this.plan.columns.length)];
+        const columns = this.columnWeights[index % this.plan.columns.length];
+        if (tile.length !== channels * rows.length * columns.length) {
+            throw new RangeError(`the network made ${tile.length} numbers of a tile, expected ` +
+                `${channels}x${rows.length}x${columns.length}`);
+        }
+        const [firstRow, firstColumn] = [top * this.scale, left * this.scale];
+        const [below, beside] = [
+            Math.min(rows.length, height - firstRow),
+            Math.min(columns.length, width - firstColumn),
+        ];
+        for (let channel = 0; channel < channels; channel++) {
+            for (let y = 0; y < below; y++) {
+                const from = (channel * rows.length + y) * columns.length;
+                const to = (channel * height + firstRow + y) * width + firstColumn;
+                for (let x = 0; x < beside; x++) {
+                    data[to + x] += tile[from + x] * rows[y] * columns[x];
+                }
+            }
+        }
+    }
+}
+function place(plan, index) {
+    const { rows, columns } = plan;
+    return [rows[Math.floor(index / columns.length)], columns[index % columns.length]];
+}

@@ -1,0 +1,41 @@
+/** Whether a network computes here what PyTorch did: against recorded references. */
+import { FileError } from "./metadata.js";
+/**
+ * Run the recorded inputs and compare what comes out.
+ *
+ * @throws FileError - The references are of another network.
+ */
+export async function validate(network, references, onProgress) {
+    const cases = [];
+    for (const reference of references) {
+        checkShape("inputs", reference.input, network.input);
+        checkShape("outputs", reference.output, network.output);
+        // A copy: onnxruntime-web may keep what it is given.
+        cases.push(compare(await network.run(reference.input.data.slice()), reference));
+        onProgress?.(cases.length, references.length);
+    }
+    return { passed: cases.every((each) => each.fault === null), cases };
+}
+function checkShape(what, array, shape) {
+    const [got, expected] = [array.shape.join("x"), [1, ...shape].join("x")];
+    if (got !== expected) {
+        throw new FileError(`the references have ${what} of ${got}, the network of ${expected}`);
+    }
+}
+function compare(got, reference) {
+    const { tolerance, meanTolerance } = reference;
+    const expected = reference.output.data;
+    let [maxAbs, sum] = [0, 0];
+    for (let i = 0; i < expected.length; i++) {
+        const difference = Math.abs(got[i] - expected[i]);
+        maxAbs = Math.max(maxAbs, difference); // NaN, once there, stays
+        sum += difference;
+    }
+    const meanAbs = sum / expected.length;
+    const right = maxAbs <= tolerance || (meanTolerance !== null && meanAbs <= meanTolerance);
+    const fault = `the largest difference is ${shown(maxAbs)}, allowed is ${shown(tolerance)}`;
+    return { maxAbs, meanAbs, tolerance, fault: right ? null : fault };
+}
+function shown(value) {
+    return value.toExponential(1);
+}
