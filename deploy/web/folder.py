@@ -22,12 +22,14 @@ PAGE = Path(__file__).with_name("page")
 
 _PARTS = ("*.html", "*.css", "*.svg", "*.js")
 _PLAIN_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
-_PRECISIONS = ("fp32",)
+_PRECISION = "fp32"
+"""Of the files that the page was tried with."""
 
 _README = """# {name} in the browser
 
-`python -m http.server --directory .` here, or any other server of files; then open its address,
-http://localhost:8000. A page that is opened from the disk (`file:`) may start no worker.
+Written by `nystra deploy web`. Start `python -m http.server` in this folder, or any other server
+of files, and open its address, http://localhost:8000. From the disk (`file:`) browsers start no
+worker.
 
 | file | what |
 | --- | --- |
@@ -102,19 +104,21 @@ def _problems(session: Session) -> list[str]:
     facts, problems = session.facts, []
     if {tensor.dtype for tensor in (*session.inputs, *session.outputs)} != {"float32"}:
         problems.append("it takes or gives float16, expected float32")
-    if facts.precision not in _PRECISIONS:
-        problems.append(f"it is of the precision {facts.precision}, expected {_PRECISIONS[0]}")
+    if facts.task != "restoration":
+        problems.append(f"it is of the task {facts.task}, expected restoration")
+    if facts.precision != _PRECISION:
+        problems.append(f"it is of the precision {facts.precision}, expected {_PRECISION}")
     if facts.tiling == "internal":
         problems.append("it has to see the whole picture, and the page cuts tiles")
     if any(isinstance(length, str) for length in session.inputs[0].shape):
         problems.append(
-            "it takes any size, and the page cuts tiles of one: export it with `static` "
-            "1x3x128x128, say"
+            "it takes any size, and the page cuts tiles of one: export it with `target` portable "
+            "and `static` 1x3x128x128, say"
         )
     if read_onnx_header(session.path).has_operators:
         problems.append(
             "it has operators of nystra, whose bodies take long to open there: export it with "
-            "`inline`"
+            "`target` portable"
         )
     return problems
 

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+pytest.importorskip("selenium", reason="selenium is not installed: .ci/web brings it")
+
 from exports import export
 from headless import chromium, served
 from nystra.core.arrays import Array
@@ -59,7 +61,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """The shipped SwinIR with linear attention."""
     folder = tmp_path_factory.mktemp("shipped")
     options = ExportOptions(
-        Plan(mechanism("cluster")), static=(1, 3, 48, 48), functions="inline", speed=False
+        Plan(mechanism("cluster")), static=(1, 3, 48, 48), target="portable", speed=False
     )
     model = export_model(pretrained_path("swinir_x2_w16"), folder / "m.onnx", options).model
     return model, page_of(model, folder)
@@ -69,7 +71,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A SwinIR that a GPU of software runs in seconds."""
     folder = tmp_path_factory.mktemp("tiny")
-    model = export(folder, ExportOptions(static=(1, 3, 32, 32), functions="inline"))
+    model = export(folder, ExportOptions(static=(1, 3, 32, 32), target="portable"))
     return model, page_of(model, folder)
 
 
@@ -133,7 +135,6 @@ class Page:
 
 @contextmanager
 def opened(folder: Path, downloads: Path, *flags: str, query: str = "") -> Iterator[Page]:
-    pytest.importorskip("selenium", reason="selenium is not installed")
     no_other_host = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
     logs = {"performance": "ALL", "browser": "ALL"}
     with (

@@ -186,9 +186,15 @@ def test_the_compiled_page_has_every_source() -> None:
     assert {path.stem for path in PAGE.glob("*.js")} == sources - {"index"}
 
 
-def test_one_version_of_onnxruntime_web() -> None:
+def project_version() -> str:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return re.findall(r'^version = "(.*)"$', text, re.MULTILINE)[0]
+
+
+def test_versions_and_lock_of_the_package() -> None:
     package = json.loads((ROOT / "web" / "package.json").read_text(encoding="utf-8"))
     named = {package[key]["onnxruntime-web"] for key in ("peerDependencies", "devDependencies")}
     assert named == {runtime_files.VERSION}
     lock = (ROOT / "web" / "package-lock.json").read_text(encoding="utf-8")
-    assert '"resolved"' not in lock
+    assert '"resolved"' not in lock, "it names the registry of whoever wrote it"
+    assert package["version"] == json.loads(lock)["version"] == project_version()
