@@ -68,8 +68,8 @@ def host_problems(session: Session) -> list[str]:
             continue
         tensor = tensors[0]
         if len(tensor.shape) != 4 or tensor.dtype not in _TYPES:
-            shape = "x".join(map(str, tensor.shape))
-            problems.append(f"it {kind} {tensor.dtype} {shape}, expected 4 axes of float32")
+            shape = ", ".join(map(str, tensor.shape))
+            problems.append(f"it {kind} {tensor.dtype} ({shape}), expected 4 axes of float32")
             continue
         if isinstance(tensor.shape[0], int) and tensor.shape[0] != 1:
             problems.append(f"it {kind} {tensor.shape[0]} pictures at once, expected one")

@@ -7,6 +7,8 @@ rightly under one name and wrongly under another.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,17 +34,9 @@ WEBGPU = "ort:WebGpuExecutionProvider"
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plug-in; a process that loaded it keeps it, as sessions may still use it."""
     return build_plugin(tmp_path_factory.mktemp("plugin"))
-
-
-@pytest.fixture
-def plugin(built: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The plug-in, which the process forgets again."""
-    monkeypatch.setattr(_providers, "_LOADED", set())
-    yield built
-    for path in _providers._LOADED:
-        ort.unregister_execution_provider_library(path)
 
 
 @pytest.fixture(autouse=True)
@@ -100,9 +94,23 @@ def test_a_wrong_provider_is_found_out(
     assert "Relu" in said
 
 
-def test_a_plug_in_of_a_package(
-    model: Path, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+IN_A_PROCESS = """
+import sys
+from nystra.core.errors import BackendUnavailableError
+from nystra.runtime import Session
+from nystra.runtime.backends import _providers
+
+print(*_providers.available_providers())
+print(Session(sys.argv[1], "ort:WrongExecutionProvider").assignment.sentence())
+try:
+    Session(sys.argv[1], "ort:NoneExecutionProvider")
+except BackendUnavailableError as error:
+    print(error)
+"""
+
+
+def test_a_plug_in_of_a_package(model: Path, plugin: Path, tmp_path: Path) -> None:
+    """In a process that loaded no plug-in yet."""
     package = tmp_path / "onnxruntime_ep_paper"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -110,13 +118,17 @@ def test_a_plug_in_of_a_package(
         f"def get_ep_names():\n    return [{RIGHT!r}, {WRONG!r}, 'NoneExecutionProvider']\n"
     )
     (tmp_path / "onnxruntime_ep_broken.py").write_text("raise RuntimeError('no driver')")
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in ("onnxruntime_ep_paper", "onnxruntime_ep_broken"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    assert {RIGHT, WRONG} <= {*_providers.available_providers()}
-    assert Session(model, f"ort:{WRONG}").assignment is not None
-    with pytest.raises(BackendUnavailableError, match=r"is installed, and offers .* no device"):
-        Session(model, "ort:NoneExecutionProvider")
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, str(model)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names, taken, refused = done.stdout.splitlines()
+    assert {RIGHT, WRONG} <= {*names.split()}
+    assert taken.startswith(f"{WRONG} computes 1 of 2 nodes")
+    assert "NoneExecutionProvider is installed, and offers onnxruntime" in refused
 
 
 def test_a_device_of_several(model: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
