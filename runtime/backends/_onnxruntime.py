@@ -24,12 +24,13 @@ _DTYPES = {
     "bfloat16": "bfloat16",
     "bool": "bool",
 }
+_LIBRARY = "nystra_onnxruntime"
 
 
 class OnnxRuntimeBackend(Backend):
     """onnxruntime."""
 
-    library_name: ClassVar[str] = "nystra_onnxruntime"
+    library_name: ClassVar[str | None] = _LIBRARY
     bodies: ClassVar[bool] = True
 
     def load(self) -> None:
@@ -85,7 +86,8 @@ class OnnxRuntimeBackend(Backend):
 
     def _choose(self) -> LibraryChoice:
         needed = self.header.has_operators
-        return choose_library(self.spec.library, needed=needed, name=self.library_name)
+        name = self.library_name or _LIBRARY
+        return choose_library(self.spec.library, needed=needed, name=name)
 
     def _providers(self, library: Path | None) -> list[Any]:
         """Return onnxruntime's providers, the first one first, with their options."""
@@ -117,8 +119,8 @@ class OnnxRuntimeBackend(Backend):
             if self.header.has_operators and (not self.header.has_bodies or _unregistered(error)):
                 raise BackendUnavailableError(
                     f"{self.path} has nystra operators without ONNX bodies and so needs the "
-                    f"operator library (lib{self.library_name}): {choice.reason}. Build it, name "
-                    "it with `library`, or export without `no_functions`."
+                    f"operator library (lib{self.library_name or _LIBRARY}): {choice.reason}. "
+                    "Build it, name it with `library`, or export without `no_functions`."
                 ) from error
             raise NystraError(
                 f"onnxruntime cannot load {self.path}: {_first_line(error)}"

@@ -65,6 +65,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
     )
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "fp16", "int8"})
     options: ClassVar[type[Options]] = ProviderOptions
+    library_name: ClassVar[str | None] = None
     automatic: ClassVar[bool] = False
     plugs_in: ClassVar[bool] = True
     provider: ClassVar[str] = ""

@@ -94,8 +94,9 @@ def measure_file(
     if session.kind.artefact == "onnx":
         measured.digests["weights"] = weights_digest(session.path)
         measured.items["nodes"] = count_nodes(session.path)
-        served = session.operators == "kernels"
-        measured.items[KERNELS] = len(domain_nodes(session.path, DOMAIN)) if served else 0
+        if session.kind.library_name is not None:
+            served = session.operators == "kernels"
+            measured.items[KERNELS] = len(domain_nodes(session.path, DOMAIN)) if served else 0
     weights = session.path.with_name(f"{session.path.name}.data")
     measured.items["bytes"] = session.path.stat().st_size + (
         weights.stat().st_size if weights.is_file() else 0

@@ -154,7 +154,7 @@ def test_every_backend_says_what_it_is() -> None:
         assert kind.device == ("cuda" if name in CUDA else "cpu")
         assert kind.engine == (name if name in ("tensorrt", "tensorrt-rtx") else None)
         assert "fp32" in kind.precisions
-        assert kind.library_name
+        assert (kind.library_name is None) == (name == "ort")
         assert kind.bodies == (kind.engine is None)
         assert kind.artefact == "onnx"
         assert kind.measures_memory == (name in ("ort-cpu", "openvino"))
