@@ -9,9 +9,10 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -134,11 +135,17 @@ class Page:
 
 
 @contextmanager
-def opened(folder: Path, downloads: Path, *flags: str, query: str = "") -> Iterator[Page]:
+def opened(
+    folder: Path,
+    downloads: Path,
+    *flags: str,
+    query: str = "",
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Page]:
     no_other_host = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
     logs = {"performance": "ALL", "browser": "ALL"}
     with (
-        served(folder) as address,
+        served(folder, headers) as address,
         chromium(no_other_host, *flags, goog_loggingPrefs=logs) as browser,
     ):
         browser.set_page_load_timeout(SECONDS)
@@ -195,6 +202,16 @@ def test_the_page_on_webgpu(tiny: Folder, picture: Path, tmp_path: Path) -> None
     assert np.abs(result - expected(model, picture, tmp_path)).max() <= 1
 
 
+def test_a_portable_file_is_on_the_gpu_as_a_whole(shipped: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(shipped[1], tmp_path / "page")
+    listing = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**listing, "references": None}))
+    with opened(folder, tmp_path, *SOFTWARE_GPU) as page:
+        assert "on WebGPU" in page.shown("about")
+        assert "a part of it runs on the CPU" not in page.shown("warning")
+        assert "no references to compare this GPU with" in page.shown("warning")
+
+
 def test_a_wrong_gpu_is_not_used(tiny: Folder, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny[1], tmp_path / "page")
     (recorded,) = folder.glob("*.npz")
@@ -217,6 +234,27 @@ def test_a_wrong_gpu_is_not_used(tiny: Folder, tmp_path: Path) -> None:
 def test_webassembly_is_taken_where_it_is_asked_for(tiny: Folder, tmp_path: Path) -> None:
     with opened(tiny[1], tmp_path, *SOFTWARE_GPU, query="?provider=wasm") as page:
         assert page.shown("warning").startswith("Not on the GPU: WebAssembly was asked for.")
+
+
+def test_webassembly_has_threads_where_the_server_isolates_the_page(
+    tiny: Folder, picture: Path, tmp_path: Path
+) -> None:
+    headers = {
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Embedder-Policy": "require-corp",
+    }
+    model, folder = tiny
+    with opened(folder, tmp_path, query="?provider=wasm", headers=headers) as page:
+        cores = page.browser.execute_script("return navigator.hardwareConcurrency")
+        assert cores < 2 or f"with {min(cores, 8)} threads" in page.shown("warning")
+        result = restored(page, picture, tmp_path)
+    assert np.abs(result - expected(model, picture, tmp_path)).max() <= 1
+
+
+def test_a_page_from_the_disk_says_what_it_needs(tiny: Folder) -> None:
+    with chromium() as browser:
+        browser.get(f"file://{tiny[1]}/index.html")
+        assert "python -m http.server" in browser.find_element("id", "about").text
 
 
 def test_what_is_no_picture_and_what_is_too_large(tiny: Folder, tmp_path: Path) -> None:

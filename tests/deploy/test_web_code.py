@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from nystra.core.arrays import Array
+from nystra.runtime.images.picture import quantise
 from nystra.runtime.model.references import ReferenceCase, write_references
 from nystra.runtime.tasks.restoration.restorer import Restorer
 from runtime_models import nystra_metadata, save_upscaler
@@ -123,6 +124,48 @@ def test_pictures_are_those_of_nystra_run(page: Path) -> None:
         result = np.moveaxis(np.array(got["data"], np.float32).reshape(shape), 0, 2)
         np.testing.assert_allclose(result, expected, atol=2e-6, err_msg=name)
         assert got["steps"] == [[done + 1, tiles] for done in range(tiles)], name
+
+
+def pixels_made(page: Path, pixels: Array, colours: Array, scale: int) -> Any:
+    height, width, channels = colours.shape
+    planes = np.moveaxis(colours, 2, 0).ravel().tolist()
+    asked = {
+        "pixels": {
+            "width": pixels.shape[1],
+            "height": pixels.shape[0],
+            "data": pixels.ravel().tolist(),
+        },
+        "scale": scale,
+        "colours": {"channels": channels, "height": height, "width": width, "data": planes},
+    }
+    (made,) = lines_of("pixels.mjs", page, text=json.dumps(asked))
+    return made
+
+
+def test_pixels_become_planes_and_planes_pixels(page: Path) -> None:
+    random = np.random.default_rng(1)
+    pixels = random.integers(0, 256, (5, 4, 4), np.uint8)
+    colours = random.uniform(-0.2, 1.2, (10, 8, 3)).astype(np.float32)
+    colours[0, 0] = (0.5 / 255, 1.5 / 255, 254.5 / 255)
+    made = pixels_made(page, pixels, colours, 2)
+    planes = np.array(made["colours"], np.float32).reshape(3, 5, 4)
+    np.testing.assert_allclose(planes, np.moveaxis(pixels[:, :, :3], 2, 0) / 255, atol=1e-7)
+    got = np.array(made["pixels"], np.uint8).reshape(10, 8, 4)
+    assert np.abs(got[:, :, :3].astype(int) - quantise(colours, 8)).max() <= 1
+    assert np.count_nonzero(got[:, :, :3] != quantise(colours, 8)) <= 3, "but for exact halves"
+    rows, columns = (np.clip((np.arange(2 * side) + 0.5) / 2 - 0.5, 0, side - 1) for side in (5, 4))
+    alpha = pixels[:, :, 3] / 255
+    across = np.stack([np.interp(columns, np.arange(4), row) for row in alpha])
+    expected = np.stack([np.interp(rows, np.arange(5), column) for column in across.T], axis=1)
+    np.testing.assert_allclose(made["alpha"], expected.ravel(), atol=1e-6)
+    assert np.abs(got[:, :, 3].astype(int) - quantise(expected, 8)).max() <= 1
+
+
+def test_opaque_grey_pixels(page: Path) -> None:
+    pixels = np.full((2, 2, 4), 255, np.uint8)
+    made = pixels_made(page, pixels, np.full((2, 2, 1), 0.5, np.float32), 1)
+    assert made["alpha"] is None
+    assert made["pixels"] == [128, 128, 128, 255] * 4
 
 
 def references(path: Path, **meta: Any) -> Path:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,14 +18,30 @@ import pytest
 class _Quiet(SimpleHTTPRequestHandler):
     """Files of a folder; nothing is said of who asks for them."""
 
+    def __init__(self, *where: Any, more: Mapping[str, str], **how: Any) -> None:
+        self.more = more
+        super().__init__(*where, **how)
+
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
+    def end_headers(self) -> None:
+        """End the head of an answer with the headers that are sent besides."""
+        for name, value in self.more.items():
+            self.send_header(name, value)
+        super().end_headers()
+
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Yield the address at which the files of a folder are, as of ``python -m http.server``."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder)) as server:
+def served(folder: Path, headers: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """Yield the address at which the files of a folder are, as of ``python -m http.server``.
+
+    Args:
+        folder: The folder.
+        headers: That are sent with every file, besides.
+    """
+    handler = partial(_Quiet, directory=folder, more=headers)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/"

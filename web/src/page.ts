@@ -41,6 +41,7 @@ const controls = {
 
 /** Open the network that lies beside the page. */
 async function start(): Promise<void> {
+  controls.about.textContent = "Loading the network …";
   const listing: unknown = await (await fetched("model.json")).json();
   const { model, references } = listing as { model: unknown; references: unknown };
   const file = await bytesOf(model);

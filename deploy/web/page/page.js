@@ -24,6 +24,7 @@ const controls = {
 };
 /** Open the network that lies beside the page. */
 async function start() {
+    controls.about.textContent = "Loading the network …";
     const listing = await (await fetched("model.json")).json();
     const { model, references } = listing;
     const file = await bytesOf(model);

@@ -1,0 +1,20 @@
+// Pixels to planes and back, by the page's own code: `node pixels.mjs PAGE`, on the standard input
+// JSON of pixels, of a scale and of colours; writes the alpha, enlarged, and the pixels of both.
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+const page = pathToFileURL(`${process.argv[2]}/`);
+const pictures = await import(new URL("pictures.js", page));
+
+const { pixels, scale, colours } = JSON.parse(readFileSync(0, "utf8"));
+const given = { ...pixels, data: Uint8ClampedArray.from(pixels.data) };
+const alpha = pictures.alphaOf(given);
+const large = alpha === null ? null : pictures.enlarged(alpha, scale);
+const planes = { ...colours, data: Float32Array.from(colours.data) };
+const made = pictures.pixelsOf(planes, large);
+const result = {
+  colours: [...pictures.coloursOf(given).data],
+  alpha: large === null ? null : [...large.data],
+  pixels: [...made.data],
+};
+console.log(JSON.stringify(result));
