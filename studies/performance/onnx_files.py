@@ -14,75 +14,35 @@ import argparse
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
-import torch
-from torch import nn
 
 from nystra.export import ExportOptions, Plan, export_model, mechanism
-
-SIDE = 32
+from studies.performance.plain_exports import PUBLISHED, SMALL, Plain, write_plain
 
 CASES = (
     "SwinIR:script:13:free",
-    "SwinIR:script:17:fixed",
     "SwinIR:script:17:free",
-    "SwinIR:dynamo:18:fixed",
     "SwinIR:dynamo:20:free",
     "HAT:script:17:free",
     "HAT:dynamo:18:fixed",
-    "DAT:dynamo:18:fixed",
+    "DAT:script:17:free",
     "Swin2SR:script:17:free",
     "swin_t:script:17:fixed",
     "swin_t:dynamo:18:fixed",
     "vit_b_16:script:17:fixed",
+    "vit_b_16:dynamo:20:batch",
 )
-"""Network, exporter, opset, and whether height and width are free."""
+"""Network, exporter, opset, and what is free: nothing, height and width, or the batch."""
 
 
-def _networks() -> dict[str, Callable[[], nn.Module]]:
-    import torchvision
-    from spandrel.architectures.DAT import DAT
-    from spandrel.architectures.HAT import HAT
-    from spandrel.architectures.Swin2SR import Swin2SR
-    from spandrel.architectures.SwinIR import SwinIR
-
-    usual: dict[str, Any] = {"img_size": 16, "embed_dim": 24, "num_heads": [2], "upscale": 2}
-    direct = {"depths": [2], "window_size": 8, "upsampler": "pixelshuffledirect"}
-    dat = {"embed_dim": 64, "expansion_factor": 2}
-    hat = {"compress_ratio": 3, "squeeze_factor": 4, "num_feat": 16}
-    return {
-        "SwinIR": lambda: SwinIR(**usual, **direct),
-        "HAT": lambda: HAT(**usual, **hat, depths=[2], window_size=8),
-        "DAT": lambda: DAT(**usual | dat, depth=[2], split_size=[4, 8]),
-        "Swin2SR": lambda: Swin2SR(**usual, **direct),
-        "swin_t": torchvision.models.swin_t,
-        "vit_b_16": torchvision.models.vit_b_16,
-    }
-
-
-def write_plain(case: str, folder: Path) -> Path:
-    """Write the file of a case as PyTorch does; return its path."""
-    name, exporter, opset, sizes = case.split(":")
-    torch.manual_seed(0)
-    network = _networks()[name]().eval()
-    side = 224 if name in ("swin_t", "vit_b_16") else SIDE
-    image, path = torch.rand(1, 3, side, side), folder / f"{case.replace(':', '_')}.onnx"
-    named: dict[str, Any] = {"input_names": ["x"], "output_names": ["y"]}
-    if exporter == "dynamo":
-        free = torch.export.Dim.DYNAMIC
-        shapes = ({2: free, 3: free},) if sizes == "free" else None
-        named |= {"dynamo": True, "dynamic_shapes": shapes, "external_data": False}
-    else:
-        axes = {"x": {2: "h", 3: "w"}, "y": {2: "H", 3: "W"}} if sizes == "free" else None
-        named |= {"dynamo": False, "dynamic_axes": axes}
-    torch.onnx.export(network, (image,), path, opset_version=int(opset), verbose=False, **named)
-    return path
+def _plain_of(name: str) -> Plain:
+    """Return a network of restoration as it is small, a classifier as it is published."""
+    return PUBLISHED[name] if SMALL[name].library == "torchvision" else SMALL[name]
 
 
 def difference(first: Path, second: Path) -> float:
@@ -94,8 +54,9 @@ def difference(first: Path, second: Path) -> float:
     shape = sessions[0].get_inputs()[0].shape
     free = isinstance(shape[2], str)
     worst = 0.0
-    for size in ((32, 32), (48, 64), (64, 40)) if free else (shape[2:],):
-        image = np.random.default_rng(0).random((1, 3, *size)).astype(np.float32)
+    batch = 2 if isinstance(shape[0], str) else 1
+    for size in ((64, 64), (96, 64), (64, 160)) if free else (shape[2:],):
+        image = np.random.default_rng(0).random((batch, 3, *size)).astype(np.float32)
         one, other = (session.run(None, {"x": image})[0] for session in sessions)
         worst = max(worst, float(np.abs(one - other).max() / np.abs(other).max()))
     return worst
@@ -103,7 +64,9 @@ def difference(first: Path, second: Path) -> float:
 
 def measured(case: str, folder: Path, attention: str) -> str:
     """Return a row of the table."""
-    plain, ours = write_plain(case, folder), folder / "ours.onnx"
+    name, exporter, opset, sizes = case.split(":")
+    plain = write_plain(_plain_of(name), exporter, int(opset), sizes, folder / "plain.onnx")
+    ours = folder / "ours.onnx"
     options = ExportOptions(plan=Plan(mechanism(attention)), overwrite=True)
     result = export_model(plain, ours, options)
     network: Any = result.source.loaded.network

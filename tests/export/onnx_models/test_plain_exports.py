@@ -18,7 +18,7 @@ from nystra.export.found.site_modules import blind
 from nystra.export.load.onnx_file import load_onnx
 from nystra.plugins.domain import DOMAIN
 from onnx_files import window_attention
-from plain_exports import PUBLISHED, SMALL, Plain, write_plain
+from studies.performance.plain_exports import PUBLISHED, SMALL, Plain, write_plain
 
 FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 LINEAR = ExportOptions(plan=Plan(mechanism("nystra", landmarks=(2, 2))), speed=False)
@@ -53,6 +53,7 @@ def difference(first: Path, second: Path, *size: int, batch: int = 1) -> float:
 
 
 def does_what_it_did(plain: Plain, exporter: str, opset: int, sizes: str, folder: Path) -> None:
+    pytest.importorskip(plain.library)
     theirs = write_plain(plain, exporter, opset, sizes, folder / "theirs.onnx")
     result = export_model(theirs, folder / "ours.onnx", FULL)
     network: Any = result.source.loaded.network
@@ -111,6 +112,7 @@ def test_a_plain_export_of_a_published_network_does_what_it_did(
 @pytest.mark.filterwarnings("ignore")
 def test_attention_beside_a_class_token_is_found(tmp_path: Path) -> None:
     """Its queries, keys and values are flattened inside of one MatMul."""
+    pytest.importorskip("torchvision")
     path = write_plain(SMALL["vit_b_16"], "script", 17, "fixed", tmp_path / "theirs.onnx")
     loaded = load_onnx(path, {})
     sites = find_sites(loaded.network)
@@ -130,6 +132,7 @@ def test_attention_beside_a_class_token_is_found(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 def test_attention_beside_a_class_token_is_made_linear(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
     path = write_plain(SMALL["vit_b_16"], "script", 17, "batch", tmp_path / "theirs.onnx")
     result = export_model(path, tmp_path / "ours.onnx", LINEAR)
     assert result.validation.passed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -18,6 +18,7 @@ class Plain:
     """A network that plain exports are made of.
 
     Attributes:
+        library: That has it.
         build: Returns it.
         side: Of the picture that it is exported with.
         sites: How many attentions nodes of nystra can stand for.
@@ -25,6 +26,7 @@ class Plain:
         fixed_only: It takes one size.
     """
 
+    library: str
     build: Callable[[], nn.Module]
     side: int
     sites: int
@@ -33,21 +35,21 @@ class Plain:
 
 
 def _restorer(name: str, **settings: Any) -> nn.Module:
-    module = pytest.importorskip(f"spandrel.architectures.{name}", reason="spandrel is absent")
+    module = import_module(f"spandrel.architectures.{name}")
     shared = {"img_size": 16, "embed_dim": 24, "num_heads": [2], "upscale": 2}
     built: nn.Module = getattr(module, name)(**shared | settings)
     return built
 
 
 def _swin(**settings: Any) -> nn.Module:
-    module = pytest.importorskip("torchvision.models.swin_transformer", reason="no torchvision")
+    module = import_module("torchvision.models.swin_transformer")
     shared = {"patch_size": [4, 4], "window_size": [7, 7]}
     built: nn.Module = module.SwinTransformer(**shared | settings)
     return built
 
 
 def _vit(**settings: Any) -> nn.Module:
-    module = pytest.importorskip("torchvision.models.vision_transformer", reason="no torchvision")
+    module = import_module("torchvision.models.vision_transformer")
     built: nn.Module = module.VisionTransformer(patch_size=16, **settings)
     return built
 
@@ -56,8 +58,9 @@ _WINDOWS = {"depths": [2], "window_size": 8}
 _DIRECT = {"upsampler": "pixelshuffledirect"}
 
 SMALL = {
-    "SwinIR": Plain(partial(_restorer, "SwinIR", **_WINDOWS, **_DIRECT), 32, 2),
+    "SwinIR": Plain("spandrel", partial(_restorer, "SwinIR", **_WINDOWS, **_DIRECT), 32, 2),
     "HAT": Plain(
+        "spandrel",
         partial(
             _restorer,
             "HAT",
@@ -70,8 +73,9 @@ SMALL = {
         32,
         3,
     ),
-    "Swin2SR": Plain(partial(_restorer, "Swin2SR", **_WINDOWS, **_DIRECT), 32, 2),
+    "Swin2SR": Plain("spandrel", partial(_restorer, "Swin2SR", **_WINDOWS, **_DIRECT), 32, 2),
     "DAT": Plain(
+        "spandrel",
         partial(
             _restorer,
             "DAT",
@@ -85,9 +89,13 @@ SMALL = {
         2,
     ),
     "swin_t": Plain(
-        partial(_swin, embed_dim=24, depths=[2, 2], num_heads=[2, 4], num_classes=10), 56, 4
+        "torchvision",
+        partial(_swin, embed_dim=24, depths=[2, 2], num_heads=[2, 4], num_classes=10),
+        56,
+        4,
     ),
     "vit_b_16": Plain(
+        "torchvision",
         partial(
             _vit,
             image_size=64,
@@ -107,6 +115,7 @@ SMALL = {
 
 PUBLISHED = {
     "SwinIR": Plain(
+        "spandrel",
         partial(
             _restorer,
             "SwinIR",
@@ -121,6 +130,7 @@ PUBLISHED = {
         24,
     ),
     "DAT": Plain(
+        "spandrel",
         partial(
             _restorer,
             "DAT",
@@ -136,9 +146,13 @@ PUBLISHED = {
         18,
     ),
     "swin_t": Plain(
-        partial(_swin, embed_dim=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24]), 224, 12
+        "torchvision",
+        partial(_swin, embed_dim=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24]),
+        224,
+        12,
     ),
     "vit_b_16": Plain(
+        "torchvision",
         partial(_vit, image_size=224, num_layers=12, num_heads=12, hidden_dim=768, mlp_dim=3072),
         224,
         12,
