@@ -110,7 +110,7 @@ class OrtProviderBackend(OnnxRuntimeBackend):
             raise NystraError(
                 f"{self.assignment.sentence()}, and nothing is to fall back (option fallback is "
                 f"error) for {self.path}: give a file of operators that the provider has, such as "
-                "one exported with `static` and `inline`, or fallback cpu"
+                "one exported with `target` portable, or fallback cpu"
             )
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
