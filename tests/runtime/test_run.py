@@ -232,7 +232,7 @@ def test_tiles_of_a_model_that_takes_means_of_the_whole_are_told(tmp_path: Path)
         for tile in (0, 24)
     )
     assert (whole.tiles, whole.warnings) == (1, [])
-    assert f"was run in {tiled.tiles} tiles" in tiled.warnings[0]
+    assert f"it was run in {tiled.tiles} tiles" in tiled.warnings[0]
 
 
 def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:

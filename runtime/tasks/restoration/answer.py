@@ -72,7 +72,7 @@ def restore(restorer: Restorer, before: Picture, name: str, **how: Any) -> Resto
     warnings = check_output(pixels, before.pixels, name)
     if tiles > 1 and restorer.tiling == DISCOURAGED:
         warnings.append(
-            f"{name}: was run in {tiles} tiles, and the model computes with means over the whole "
+            f"it was run in {tiles} tiles, and the model computes with means over the whole "
             "picture: of the whole it makes another one (more memory and no `tile` run it)"
         )
     return RestoredPicture(with_pixels(before, pixels), tiles, warnings)

@@ -1,0 +1,56 @@
+"""SST, ESC and DehazeFormer as model files: every mechanism, every size, several pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from network_exports import assert_is_the_network, exported, save_generated
+from nystra.models.dehazeformer.network import DehazeFormer
+from nystra.models.esc.network import ESC, ESCFP, ESCRIB
+from nystra.models.esc.real import ESCReal
+from nystra.models.sst.network import SST
+from nystra.runtime import Session
+
+pytestmark = pytest.mark.full
+
+_ESC: dict[str, Any] = {"dim": 8, "pdim": 4, "conv_blocks": 1, "window_size": 8, "num_heads": 2}
+_SST: dict[str, Any] = {"dim": 8, "n_blocks": 1, "rib_hidden_dim": 4, "rib_n_freqs": 2}
+NETWORKS: dict[str, Any] = {
+    "sst": lambda: SST(window_sizes=(4, 12), num_heads=(2, 1), ranks=(2, 3), **_SST),
+    "sst_shifted": lambda: SST(window_sizes=(8, 8), num_heads=(2, 1), ranks=(2, 3), **_SST),
+    "esc": lambda: ESC(n_blocks=5, **_ESC),
+    "esc_fp": lambda: ESCFP(n_blocks=1, **_ESC),
+    "esc_real": lambda: ESCReal(n_blocks=1, **_ESC),
+    "esc_rib": lambda: ESCRIB(n_blocks=1, rank=3, gate_type="DWC", **_ESC),
+    "dehazeformer": lambda: DehazeFormer(
+        embed_dims=(4, 8, 12, 8, 4),
+        depths=(1, 2, 3, 1, 1),
+        num_heads=(1, 2, 3, 1, 1),
+        attn_ratio=(0, 0.5, 0.75, 0, 0),
+    ),
+}
+_TOLD = {
+    "sst": {"window_sizes": [4, 12]},
+    "sst_shifted": {"window_sizes": [8, 8]},
+    "esc_rib": {"window_size": 8},
+    "dehazeformer": {"window_size": 8},
+}
+ROWS = [(name, "full") for name in NETWORKS]
+ROWS += [
+    (name, mechanism)
+    for name in ("sst", "sst_shifted", "esc_rib")
+    for mechanism in ("cluster", "nystra", "nystromformer")
+]
+
+
+@pytest.mark.parametrize(("name", "mechanism"), ROWS)
+def test_export(tmp_path: Path, name: str, mechanism: str) -> None:
+    told = _TOLD.get(name, {})
+    checkpoint = save_generated(NETWORKS[name](), tmp_path / "c.safetensors", 0.5, **told)
+    result = exported(checkpoint, tmp_path, mechanism)
+    assert result.validation.passed
+    tiling = {"esc": "discouraged", "deh": "internal"}.get(name[:3], "supported")
+    assert Session(result.model).facts.tiling == tiling
+    if mechanism == "full":
+        assert_is_the_network(result.model, checkpoint, (2, 3, 13, 21))
