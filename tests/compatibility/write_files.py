@@ -74,6 +74,10 @@ FILES: dict[str, tuple[str, str]] = {
     "opset19": ("swinir", "--attn full --opset 19"),
     "inline": ("swinir", "--attn cluster --clusters 2x2 --block 2 --inline --static 1x3x16x24"),
     "no_bodies": ("swinir", "--attn full --no-functions"),
+    "portable": (
+        "swinir",
+        "--attn cluster --clusters 2x2 --block 2 --target portable --static 1x3x16x24",
+    ),
 }
 """Model file -> its network and the flags of its export."""
 
