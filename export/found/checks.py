@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, fx
 
 from ...core.errors import NystraError
-from .graph import Traced
+from .graph import Traced, shared_copy
 from .regions import Recorder, Region
 from .site_modules import FoundMap, FoundTokens, FoundWindows, blind
 
@@ -48,7 +46,7 @@ def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
         region: Its inputs and its output are among the recorded values.
         runs: Of the untouched graph, one a size.
     """
-    module = copy.deepcopy(region.module)
+    module = shared_copy(region.module)
     errors = [_difference(module, region, values) for values in runs]
     worst = max(errors)
     if not worst <= ALLOWED:

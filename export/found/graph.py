@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from .lowering import lowered
+
 aten = torch.ops.aten
 
 _KEPT = (
@@ -82,8 +84,10 @@ def exported_graph(
             dynamic_shapes=free,
             prefer_deferred_runtime_asserts_over_guards=True,
         )
-        program = program.run_decompositions(_decompositions())
         graph: fx.GraphModule = program.module(check_guards=False)
+        if not lowered(graph, _KEPT):
+            program = program.run_decompositions(_decompositions())
+            graph = program.module(check_guards=False)
     _return_one(graph)
     return tidied(graph)
 

@@ -16,7 +16,7 @@ from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import find_sites
-from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
+from ..tracing.trace import by_argument, dynamic_shapes, sizes_of_one
 from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
 from .found_network import FoundNetwork
@@ -28,6 +28,8 @@ _ALLOWED = 1e-4
 _UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
 """Rows and columns of the two maps that are looked at, in units, first and where windows grow."""
 _LEAST_UNIT = 8
+_ODD = 3
+"""Pixels less of sides that are multiples of nothing."""
 _CELLS = (11, 13)
 """Rows and columns of the picture that a network's own code is traced with, in its cells."""
 _NAMED = 4
@@ -84,7 +86,7 @@ def found_graph(network: nn.Module, facts: Facts) -> FoundGraph:
             break
     _compare(found, network, inputs[0])
     if not fixed:
-        _compare(found, network, tuple(torch.rand(shape) for shape in example_shapes(facts)))
+        _compare(found, network, _inputs(facts, _UNITS[0][1], less=_ODD))
     return found
 
 
@@ -116,12 +118,18 @@ def _fixed_graph(network: nn.Module, examples: tuple[Tensor, ...]) -> torch.fx.G
         return recorded_graph(network, examples)
 
 
-def _inputs(facts: Facts, units: tuple[int, int]) -> tuple[Tensor, ...]:
-    """Return pictures of noise, of so many units a side, several where they may be."""
+def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor, ...]:
+    """Return pictures of noise, of so many units a side, several where they may be.
+
+    Args:
+        facts: Of the network.
+        units: Rows and columns.
+        less: By how many pixels each side is smaller, where sides are free.
+    """
     unit = facts.size_multiple if facts.size_multiple > 1 else _LEAST_UNIT
     while unit * min(units) < facts.size_minimum:
         unit *= 2
-    size = facts.sides or picture_size(unit * units[0], unit * units[1])
+    size = facts.sides or picture_size(unit * units[0] - less, unit * units[1] - less)
     random = torch.Generator().manual_seed(0)
     shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
     return tuple(torch.rand(shape, generator=random) for shape in shapes)

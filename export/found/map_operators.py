@@ -327,7 +327,9 @@ def _is_free(writer: MapWriter, node: fx.Node) -> bool:
 
 
 _RULES: dict[str, Callable[[MapWriter, fx.Node], MapForm]] = {
-    **dict.fromkeys(("mm", "addmm", "bmm", "linear", "conv1d", "conv2d", "convolution"), _linear),
+    **dict.fromkeys(
+        ("mm", "addmm", "bmm", "matmul", "linear", "conv1d", "conv2d", "convolution"), _linear
+    ),
     **dict.fromkeys(_REDUCES, _reduced),
     **dict.fromkeys(("im2col", "constant_pad_nd", "pad"), _moved),
 }

@@ -46,7 +46,11 @@ _FACTORIES = names(
     "new_empty_strided randn_like"
 )
 _CONVOLUTIONS = ("convolution", "conv1d", "conv2d", "conv3d", "_convolution")
-_RESIZES = ("pool", "upsample", "pixel", "interpolate")
+RESIZES = ("pool", "upsample", "pixel", "interpolate")
+"""Parts of the names of operators that begin a map."""
+
+KNOWN = frozenset((*_REDUCES, *_NORMS, *_POINTWISE, *_FACTORIES, *_CONVOLUTIONS))
+"""Names of operators that have a rule here."""
 
 Results = tuple[list[Any], list[Score | None]]
 
@@ -175,7 +179,7 @@ class Provenance(fx.Interpreter):
         for out in outs:
             if not isinstance(out, Tensor):
                 places.append(None)
-            elif known or (name not in _RESIZES and _alike(broad, out)):
+            elif known or (name not in RESIZES and _alike(broad, out)):
                 places.append(_combined(broad, out))
             else:
                 wide = out.dim() >= 4

@@ -13,6 +13,8 @@ from .places import agreed
 
 Number = Tensor | float
 
+_NO_NUMBERS = torch.zeros(0, dtype=torch.int64)
+
 
 class Hint(enum.Enum):
     """What a tensor that is no product of two others may be to a softmax behind it.
@@ -72,7 +74,9 @@ class Value:
     hint: Hint | None = None
 
     def forget(self) -> None:
-        """Keep of data that depend on the input the shape only."""
+        """Keep of data that depend on the input the shape only, of a score what it is of."""
+        if self.score is not None:
+            self.score = replace(self.score, number=_NO_NUMBERS, alpha=1.0, beta=0.0)
         if self.place is not None and self.data.device.type != "meta":
             self.data = torch.empty(self.data.shape, dtype=self.data.dtype, device="meta")
 

@@ -16,6 +16,7 @@ from ..attention.as_trained.parameters import AsTrained
 from ..attention.plan import Plan
 from ..auto_options import AutoOptions
 from ..found.found_network import FoundNetwork
+from ..onnx_models.file_network import FileNetwork
 from ..onnx_models.file_type import is_onnx
 from ..onnx_models.options import refuse_options
 from ..options import ExportOptions
@@ -66,6 +67,11 @@ class Prepared:
         """What `traced` takes for each calibration picture: the middle, as large as is enough."""
         facts = self.traced.facts
         return list(calibration_feeds(facts, self.options.calibrate, sample_side(facts)).values())
+
+    @property
+    def keeps_own_attention(self) -> bool:
+        """Whether sites stand in the place of other nodes, which stay where sites do not pay."""
+        return self.found is not None or isinstance(self.loaded.network, FileNetwork)
 
     @property
     def found(self) -> FoundNetwork | None:

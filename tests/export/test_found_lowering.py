@@ -1,0 +1,84 @@
+"""Graphs of torch.export, lowered without another trace, compute what the module does."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from nystra.export.found.lowering import lowered
+
+
+class Module(nn.Module):
+    """A function of a tensor (2, 4, 6, 6) as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def graph_of(function: Callable[[Tensor], Tensor]) -> fx.GraphModule:
+    free = {2: torch.export.Dim("h", min=4, max=64)}
+    example = torch.zeros(2, 4, 6, 6)
+    program = torch.export.export(Module(function), (example,), dynamic_shapes={"x": free})
+    graph: fx.GraphModule = program.module(check_guards=False)
+    return graph
+
+
+def mask(x: Tensor) -> Tensor:
+    marks = torch.zeros(1, x.shape[2], 6)
+    for number, rows in enumerate((slice(0, -2), slice(-2, None))):
+        marks[:, rows, 1:3] = number + 1
+    marks[0, 0] += 5
+    return x + marks
+
+
+def product(x: Tensor) -> Tensor:
+    heads = x.unflatten(1, (2, 2))
+    return ((heads @ heads.mT).softmax(-1) @ heads).flatten(1, 2)
+
+
+def cosine(x: Tensor) -> Tensor:
+    return (x / x.norm(dim=1, keepdim=True).expand_as(x)).view_as(x)
+
+
+def normed(x: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, (6,)).relu_()
+
+
+@pytest.mark.parametrize("function", [mask, product, normed, cosine])
+def test_a_lowered_graph_computes_the_same(function: Callable[[Tensor], Tensor]) -> None:
+    graph = graph_of(function)
+    assert lowered(graph, ())
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    targets = [node.target for node in graph.graph.nodes]
+    assert not any(getattr(t, "_schema", None) and t._schema.is_mutable for t in targets)
+    assert torch.ops.aten.matmul.default not in targets
+    x = torch.rand(2, 4, 9, 6)
+    torch.testing.assert_close(graph(x), function(x), rtol=0, atol=1e-6)
+
+
+def read_by_an_older_view(x: Tensor) -> Tensor:
+    whole = x * 2
+    turned = whole.transpose(2, 3)
+    whole[:, 0] = 1
+    return turned + 1
+
+
+def written_through_a_view(x: Tensor) -> Tensor:
+    whole = x * 2
+    whole.flatten(1, 2)[:, 0] = 1
+    return whole
+
+
+def einsum(x: Tensor) -> Tensor:
+    return torch.einsum("bchw,bdhw->bcdw", x, x)
+
+
+@pytest.mark.parametrize("function", [read_by_an_older_view, written_through_a_view, einsum])
+def test_what_cannot_be_told_to_be_the_same_is_left(function: Callable[[Tensor], Tensor]) -> None:
+    assert not lowered(graph_of(function), ())
