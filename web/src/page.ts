@@ -99,7 +99,8 @@ async function restoreFile(restorer: WorkerRestorer, scale: number, file: File):
   if (Math.max(width, height) > LONGEST_SIDE || width * height > MOST_PIXELS) {
     throw new Error(
       `The result would have ${width}x${height} pixels; this page makes at most ` +
-        `${LONGEST_SIDE} a side and ${MOST_PIXELS >> 20} million in all. Use nystra run.`,
+        `${LONGEST_SIDE} a side and ${Math.floor(MOST_PIXELS / 1e6)} million in all. ` +
+        "Use nystra run.",
     );
   }
   controls.pictures.hidden = false;

@@ -80,7 +80,8 @@ async function restoreFile(restorer, scale, file) {
     const [width, height] = [pixels.width * scale, pixels.height * scale];
     if (Math.max(width, height) > LONGEST_SIDE || width * height > MOST_PIXELS) {
         throw new Error(`The result would have ${width}x${height} pixels; this page makes at most ` +
-            `${LONGEST_SIDE} a side and ${MOST_PIXELS >> 20} million in all. Use nystra run.`);
+            `${LONGEST_SIDE} a side and ${Math.floor(MOST_PIXELS / 1e6)} million in all. ` +
+            "Use nystra run.");
     }
     controls.pictures.hidden = false;
     draw(controls.before, pixels, controls.beforeSize);
