@@ -29,6 +29,7 @@ from nystra.core.option_kinds import Switch
 from .classifying import Classifying
 from .denoising import Denoising
 from .enlarging import Enlarging, EnlargingByHat
+from .enlarging_by_sst import EnlargingBySst
 from .loop import train, write_file
 from .recipe import Recipe
 from .settings import Counts
@@ -36,6 +37,7 @@ from .settings import Counts
 RECIPES: dict[str, type[Recipe]] = {
     "swinir": Enlarging,
     "hat": EnlargingByHat,
+    "sst": EnlargingBySst,
     "uformer": Denoising,
     "vit": Classifying,
 }
@@ -109,9 +111,7 @@ def _parser(recipe: type[Recipe]) -> argparse.ArgumentParser:
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
-    words = (
-        "what to train: swinir and hat enlarge, uformer takes noise out, vit classifies (swinir)"
-    )
+    words = "swinir (the default), hat and sst enlarge, uformer takes noise out, vit classifies"
     parser.add_argument("--network", choices=RECIPES, default="swinir", help=words)
 
 

@@ -27,11 +27,40 @@ _LUMA = (65.481, 128.553, 24.966)  # BT.601 in studio swing, of RGB 0..1
 
 
 @dataclass(frozen=True)
-class Enlarging(Restoring):
-    """The training of a small SwinIR on bicubic reductions.
+class Enlargement(Restoring):
+    """The training of a network on bicubic reductions.
 
     Attributes:
         scale: Output side over input side.
+    """
+
+    scale: int = option(Number(2, "output side over input side", 1))
+
+    def read(self, folder: Path, smallest: int, most: int | None = None) -> list[Pair]:
+        """Read the photographs of a folder and reduce them."""
+        return read_pairs(folder, self.scale, smallest, most)
+
+    def draw(
+        self, examples: Sequence[Pair], step: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return small crops and the large ones they are made of."""
+        return draw_batch(examples, self.patch, self.batch, self.seed, step)
+
+    def example(self, pair: Pair, number: int) -> Picture:
+        """Return the reduction."""
+        return pair.small
+
+    def psnr(self, output: Tensor, truth: Tensor) -> float:
+        """Return the PSNR on the luma of BT.601 in studio swing, ``scale`` pixels of border out."""
+        inside = slice(self.scale, -self.scale)
+        return psnr_of_error(((output - truth) / 255.0 @ torch.tensor(_LUMA))[inside, inside])
+
+
+@dataclass(frozen=True)
+class Enlarging(Enlargement):
+    """The training of a small SwinIR on bicubic reductions.
+
+    Attributes:
         window: Side of the attention window.
         width: Channels of the map.
         depths: Blocks of each residual group.
@@ -43,7 +72,6 @@ class Enlarging(Restoring):
     architecture: ClassVar[str] = "swinir"
     kind: ClassVar[type[SwinIR | HAT]] = SwinIR
 
-    scale: int = option(Number(2, "output side over input side", 1))
     window: int = option(Number(16, "side of the attention window", 1))
     width: int = option(Number(32, "channels of the map", 1))
     depths: tuple[int, ...] = option(Counts((6,), "blocks a group"))
@@ -96,25 +124,6 @@ class Enlarging(Restoring):
                         output = (channel * self.scale + y) * self.scale + x
                         last.weight[output, channel] = torch.outer(rows, columns)
         return network
-
-    def read(self, folder: Path, smallest: int, most: int | None = None) -> list[Pair]:
-        """Read the photographs of a folder and reduce them."""
-        return read_pairs(folder, self.scale, smallest, most)
-
-    def draw(
-        self, examples: Sequence[Pair], step: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return small crops and the large ones they are made of."""
-        return draw_batch(examples, self.patch, self.batch, self.seed, step)
-
-    def example(self, pair: Pair, number: int) -> Picture:
-        """Return the reduction."""
-        return pair.small
-
-    def psnr(self, output: Tensor, truth: Tensor) -> float:
-        """Return the PSNR on the luma of BT.601 in studio swing, ``scale`` pixels of border out."""
-        inside = slice(self.scale, -self.scale)
-        return psnr_of_error(((output - truth) / 255.0 @ torch.tensor(_LUMA))[inside, inside])
 
 
 @dataclass(frozen=True)

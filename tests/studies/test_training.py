@@ -28,6 +28,7 @@ from studies.training.__main__ import main, write_weights
 from studies.training.data import Pair, draw_batch, read_pairs, reduce_bicubic
 from studies.training.denoising import Denoising, with_noise
 from studies.training.enlarging import Enlarging
+from studies.training.enlarging_by_sst import EnlargingBySst
 from studies.training.loop import train
 from studies.training.restoring import Restoring, mean_psnr
 
@@ -326,3 +327,26 @@ def test_a_denoiser_starts_as_the_identity_and_is_written_in_half(
     assert {value.dtype for value in checkpoint.state.values()} == {torch.float16}
     assert load(out).facts.architecture == "uformer"
     assert main([*arguments, *stages, "--patch", "24"]) == 2
+
+
+def test_large_windows(photographs: Path, tmp_path: Path) -> None:
+    flags = ["--network", "sst", "--windows", "4", "8", "--ranks", "2", "3", "--blocks", "1"]
+    flags += ["--steps", "2", "--batch", "1", "--patch", "8", "--width", "8", "--threads", "1"]
+    out = tmp_path / "sst.safetensors"
+    assert main([*flags, "--data", str(photographs), "--out", str(out)]) == 0
+    loaded = load(out)
+    assert loaded.facts.architecture == "sst"
+    assert loaded.hyper["window_sizes"] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"patch": 32}, "--patch 32 is below the largest of --windows, 64"),
+        ({"ranks": (16,)}, "--ranks has 1 numbers, --windows 3"),
+        ({"heads": 3}, "multiple of --heads 3"),
+    ],
+)
+def test_large_windows_that_do_not_fit(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(NystraError, match=message):
+        EnlargingBySst(**changes).check()
