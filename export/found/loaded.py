@@ -16,7 +16,7 @@ from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import find_sites
-from ..tracing.trace import by_argument, dynamic_shapes, sizes_of_one
+from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
 from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
 from .found_network import FoundNetwork
@@ -30,8 +30,6 @@ _UNITS = ((2, 3), (3, 4)), ((4, 6), (6, 8))
 _LEAST_UNIT = 8
 _ODD = 3
 """Pixels less of sides that are multiples of nothing."""
-_CELLS = (11, 13)
-"""Rows and columns of the picture that a network's own code is traced with, in its cells."""
 _NAMED = 4
 """So many attentions of one reason are named; of more, how many there are."""
 
@@ -106,7 +104,7 @@ def _traced(
     with sizes_of_one(), _silent():
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
-        examples = tuple(torch.zeros(shape) for shape in _uncommon_shapes(facts))
+        examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))
         return Traced(exported_graph(network, examples, by_argument(network, free)), first, second)
 
 
@@ -133,16 +131,6 @@ def _inputs(facts: Facts, units: tuple[int, int], less: int = 0) -> tuple[Tensor
     random = torch.Generator().manual_seed(0)
     shapes = [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
     return tuple(torch.rand(shape, generator=random) for shape in shapes)
-
-
-def _uncommon_shapes(facts: Facts) -> list[tuple[int, ...]]:
-    """Return shapes to trace a network's own code with, of sides that no code compares with.
-
-    Swin transformers ask whether a map is of the size that they were trained at, mostly 64x64:
-    where it is, the answer fixes the sides of the graph.
-    """
-    size = picture_size(*(cells * facts.cell - 1 for cells in _CELLS))
-    return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 
 class _Softmaxes(TorchDispatchMode):

@@ -31,14 +31,19 @@ from .trace_fault import trace_fault
 from .translations import missing_translations
 from .weights import squeeze_weights
 
+_CELLS = (11, 13)
+"""Rows and columns of the picture that a network's own code is traced with, in its cells."""
+
 
 def example_shapes(facts: Facts) -> list[tuple[int, ...]]:
     """Return the shape of each input to trace with, one that freezes no free axis.
 
-    Sides are none that the network would pad to.
+    Sides are none that the network would pad to, and none that its code compares with.
+
+    Swin transformers ask whether a map is of the size that they were trained at, mostly 64x64:
+    where it is, the answer fixes the sides of the graph.
     """
-    cell = facts.cell
-    size = facts.sides or picture_size(2 * cell - 1, 3 * cell - 5)
+    size = facts.sides or picture_size(*(cells * facts.cell - 1 for cells in _CELLS))
     return [port.shape(trace_size(facts.inputs, size)) for port in facts.inputs]
 
 

@@ -20,6 +20,7 @@ from nystra.export.found.found_network import FoundNetwork
 from nystra.export.found.loaded import with_found_sites
 from nystra.export.found.rewritten import Rewritten
 from nystra.export.load.source import load_source
+from nystra.export.tracing.trace import trace
 from nystra.models import loading
 from nystra.models.own.network import OwnNetwork
 from nystra.runtime import Session
@@ -74,6 +75,27 @@ def test_a_copy_keeps_hooks() -> None:
     image = torch.rand(1, 3, 2, 2)
     assert torch.equal(copy.deepcopy(network)(image), network(image))
     assert torch.equal(swap(network, {})(image), network(image))
+
+
+@pytest.mark.full
+def test_a_network_that_asks_for_the_size_of_its_training_is_traced_for_any() -> None:
+    """Sides of 63 become 64 where it is padded to its multiple, 8."""
+
+    class Trained(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = nn.functional.pixel_shuffle(nn.functional.pixel_unshuffle(x, 8), 8)
+            return self.conv(x) if x.shape[2] == 64 else self.conv(x) * 1.0
+
+    loaded = loading.load(OwnNetwork.of(Trained()))
+    graph = trace(loaded.network, loaded.facts, 20).graph
+    assert [bool(side.dim_param) for side in graph.input[0].type.tensor_type.shape.dim[2:]] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.full
