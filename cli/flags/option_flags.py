@@ -52,8 +52,8 @@ def add_option(parser: argparse._ActionsContainer, name: str, kind: Option, **ho
     looks: dict[str, Any] = {"metavar": kind.placeholder}
     if isinstance(kind, Switch):
         looks = {"action": "store_false" if kind.default else "store_true"}
-    how = {"default": None, "required": kind.required, **looks, **how}
-    parser.add_argument(*flags, dest=name, help=kind.help, **how)
+    how = {"default": None, "required": kind.required, "help": kind.help, **looks, **how}
+    parser.add_argument(*flags, dest=name, **how)
 
 
 def _add_named_choice(parser: argparse._ActionsContainer, name: str, kind: NamedChoice) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.errors import NystraError
-from ...core.option import Options
+from ...core.option import Option, Options
 from .option_flags import add_option, flag_of
 
 Records = Mapping[str, type[Options]]
@@ -32,7 +32,18 @@ def add_shared_options(
     for name, users in _users(records).items():
         if users not in groups:
             groups[users] = parser.add_argument_group(title.format(", ".join(users)))
-        add_option(groups[users], name, records[users[0]].declared()[name])
+        kinds = {user: records[user].declared()[name] for user in users}
+        add_option(groups[users], name, kinds[users[0]], help=_help(kinds))
+
+
+def _help(kinds: Mapping[str, Option]) -> str:
+    """Return what an option means: once, or for each record where they differ."""
+    users: dict[str, list[str]] = {}
+    for user, kind in kinds.items():
+        users.setdefault(kind.help, []).append(user)
+    if len(users) == 1:
+        return next(iter(users))
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in users.items())
 
 
 def given_texts(args: argparse.Namespace, records: Records) -> dict[str, Any]:

@@ -138,6 +138,13 @@ def test_vapoursynth_reads_a_video(tmp_path: Path, upscaler: Path) -> None:
     assert difference.max() <= 3  # chroma is enlarged by another filter, and rounded twice
 
 
+def test_the_help_says_what_a_flag_means_to_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert deploy("--help") == 0
+    usage = " ".join(capsys.readouterr().out.split())
+    assert "triton: side of a tile, in input pixels (default: 0, by the memory); " in usage
+    assert "vapoursynth: side of a tile, in input pixels (default: 0, whole frames)" in usage
+
+
 def node(folder: Path) -> ModuleType:
     """Import a folder of nodes as ComfyUI does."""
     spec = importlib.util.spec_from_file_location("custom", folder / "__init__.py")
