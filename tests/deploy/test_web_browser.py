@@ -62,7 +62,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """The shipped SwinIR with linear attention."""
     folder = tmp_path_factory.mktemp("shipped")
     options = ExportOptions(
-        Plan(mechanism("cluster")), static=(1, 3, 48, 48), target="portable", speed=False
+        Plan(mechanism("cluster")), static=(1, 3, 32, 32), target="portable", speed=False
     )
     model = export_model(pretrained_path("swinir_x2_w16"), folder / "m.onnx", options).model
     return model, page_of(model, folder)
@@ -202,14 +202,20 @@ def test_the_page_on_webgpu(tiny: Folder, picture: Path, tmp_path: Path) -> None
     assert np.abs(result - expected(model, picture, tmp_path)).max() <= 1
 
 
-def test_a_portable_file_is_on_the_gpu_as_a_whole(shipped: Folder, tmp_path: Path) -> None:
-    folder = shutil.copytree(shipped[1], tmp_path / "page")
+def test_all_of_a_portable_file_is_on_the_gpu(shipped: Folder, tmp_path: Path) -> None:
+    with opened(shipped[1], tmp_path, *SOFTWARE_GPU) as page:
+        assert "on WebGPU" in page.shown("about")
+        assert "a part of it runs on the CPU" not in page.shown("warning")
+        assert page.shown("report").count("passed") == 3
+
+
+def test_a_gpu_that_nothing_was_compared_on(tiny: Folder, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny[1], tmp_path / "page")
     listing = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**listing, "references": None}))
     with opened(folder, tmp_path, *SOFTWARE_GPU) as page:
-        assert "on WebGPU" in page.shown("about")
-        assert "a part of it runs on the CPU" not in page.shown("warning")
         assert "no references to compare this GPU with" in page.shown("warning")
+        assert not page.at("validate").is_enabled()
 
 
 def test_a_wrong_gpu_is_not_used(tiny: Folder, tmp_path: Path) -> None:
@@ -292,6 +298,6 @@ def test_the_package_in_node(shipped: Folder, picture: Path, tmp_path: Path) -> 
     assert len(said["report"]["cases"]) == 3
     assert max(case["maxAbs"] for case in said["report"]["cases"]) < 1e-5
     assert said["cancelled"] == "AbortError"
-    assert said["progress"] == [[done, 4] for done in range(1, 5)]
+    assert said["progress"] == [[done, 6] for done in range(1, 7)]
     result = np.frombuffer(done.stdout, np.uint8).reshape(2 * height, 2 * width, 4).astype(int)
     assert np.abs(result[:, :, :3] - expected(model, picture, tmp_path)).max() <= 1
