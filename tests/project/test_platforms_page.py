@@ -1,0 +1,32 @@
+"""The page of platforms has those that wheels are built for, and names tests that exist."""
+
+import importlib.machinery
+import importlib.util
+import re
+import sys
+
+from shared import ROOT
+from test_security_page import rows
+
+
+def built_platforms() -> list[str]:
+    loader = importlib.machinery.SourceFileLoader("wheels_script", str(ROOT / ".ci/wheels"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module  # where dataclasses look for it
+    try:
+        loader.exec_module(module)
+    finally:
+        del sys.modules[loader.name]
+    return list(module.PLATFORMS)
+
+
+def test_every_platform_has_a_row_with_its_test() -> None:
+    table = list(rows("docs/platforms.md", "platform"))
+    assert [row[0].split("`")[1] for row in table] == built_platforms()
+    for platform, *_, agrees, tested in table:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tested)
+        assert named or agrees == "untried", platform
+        for file, test in named:
+            assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), (file, test)
