@@ -56,13 +56,15 @@ def run(*command: object, env: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
-def zig_host(program: str, target: str, folder: Path) -> Path:
+def zig_host(program: str, target: str, folder: Path, *options: str) -> Path:
     """Return a program of ``host``, compiled by Zig for a platform."""
-    python = ROOT / "build" / "wheel-tools" / "venv" / "bin" / "python"
+    tools = ROOT / "build" / "wheel-tools"
+    python = tools / "venv" / "bin" / "python"
     if not python.exists():
         pytest.skip("no Zig: .ci/wheels installs it")
-    compiler = [str(python), "-m", "ziglang", "c++", "-target", target]
-    return compiled(compiler, program, folder, "-fno-sanitize=undefined")
+    compiler = ["env", f"ZIG_GLOBAL_CACHE_DIR={tools / 'zig'}", str(python), "-m", "ziglang", "c++"]
+    compiler += ["-target", target, "-fno-sanitize=undefined"]
+    return compiled(compiler, program, folder, *options)
 
 
 def compiled(compiler: list[str], program: str, folder: Path, *options: str) -> Path:

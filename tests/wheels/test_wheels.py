@@ -99,7 +99,7 @@ def test_musllinux_x86_64(rows: Path, tmp_path: Path) -> None:
     """The library in a program of musl's; no onnxruntime for musl is on the package index."""
     find_tool("/lib/ld-musl-x86_64.so.1", "musl")
     libraries = unpacked("musllinux*x86_64", tmp_path / "wheel")
-    program = zig_host("replay_kernels", "x86_64-linux-musl", tmp_path)
+    program = zig_host("replay_kernels", "x86_64-linux-musl", tmp_path, "-dynamic", "-fPIC", "-pie")
     said = run("/lib/ld-musl-x86_64.so.1", program, libraries / "libnystra_cpu.so", rows)
     assert f"instruction set {best_instruction_set()}\n" in said
 
