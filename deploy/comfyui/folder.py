@@ -13,7 +13,7 @@ from ...runtime.session import Session
 from ...runtime.tasks.restoration.session_restorer import restorer_for
 from .options import ComfyUIOptions
 
-_INIT = '''"""The node {name}: {architecture} {scale}x by nystra, `pip install nystra[ort]`."""
+_INIT = '''"""The node {name}: {architecture} {scale}x by nystra with its extra ort."""
 
 from pathlib import Path
 
