@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from .places import MOVED, NONE, extended
+from .places import MOVED, NONE, compact, extended
 from .values import Number, Score, Value, as_double
 
 
@@ -77,6 +77,7 @@ def moved_values(
         return move(target, *pick(part))
 
     places = moved(lambda value: _or_none(value.place, value.data, NONE))
+    places = [compact(place) for place in places]
     return places, _moved_scores(values, outs, moved)
 
 

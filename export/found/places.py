@@ -21,6 +21,8 @@ MOVED = -3
 _COLUMN, _ROW, _TIME, _BATCH = 1, 1 << 17, 1 << 34, 1 << 43  # below 2^53: exact as float64 too
 _ORIGIN = 1 << 16
 _BEYOND_ALL = 1 << 60
+_LARGE = 1 << 14
+"""Elements from which on places are worth looking at."""
 
 
 def encode(batch: Tensor, time: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -69,6 +71,20 @@ def agreed(places: Tensor, dims: int | Sequence[int]) -> tuple[Tensor, Tensor]:
         if len(left) <= len((left // _BATCH).unique()):
             out = torch.where(exact, out, torch.full_like(out, MIXED))
     return out, exact
+
+
+def compact(places: Tensor) -> Tensor:
+    """Return places that are the same along their last axis, or their second, in less memory.
+
+    A movement copies a map once a channel where the channels stood at one place in memory.
+    """
+    if places.numel() < _LARGE or places.dim() < 2:
+        return places
+    for axis in (places.dim() - 1, 1):
+        first = places.narrow(axis, 0, 1)
+        if places.stride(axis) and bool((places == first).all()):
+            return first.clone().expand(places.shape)
+    return places
 
 
 def extended(places: Tensor, dim: int, before: int, after: int) -> Tensor:

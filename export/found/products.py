@@ -49,11 +49,13 @@ def linear_place(name: str, a: Value, b: Value, out: Tensor) -> Tensor:
 
 def product_place(a: Value, b: Value, out: Tensor) -> Tensor:
     """Return where a product of two tensors that depend on the input stands: as its rows do."""
-    sides = []
+    sides: list[tuple[Tensor, Tensor]] = []
     for value, dim in ((a, a.data.dim() - 1), (b, max(b.data.dim() - 2, 0))):
         place, exact = agreed(_place(value), dim)
         if place.dim() != out.dim():
             place = exact = torch.full(out.shape, MIXED)
+        if not sides and bool(((place >= 0) & exact).all()) and broadcasts(place.shape, out.shape):
+            return place.expand(out.shape)
         sides.append((place.expand(out.shape), exact.expand(out.shape)))
     (left, left_exact), (right, _) = sides
     use = (left >= 0) & (left_exact != 0)

@@ -11,6 +11,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .hints import hint_of, hinted_score, unserved
+from .layout import Layout, layout_of
 from .movement import MOVES, PADS, moved_values, name_of, names, padded_places, unfolded
 from .places import MIXED, agreed, broadcasts, fresh_places
 from .products import (
@@ -60,16 +61,19 @@ class Provenance(fx.Interpreter):
 
     Attributes:
         cores: The attentions that it came by, in the graph's order.
+        layouts: How their tokens lie, by their results.
         passed: Attention that cannot be replaced.
         values: Of every node; of what depends on the input the shape only.
     """
 
-    def __init__(self, graph: fx.GraphModule) -> None:
-        """Take a graph, which is left as it is."""
+    def __init__(self, graph: fx.GraphModule, *, forgets: bool) -> None:
+        """Take a graph, which is left as it is; ``forgets``: places go with what needs them."""
         super().__init__(graph, garbage_collect_values=False)
+        self.forgets = forgets
         self.cores: list[Core] = []
+        self.layouts: dict[fx.Node, Layout] = {}
         self.passed: list[Passed] = []
-        self._blanks: dict[fx.Node, tuple[Tensor, Tensor]] = {}
+        self._factors: dict[fx.Node, tuple[tuple[Value, Value], tuple[Tensor, Tensor]]] = {}
         self._last = _last_uses(graph)
         self._node: fx.Node
 
@@ -106,7 +110,7 @@ class Provenance(fx.Interpreter):
             self.env[n] = result
             for used in self._last[n]:
                 if isinstance(value := self.env.get(used), Value):
-                    value.forget()
+                    value.forget(places=self.forgets)
         return result
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -204,7 +208,8 @@ class Provenance(fx.Interpreter):
             place = self._attention(weights, a, b, out)
             if place is not None:
                 return [place], [None]
-        self._blanks[self._node] = (a.data == 0, b.data == 0)
+        factors = (a.without_data(), b.without_data())
+        self._factors[self._node] = factors, (a.data == 0, b.data == 0)
         return [product_place(a, b, out)], [product_score(self._node, out, added, kwargs)]
 
     def _attention(self, weights: Value, a: Value, b: Value, out: Tensor) -> Tensor | None:
@@ -212,13 +217,12 @@ class Provenance(fx.Interpreter):
         score = weights.score
         if score is None or score.softmax is None:
             return None
-        nodes: Any = score.product.args[-2:]
-        left, right = (self.env[node] for node in nodes)
-        core = find_core(self._node, weights, (a, b), (left, right), self._blanks[score.product])
+        factors, blanks = self._factors[score.product]
+        core = find_core(self._node, weights, (a, b), factors, blanks)
         if isinstance(core, str):
             self._pass(score.softmax, core)
             return None
-        self.cores.append(core)
+        self._note(core)
         return attention_place(core, out)
 
     def _fused(self, args: Any, kwargs: Any, outs: list[Any]) -> list[Any]:
@@ -226,21 +230,29 @@ class Provenance(fx.Interpreter):
         if isinstance(core, str):
             self._pass(self._node, core)
         else:
-            self.cores.append(core)
+            self._note(core)
         rest = [torch.full(o.shape, MIXED) if isinstance(o, Tensor) else None for o in outs[1:]]
         return [fused_place(args[0], outs[0]), *rest]
+
+    def _note(self, core: Core) -> None:
+        """Keep an attention, and how its tokens lie: what it has of each pair is read and goes."""
+        self.layouts[core.out] = layout_of(core)
+        self.cores.append(core.without_pairs())
 
     def _pass(self, softmax: fx.Node, reason: str) -> None:
         if all(passed.softmax is not softmax for passed in self.passed):
             self.passed.append(Passed(softmax, reason))
 
 
-def search(graph: fx.GraphModule, inputs: tuple[Tensor, ...]) -> Provenance:
+def search(
+    graph: fx.GraphModule, inputs: tuple[Tensor, ...], *, forgets: bool = False
+) -> Provenance:
     """Run a graph on inputs and return what was found on the way.
 
-    ``passed`` lists every softmax of scores that is in no attention.
+    ``passed`` lists every softmax of scores that is in no attention. With ``forgets`` the places of
+    values are no longer known behind their last use.
     """
-    run = Provenance(graph)
+    run = Provenance(graph, forgets=forgets)
     with torch.no_grad():
         run.run(*(tensor.clone() for tensor in inputs))
     used = {core.softmax for core in run.cores}

@@ -13,7 +13,7 @@ from .agreement import Agreement, agreement
 from .checks import fault_of, recorded_values
 from .grafting import TENTATIVE, unique_paths
 from .graph import Traced, module_path, shared_copy, tidied
-from .layout import Layout, layout_of
+from .layout import Layout
 from .map_form import FREE, NotOnMap, Places
 from .map_sites import MapSites, NearSite, map_codes, refusal
 from .regions import Region, Replacement, region_of
@@ -99,8 +99,9 @@ def find_in_graph(traced: Traced) -> FoundGraph:
     """
     graph = tidied(shared_copy(traced.graph))
     graph.meta[FREE] = traced.free
+    other = _searched_at_other_size(graph, traced)  # before: one run is held at a time
     run = search(graph, traced.first)
-    second = _second(graph, run, traced)
+    second = _second(run, other)
     readings = _readings(run, second)
     replacements = _replaced(graph, run, readings, second)
     replaced = {item.out: item.goal for item in replacements}
@@ -143,7 +144,7 @@ def _readings(run: Provenance, second: _Second) -> list[_Reading]:
     paths = unique_paths([module_path(core.softmax) for core in run.cores])
     readings = []
     for number, (core, path) in enumerate(zip(run.cores, paths, strict=True)):
-        layout = layout_of(core)
+        layout = run.layouts[core.out]
         agreed = agreement(layout, layout if others is None else others.get(core.out))
         readings.append(_Reading(number, core, layout, agreed, path))
     return readings
@@ -162,22 +163,44 @@ class _Second:
     shapes: dict[fx.Node, tuple[int, ...]]
 
 
-def _second(graph: fx.GraphModule, run: Provenance, traced: Traced) -> _Second:
+@dataclass(frozen=True)
+class _Other:
+    """What a search at the other size left.
+
+    Attributes:
+        layouts: Of its attention, in its order.
+        outs: Their results in the graph itself, or None where they are of another graph.
+        shapes: Of tensors, by the nodes of the graph.
+    """
+
+    layouts: list[Layout]
+    outs: list[fx.Node] | None
+    shapes: dict[fx.Node, tuple[int, ...]]
+
+
+def _searched_at_other_size(graph: fx.GraphModule, traced: Traced) -> _Other | None:
     if traced.second is None:
-        return _Second(None, {})
-    if traced.second_graph is None:
-        other = search(graph, traced.second)
-        layouts = {core.out: layout_of(core) for core in other.cores}
-        return _Second(layouts, _shapes(other, {node: node for node in graph.graph.nodes}))
-    second = tidied(shared_copy(traced.second_graph))
-    other = search(second, traced.second)
+        return None
+    own = traced.second_graph is None
+    second = graph if traced.second_graph is None else tidied(shared_copy(traced.second_graph))
+    run = search(second, traced.second, forgets=True)
+    layouts = [run.layouts[core.out] for core in run.cores]
+    if own:
+        shapes = _shapes(run, {node: node for node in graph.graph.nodes})
+        return _Other(layouts, [core.out for core in run.cores], shapes)
     of_file = {node.meta["onnx"]: node for node in graph.graph.nodes if "onnx" in node.meta}
     names = {node: of_file.get(node.meta.get("onnx")) for node in second.graph.nodes}
-    shapes = _shapes(other, {node: own for node, own in names.items() if own is not None})
-    if len(other.cores) != len(run.cores):
-        return _Second({}, shapes)
-    pairs = zip(run.cores, other.cores, strict=True)
-    return _Second({own.out: layout_of(core) for own, core in pairs}, shapes)
+    shapes = _shapes(run, {node: own for node, own in names.items() if own is not None})
+    return _Other(layouts, None, shapes)
+
+
+def _second(run: Provenance, other: _Other | None) -> _Second:
+    if other is None:
+        return _Second(None, {})
+    outs = [core.out for core in run.cores] if other.outs is None else other.outs
+    if len(outs) != len(other.layouts):
+        return _Second({}, other.shapes)
+    return _Second(dict(zip(outs, other.layouts, strict=True)), other.shapes)
 
 
 def _shapes(run: Provenance, names: dict[fx.Node, fx.Node]) -> dict[fx.Node, tuple[int, ...]]:

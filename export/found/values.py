@@ -73,12 +73,23 @@ class Value:
     score: Score | None = None
     hint: Hint | None = None
 
-    def forget(self) -> None:
-        """Keep of data that depend on the input the shape only, of a score what it is of."""
+    def without_data(self) -> Value:
+        """Return it with the shape of its data only."""
+        shape = torch.empty(self.data.shape, dtype=self.data.dtype, device="meta")
+        return Value(shape, self.place)
+
+    def forget(self, *, places: bool) -> None:
+        """Keep of data that depend on the input the shape only, of a score what it is of.
+
+        Args:
+            places: These go too.
+        """
         if self.score is not None:
             self.score = replace(self.score, number=_NO_NUMBERS, alpha=1.0, beta=0.0)
         if self.place is not None and self.data.device.type != "meta":
             self.data = torch.empty(self.data.shape, dtype=self.data.dtype, device="meta")
+        if places and self.place is not None:
+            self.place = _NO_NUMBERS
 
 
 @dataclass
@@ -96,7 +107,7 @@ class Core:
         k_place: (g, Nk, d).
         v_place: (g, Nk, e).
         alpha: Factor of the scores, broadcastable to (g, N, Nk).
-        beta: What is added to them.
+        beta: What is added to them; behind `without_pairs` whether something is.
         by_data: Some of that depends on the input.
         swapped: The product was k q^T.
         v_left: The result is v^T p^T.
@@ -122,6 +133,15 @@ class Core:
     v_left: bool = False
     fused: bool = False
     reason: str = ""
+
+    def without_pairs(self) -> Core:
+        """Return it with what is needed behind its layout: whether something is added, factors."""
+        alpha, beta = self.alpha, self.beta
+        if isinstance(beta, Tensor):
+            beta = (beta != 0).any().double()
+        if isinstance(alpha, Tensor):
+            alpha = alpha[:, :1, :1].clone()
+        return replace(self, alpha=alpha, beta=beta)
 
     def token_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return the place of each token, and where it is one."""

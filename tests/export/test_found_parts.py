@@ -10,7 +10,16 @@ from nystra.export.found.agreement import agreement
 from nystra.export.found.biases import bias_table
 from nystra.export.found.grafting import put_module, unique_paths
 from nystra.export.found.layout import Layout, rectangle
-from nystra.export.found.places import MIXED, NONE, agreed, decode, encode, extended, fresh_places
+from nystra.export.found.places import (
+    MIXED,
+    NONE,
+    agreed,
+    compact,
+    decode,
+    encode,
+    extended,
+    fresh_places,
+)
 from nystra.plugins.operators.window_softmax.torch_op import relative_position_bias
 
 
@@ -34,6 +43,15 @@ def test_padding_continues_an_even_map_and_no_other() -> None:
     uneven = places[..., torch.tensor([0, 1, 3])]
     assert extended(uneven, 3, 0, 1).flatten()[-1] == NONE
     assert torch.equal(extended(wide, 3, -1, -2), places)
+
+
+def test_places_that_are_the_same_along_channels_take_less_memory() -> None:
+    places = fresh_places((1, 64, 32, 32))
+    tokens = places.flatten(2).transpose(1, 2).reshape(1, 32 * 32, 64).contiguous()
+    small = compact(tokens)
+    assert torch.equal(small, tokens)
+    assert small.untyped_storage().nbytes() == tokens.untyped_storage().nbytes() // 64
+    assert compact(tokens[..., 0]).stride() == tokens[..., 0].stride()
 
 
 def test_several_places_have_a_first_one_where_pictures_keep_several() -> None:

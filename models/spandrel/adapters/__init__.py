@@ -5,6 +5,11 @@ same weights, with its windows in a `WindowSite`, or None for a variant that fit
 no adapter stays as it is: its attention is exported as it was trained. Some files are of no
 attention but of layers that no tracer follows: they choose by the values of a picture, count cells
 by its sides, change their own weights while they run, or leave an order to the processor.
+
+Attention is found in the graphs of networks without an adapter too. The adapters of windows stay
+for the time of an export: without its adapter a small DRCT takes 2 times as long to be found and
+traced, SwinIR light 4 times, a small DAT 4 times, a small SCUNet 10 times. Geometry and results are
+the same for DRCT, DAT and SCUNet.
 """
 
 from __future__ import annotations
