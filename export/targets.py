@@ -55,7 +55,7 @@ TARGETS = {
             "portable",
             "of one size (static) in operators of opset 18 with at most four axes, for engines "
             "besides onnxruntime and TensorRT",
-            ("fp32", "fp16", "int8"),
+            ("fp32", "fp16"),
             _PORTABLE,
             18,
         ),

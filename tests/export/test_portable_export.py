@@ -1,6 +1,7 @@
 """Exports for a target: options, and the same pictures in engines that read standard ONNX alone."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +132,12 @@ def test_masks_and_biases_are_not_multiplied_by_windows(
     assert path.stat().st_size < bytes_of_file
     image = picture(size)
     assert np.abs(in_openvino(path, image) - in_onnxruntime(path, image)).max() < 1e-5
+
+
+@pytest.mark.full
+def test_half_precision_is_kept(tmp_path: Path) -> None:
+    path = export(tmp_path, ExportOptions(static=SHAPE, target="portable", precision="fp16"))
+    model = onnx.load(path)
+    weights = Counter(tensor.data_type for tensor in model.graph.initializer)
+    assert weights[onnx.TensorProto.FLOAT16] > 4
+    assert {node.domain for node in model.graph.node} == {""}

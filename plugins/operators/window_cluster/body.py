@@ -12,7 +12,7 @@ from .body_bias import Bias
 from .body_blocks import Blocks
 from .schema import MAX_ROUNDS, SCHEMA
 
-_NEVER, _TINY = -1e30, 1e-30  # a logit that gets no weight, and the least count to divide by
+_NEVER, _TINY = -1e30, 1e-30  # a logit that gets no weight, and what is added to a count
 
 
 class _Clusters:
@@ -130,7 +130,7 @@ def write(nodes: BodyBuilder) -> str:
     totals, counts = (
         op("Slice", seen, start, end, nodes.ints([-1])) for start, end in pairwise(bounds)
     )
-    divisor = op("Max", counts, number(_TINY))
+    divisor = op("Add", counts, number(_TINY))
     some = op("Greater", counts, number(0.0))
     added = nodes.swap(op("Where", some, op("Log", divisor), number(_NEVER)), 4)
     filled = nodes.reshape(own_q, all_windows, windows.heads, -1, windows.head_dim)
