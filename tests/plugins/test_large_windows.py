@@ -61,9 +61,9 @@ def test_kernels(name: str, plain: Callable[..., torch.Tensor], rest: dict[str, 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("what", [pytest.param("kernels", marks=kernels), "body"])
+@pytest.mark.parametrize("what", [pytest.param("kernels", marks=kernels), "body", "torch"])
 def test_no_scores_of_a_window_are_held_without_need(what: str) -> None:
-    """Neither by a kernel, nor by onnxruntime when it folds what of a body is constant."""
+    """By no kernel, not by onnxruntime when it folds what of a body is constant, nor by PyTorch."""
     command = [sys.executable, __file__, what]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=paths)
@@ -87,9 +87,16 @@ def _open_body() -> Callable[[], object]:
     return lambda: session(model(SIDE))
 
 
+def _run_plain() -> Callable[[], object]:
+    name, plain, rest = FORMS[0]
+    qkv, table = map(torch.from_numpy, inputs(name, 0))
+    plain(qkv[:, :8, :8], table, **GEOMETRY | {"window_h": 8, "window_w": 8}, scale=0.3, **rest)
+    return lambda: plain(qkv, table, **GEOMETRY, scale=0.3, **rest)
+
+
 def _grown(what: str) -> int:
     """Return by how many MiB something grows the memory of this process."""
-    act = {"kernels": _run_kernels, "body": _open_body}[what]()
+    act = {"kernels": _run_kernels, "body": _open_body, "torch": _run_plain}[what]()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     act()
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ....core.errors import NystraError
@@ -84,10 +85,22 @@ def softmax_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeom
         masked = -100.0 * other_region.to(qkv.dtype).unsqueeze(1)
         added = masked if added is None else masked + added
         added = added.expand(batch, *added.shape).flatten(0, 1)
-    out = softmax_attention(
-        q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), geometry.scale, added
-    )
-    return merge(out.unflatten(0, (batch, -1)), sides, geometry)
+    q, k, v = _equally_wide(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+    out = softmax_attention(q, k, v, geometry.scale, added)
+    return merge(out[..., : geometry.value_dim].unflatten(0, (batch, -1)), sides, geometry)
+
+
+def _equally_wide(*parts: Tensor) -> list[Tensor]:
+    """Return queries, keys and values with zeros behind the narrower ones.
+
+    PyTorch holds the scores of a whole window where their widths differ, and takes four times as
+    long at 4,096 tokens.
+    """
+    widest = max(part.shape[-1] for part in parts)
+    return [
+        part if part.shape[-1] == widest else F.pad(part, (0, widest - part.shape[-1]))
+        for part in parts
+    ]
 
 
 def window_bias(table: Tensor, geometry: WindowGeometry) -> Tensor:
