@@ -82,7 +82,10 @@ def find_target(name: str | None, precision: str) -> Target | None:
     if name is None:
         return None
     if name not in TARGETS:
-        raise NystraError(f"target {name!r:.40} is unknown: expected {', '.join(TARGETS)}")
+        raise NystraError(
+            f"target {name!r:.40} is unknown: expected {', '.join(TARGETS)}; a page for browsers "
+            "and folders for servers and other hosts are made of a model file: `nystra deploy`"
+        )
     row = TARGETS[name]
     if precision not in row.precisions:
         raise NystraError(
