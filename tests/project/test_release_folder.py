@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import os
 import re
 import subprocess
 import sys
@@ -62,7 +63,8 @@ def server(folder: Path) -> Iterator[str]:
 def install(place: str, target: Path, *more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-cache-dir", *more]
     command += ["--target", str(target), "--index-url", f"{place}/simple", "nystra"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    words = {**os.environ, "PIP_QUIET": "0"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=words)
 
 
 def assert_installed(done: subprocess.CompletedProcess[str], target: Path) -> None:

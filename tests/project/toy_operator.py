@@ -52,9 +52,13 @@ from .schema import SCHEMA
 
 def body(opset):
     """Return the function."""
-    nodes = BodyBuilder(SCHEMA, opset)
+    return BodyBuilder(SCHEMA, opset).function(write)
+
+
+def write(nodes):
+    """Write the nodes; return the result."""
     x = nodes.float32(nodes.inputs[0])
-    return nodes.finish(nodes.op("Mul", x, nodes.attribute("factor")))
+    return nodes.op("Mul", x, nodes.attribute("factor"))
 '''
 
 KERNELS = """// The kernels of NystraToyScale: y = factor x.
