@@ -46,6 +46,9 @@ SERVED = {
 }
 """Toy -> level and the beginning of its layout."""
 
+QUICKER = {"ShiftedWithBooleanMask", "MultiheadWindows", "OverlappingKeys"}
+"""Those that are searched under free sides with every change."""
+
 
 @pytest.mark.parametrize("name", SERVED)
 def test_an_idiom_is_served(name: str) -> None:
@@ -141,7 +144,13 @@ def test_a_site_of_free_sides_runs_at_every_size() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", sorted(SERVED.keys() - {"ClassTokenBesideWindows"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICKER else pytest.mark.release)
+        for name in sorted(SERVED.keys() - {"ClassTokenBesideWindows"})
+    ],
+)
 def test_idioms_of_free_sides(name: str) -> None:
     found, network, _ = free(name)
     assert [attention.level for attention in found.attentions] == [SERVED[name][0]]

@@ -70,7 +70,9 @@ def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", ["swinir_x2_w16", pytest.param("hat_x2_w16", marks=pytest.mark.release)]
+)
 def test_sites_that_are_found_are_the_hand_written_ones(name: str) -> None:
     shipped = load(pretrained_path(name)).network
     found = with_found_sites(load_network(OwnNetwork.of(unknown(name)))).network

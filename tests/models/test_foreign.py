@@ -190,7 +190,7 @@ def test_exports_are_byte_equal(tmp_path: Path) -> None:
     [
         ("DRCT", 5),
         ("Swin2SR", 2),
-        ("SCUNet", 14),
+        pytest.param("SCUNet", 14, marks=pytest.mark.release),
         ("DAT", 2),
         ("RGT", 2),
         pytest.param("GRL", 4, marks=pytest.mark.release),
@@ -217,7 +217,7 @@ def test_adapters_compute_what_spandrel_does(tmp_path: Path, name: str, sites: i
     [
         pytest.param("DAT", "full", marks=pytest.mark.release),
         pytest.param("SCUNet", "nystra", marks=pytest.mark.release),
-        pytest.param("DRCT", "cluster", marks=pytest.mark.full),
+        pytest.param("DRCT", "cluster", marks=pytest.mark.release),
     ],
 )
 def test_mechanisms_serve_adapted_windows(tmp_path: Path, name: str, attention: str) -> None:

@@ -40,7 +40,10 @@ COMMANDS = {
     "layerwise": ["validate", "exported.onnx", "--layerwise"],
     "export": ["export", "tiny.safetensors", "-o", "exported.onnx", "--no-speed"],
 }
-SLOW = {"export", "layerwise", "openvino", "ray", "report", "video"}
+SLOW = {
+    "layerwise": "release",
+    **dict.fromkeys(("export", "openvino", "ray", "report", "video"), "full"),
+}
 
 
 def nystra(extra: str, *arguments: str) -> list[str]:
@@ -66,7 +69,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "extra",
-    [pytest.param(name, marks=[pytest.mark.full] * (name in SLOW)) for name in sorted(COMMANDS)],
+    [
+        pytest.param(name, marks=getattr(pytest.mark, SLOW[name]) if name in SLOW else [])
+        for name in sorted(COMMANDS)
+    ],
 )
 def test_an_extra_is_enough_for_its_command(extra: str, folder: Path) -> None:
     if extra in ELSEWHERE and find_spec(ELSEWHERE[extra]) is None:

@@ -33,7 +33,7 @@ PICTURE = str(ROOT / "export/photographs/chelsea.png")
     [
         ["run", MODEL, "-i", PICTURE, "-o", "out.png"],
         pytest.param(["validate", MODEL], marks=pytest.mark.full),
-        pytest.param(["export", "tiny.safetensors", "-o", "m.onnx"], marks=pytest.mark.full),
+        pytest.param(["export", "tiny.safetensors", "-o", "m.onnx"], marks=pytest.mark.release),
     ],
 )
 def test_a_command_opens_no_connection(arguments: list[str], tmp_path: Path) -> None:

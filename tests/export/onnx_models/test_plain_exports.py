@@ -72,7 +72,7 @@ def does_what_it_did(plain: Plain, exporter: str, opset: int, sizes: str, folder
 @pytest.mark.parametrize(
     ("name", "exporter", "opset", "sizes"),
     [
-        ("HAT", "dynamo", 18, "fixed"),
+        pytest.param("HAT", "dynamo", 18, "fixed", marks=pytest.mark.release),
         ("DAT", "script", 17, "free"),
         ("swin_t", "script", 17, "fixed"),
         ("vit_b_16", "dynamo", 20, "batch"),
