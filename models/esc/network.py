@@ -62,7 +62,33 @@ class EscNetwork(nn.Module):
         return features
 
 
-class ESC(EscNetwork):
+class LargeFilterNetwork(EscNetwork):
+    """The variants whose blocks take one large filter."""
+
+    def __init__(
+        self, plan: BlockPlan, kernel_size: int, n_blocks: int, window: int, scale: int
+    ) -> None:
+        """Build the blocks and the filter.
+
+        Args:
+            plan: As of `EscNetwork`, as are all that are not listed here.
+            kernel_size: Side of the filter, odd.
+            n_blocks: The same.
+            window: The same.
+            scale: The same.
+
+        Raises:
+            ValueError: A size that no network has.
+        """
+        super().__init__(plan, n_blocks=n_blocks, window=window, scale=scale)
+        self.plk_filter = _filter(plan.part, plan.part, kernel_size)
+
+    def shared(self) -> tuple[Tensor, ...]:
+        """Return the large filter, its rotations and reflections averaged."""
+        return (symmetric(self.plk_filter),)
+
+
+class ESC(LargeFilterNetwork):
     """ESC: (B, 3, H, W) to (B, 3, H * upscaling_factor, W * upscaling_factor).
 
     Source: D. Lee et al., "Emulating Self-attention with Convolution for Efficient Image
@@ -110,15 +136,10 @@ class ESC(EscNetwork):
             attention=table_attention(dim, num_heads, window_size),
             convolution=LargeFilter,
         )
-        super().__init__(plan, n_blocks=n_blocks, window=window_size, scale=upscaling_factor)
-        self.plk_filter = large_filter(pdim, kernel_size)
+        super().__init__(plan, kernel_size, n_blocks, window_size, upscaling_factor)
         self.proj = nn.Conv2d(3, dim, 3, 1, 1)
         self.last = nn.Conv2d(dim, dim, 3, 1, 1)
         self.to_img = nn.Conv2d(dim, 3 * upscaling_factor**2, 3, 1, 1)
-
-    def shared(self) -> tuple[Tensor, ...]:
-        """Return the large filter, its rotations and reflections averaged."""
-        return (symmetric(self.plk_filter),)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the restored picture for x (B, 3, H, W), values 0..1."""
@@ -174,7 +195,7 @@ class ESCFP(EscNetwork):
         return F.pixel_shuffle(self.to_img(features), self.scale) + smooth
 
 
-class ESCRIB(EscNetwork):
+class ESCRIB(LargeFilterNetwork):
     """ESC-RIB, with the position bias and the gate of SST; shapes as of `ESC`.
 
     The published code rounds its window attention to bfloat16; this one computes it in float32.
@@ -229,15 +250,10 @@ class ESCRIB(EscNetwork):
             attention=attention,
             convolution=LargeFilter,
         )
-        super().__init__(plan, n_blocks=n_blocks, window=window_size, scale=upscaling_factor)
-        self.plk_filter = large_filter(pdim, kernel_size)
+        super().__init__(plan, kernel_size, n_blocks, window_size, upscaling_factor)
         self.proj = nn.Conv2d(3, dim, 3, 1, 1)
         self.last = nn.Sequential(ChannelNorm(dim), nn.Conv2d(dim, dim, 3, 1, 1))
         self.upsampler = upsampler(upsampler_type, dim, intermediate_dim, upscaling_factor)
-
-    def shared(self) -> tuple[Tensor, ...]:
-        """Return the large filter, its rotations and reflections averaged."""
-        return (symmetric(self.plk_filter),)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the restored picture for x (B, 3, H, W), values 0..1."""
@@ -251,16 +267,8 @@ def table_attention(dim: int, heads: int, window: int) -> Callable[[], MapAttent
     return lambda: TableAttention(dim, plain_geometry(dim, heads, window))
 
 
-def large_filter(width: int, side: int) -> nn.Parameter:
-    """Return the filter of all blocks, (width, width, side, side).
-
-    Raises:
-        ValueError: The side is not odd.
-    """
-    return _filter(width, width, side)
-
-
 def _filter(outputs: int, inputs: int, side: int) -> nn.Parameter:
+    """Return a filter of all blocks, (outputs, inputs, side, side)."""
     if side < 1 or side % 2 == 0:
         raise ValueError(f"kernel_size {side} must be odd")
     weights = torch.randn(outputs, inputs, side, side)

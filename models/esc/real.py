@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from ..layers.channel_map import MirroredConv2d
 from ..layers.padding import crop, pad_to_multiple
 from .block import BlockPlan
-from .convolutions import LargeFilter, symmetric
-from .network import EscNetwork, large_filter, table_attention
+from .convolutions import LargeFilter
+from .network import LargeFilterNetwork, table_attention
 
 
 def _skip(inputs: int, dim: int) -> list[nn.Module]:
@@ -21,8 +21,8 @@ def _skip(inputs: int, dim: int) -> list[nn.Module]:
     ]
 
 
-class _Real(EscNetwork):
-    """The blocks of both, and the large filter."""
+class _Real(LargeFilterNetwork):
+    """The blocks of both, and the convolution behind them."""
 
     def __init__(
         self,
@@ -47,13 +47,8 @@ class _Real(EscNetwork):
             attention=table_attention(dim, num_heads, window_size),
             convolution=LargeFilter,
         )
-        super().__init__(plan, n_blocks=n_blocks, window=window_size, scale=scale)
-        self.plk_filter = large_filter(pdim, kernel_size)
+        super().__init__(plan, kernel_size, n_blocks, window_size, scale)
         self.last = nn.Conv2d(dim, dim, 3, 1, 1)
-
-    def shared(self) -> tuple[Tensor, ...]:
-        """Return the large filter, its rotations and reflections averaged."""
-        return (symmetric(self.plk_filter),)
 
 
 class ESCReal(_Real):
