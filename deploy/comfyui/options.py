@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import Text
 from ...runtime.options import OVERWRITE
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
+from ..model_name import check_model_name
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,4 @@ class ComfyUIOptions(Options):
             NystraError: It is none.
         """
         super().__post_init__()
-        if self.name is not None and not _NAME.fullmatch(self.name):
-            raise NystraError(
-                f"`name` is {self.name!r}, expected letters, digits, _ and -: give another"
-            )
+        check_model_name(self.name, dots=False)

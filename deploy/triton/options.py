@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 
 from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import Choice, File, Number, Switch, Text
 from ...runtime.options import BATCH, LABELS, LIBRARY, OVERLAP, OVERWRITE, THREADS, TILE
+from ..model_name import check_model_name
 
 BACKENDS = ("python", "onnxruntime", "tensorrt", "openvino")
 """Backends of Triton that a folder is written for."""
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,7 @@ class TritonOptions(Options):
     def __post_init__(self) -> None:
         """Refuse what no server takes, and what contradicts itself."""
         super().__post_init__()
-        if self.name is not None and not _NAME.fullmatch(self.name):
-            raise NystraError(
-                f"`name` is {self.name!r}, expected letters, digits, _ . and -: give another"
-            )
+        check_model_name(self.name)
         if not self.server_path.startswith("/"):
             raise NystraError(
                 f"`server_path` is {self.server_path!r}, expected an absolute path of the server"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from ...core.errors import NystraError
 from ...core.option import Options, option
 from ...core.option_kinds import Number, Text
 from ...runtime.options import OVERLAP, OVERWRITE, TILE
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+from ..model_name import check_model_name
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,7 @@ class VapourSynthOptions(Options):
     def __post_init__(self) -> None:
         """Refuse a name that is no folder, and tiles that are all margin."""
         super().__post_init__()
-        if self.name is not None and not _NAME.fullmatch(self.name):
-            raise NystraError(
-                f"`name` is {self.name!r}, expected letters, digits, _ . and -: give another"
-            )
+        check_model_name(self.name)
         if self.tile and self.tile <= 2 * self.margin:
             raise NystraError(
                 f"`tile` is {self.tile} and `overlap` {self.margin}: the tile has to be more than "
