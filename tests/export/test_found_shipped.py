@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from nystra.export.found.loaded import with_found_sites
 from nystra.models import load, pretrained_path
 from nystra.models.loading import load as load_network
 from nystra.models.own.network import OwnNetwork
+from plain_onnxruntime import in_onnxruntime
 
 LINEAR = ExportOptions(Plan(mechanism("cluster")), speed=False)
 
@@ -60,12 +60,6 @@ def unknown(name: str) -> nn.Module:
     assert not surplus
     assert all("relative_position_index" in key or "attn_mask" in key for key in missing)
     return network.eval()
-
-
-def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    made: np.ndarray = session.run(None, {session.get_inputs()[0].name: image})[0]
-    return made
 
 
 @pytest.mark.full

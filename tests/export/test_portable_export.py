@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 from exports import checkpoint, export
 from nystra.cli.main import main
 from nystra.core.errors import NystraError
 from nystra.export import ExportOptions, Plan, export_model, mechanism
+from plain_onnxruntime import in_onnxruntime
 from shared import ROOT
 
 SHAPE = (1, 3, 16, 24)
@@ -20,13 +20,6 @@ SHAPE = (1, 3, 16, 24)
 
 def picture(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
-
-
-def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
-    """What plain onnxruntime gives, as it opens a file by itself."""
-    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-    result: np.ndarray = session.run(None, {session.get_inputs()[0].name: image})[0]
-    return result
 
 
 def in_openvino(path: Path, image: np.ndarray) -> np.ndarray:

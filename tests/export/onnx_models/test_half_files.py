@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
@@ -19,6 +18,7 @@ from nystra.export.load.onnx_file import load_onnx
 from nystra.export.onnx_models import pieces
 from nystra.plugins.domain import DOMAIN
 from onnx_files import as_half, window_attention
+from plain_onnxruntime import in_onnxruntime
 
 FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 
@@ -27,12 +27,6 @@ FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
     monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
-
-
-def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    made: np.ndarray = session.run(None, {"x": image})[0]
-    return made.astype(np.float64)
 
 
 def test_attention_of_a_half_file_is_found(tmp_path: Path) -> None:
@@ -58,7 +52,7 @@ def test_a_half_file_does_what_it_did_as_far_as_half_precision_goes(
     assert model.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
     for size in ((16, 20), (28, 12)):
         image = np.random.default_rng(0).random((1, 3, *size)).astype(np.float16)
-        wide = in_onnxruntime(single, image.astype(np.float32))
+        wide = in_onnxruntime(single, image.astype(np.float32)).astype(np.float64)
         theirs = np.abs(in_onnxruntime(half, image) - wide).max()
         ours = np.abs(in_onnxruntime(result.model, image) - wide).max()
         assert ours <= 2 * theirs

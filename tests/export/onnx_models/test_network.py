@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -14,12 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from nystra.export.onnx_models.file_network import read_file
 from nystra.export.onnx_models.tracing import CUT, NAME, trace
 from onnx_files import window_attention
-
-
-def in_onnxruntime(path: Path, image: torch.Tensor) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    made: np.ndarray = session.run(None, {session.get_inputs()[0].name: image.numpy()})[0]
-    return made
+from plain_onnxruntime import in_onnxruntime
 
 
 @pytest.mark.parametrize("opset", [13, 17, 20])
@@ -28,7 +22,7 @@ def test_a_file_gives_what_onnxruntime_gives(opset: int, tmp_path: Path) -> None
     network = read_file(path)
     for size in ((8, 8), (12, 20)):
         image = torch.rand(1, 3, *size)
-        expected = in_onnxruntime(path, image)
+        expected = in_onnxruntime(path, image.numpy())
         np.testing.assert_allclose(network(image).numpy(), expected, atol=1e-5)
         wide = network.double()(image.double())
         assert wide.dtype == torch.float64
@@ -96,7 +90,7 @@ def test_control_flow_is_run(tmp_path: Path) -> None:
     network = read_file(path)
     for sign in (1.0, -1.0):
         image = sign * torch.rand(1, 3, 8, 8)
-        expected = in_onnxruntime(path, image)
+        expected = in_onnxruntime(path, image.numpy())
         np.testing.assert_allclose(
             network(image).numpy(), expected, rtol=0, atol=2e-6 * np.abs(expected).max()
         )

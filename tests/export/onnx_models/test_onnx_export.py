@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
@@ -20,14 +19,9 @@ from nystra.export.load import onnx_file
 from nystra.export.load.onnx_file import load_onnx
 from nystra.plugins.domain import DOMAIN
 from onnx_files import WINDOW, window_attention
+from plain_onnxruntime import in_onnxruntime
 
 FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
-
-
-def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    made: np.ndarray = session.run(None, {session.get_inputs()[0].name: image})[0]
-    return made
 
 
 def picture(*size: int) -> np.ndarray:

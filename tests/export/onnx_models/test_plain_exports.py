@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import helper, numpy_helper
@@ -18,6 +17,7 @@ from nystra.export.found.site_modules import blind
 from nystra.export.load.onnx_file import load_onnx
 from nystra.plugins.domain import DOMAIN
 from onnx_files import window_attention
+from plain_onnxruntime import in_onnxruntime
 from studies.performance.plain_exports import PUBLISHED, SMALL, Plain, write_plain
 
 FULL = ExportOptions(plan=Plan(mechanism("full")), speed=False)
@@ -37,12 +37,6 @@ EXPORTERS = [
 def faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every replacement be measured as fast."""
     monkeypatch.setattr(paying, "_interleaved", lambda *_: [[2.0], [1.0]])
-
-
-def in_onnxruntime(path: Path, image: np.ndarray) -> np.ndarray:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    made: np.ndarray = session.run(None, {"x": image})[0]
-    return made
 
 
 def difference(first: Path, second: Path, *size: int, batch: int = 1) -> float:
