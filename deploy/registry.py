@@ -36,25 +36,25 @@ def _part(module: str, name: str) -> Lazy[Any]:
 TARGETS = (
     Target(
         "triton",
-        "NVIDIA Triton: a model repository",
+        "a model repository of NVIDIA Triton",
         _part("triton.options", "TritonOptions"),
         _part("triton.repository", "write_repository"),
     ),
     Target(
         "vapoursynth",
-        "VapourSynth: a script for the plug-in vs-mlrt",
+        "a VapourSynth script for the plug-in vs-mlrt",
         _part("vapoursynth.options", "VapourSynthOptions"),
         _part("vapoursynth.folder", "write_script"),
     ),
     Target(
         "comfyui",
-        "ComfyUI: a node, for its folder custom_nodes",
+        "a ComfyUI node for the folder custom_nodes",
         _part("comfyui.options", "ComfyUIOptions"),
         _part("comfyui.folder", "write_node"),
     ),
     Target(
         "web",
-        "a page that restores pictures in the browser, for any server of files",
+        "a web page that restores images in the browser, for any static file server",
         _part("web.options", "WebOptions"),
         _part("web.folder", "write_page"),
     ),

@@ -58,7 +58,7 @@ class ExportOptions(Options):
     hyper: Mapping[str, Any] = field(default_factory=dict)
     opset: int = option(Number(20, "of the file", 18, 20))
     static: tuple[int, ...] | None = option(
-        Shape(None, "the only input shape", metavar="BxCxHxW", usual="any size")
+        Shape(None, "fixed input shape", metavar="BxCxHxW", usual="any size")
     )
     functions: Functions = option(
         NamedChoice(
@@ -66,16 +66,16 @@ class ExportOptions(Options):
             "bodies of the nystra nodes",
             ("attached", "none", "inline"),
             {
-                "none": ("no_functions", "no bodies: the file needs the library"),
-                "inline": ("inline", "plain ONNX without the nystra domain"),
+                "none": ("no_functions", "write no bodies: the file needs the operator library"),
+                "inline": ("inline", "write standard operators only"),
             },
         )
     )
     precision: str = option(
         Text(
             "fp32",
-            "of weights and maps; sums, norms and the residual stream stay fp32, inputs and "
-            "outputs float32; int8, which needs `calibrate`, is for CPUs with VNNI"
+            "precision of weights and activations; sums, norms, the residual stream, inputs and "
+            "outputs stay float32; int8 needs `calibrate` and is for CPUs with VNNI"
             f"{parameters_help()}",
             metavar="|".join(PRECISIONS),
         )
@@ -83,36 +83,33 @@ class ExportOptions(Options):
     target: str | None = option(
         Text(
             None,
-            "what the file is made for, where that is not pictures of any size in onnxruntime; "
-            f"{targets_help()}",
+            f"write the file for certain engines; {targets_help()}",
             metavar="|".join(TARGETS),
         )
     )
     calibrate: Path | None = option(
         Folder(
             None,
-            "your pictures to validate the plan on, and to measure the ranges of int8 on",
-            usual="the shipped ones, which int8 does not do with",
+            "images to validate the plan on, and to calibrate int8 with",
+            usual="the shipped photographs, except for int8",
         )
     )
     min_psnr: float | None = option(
         Number(
             None,
-            "fail below this PSNR against full attention, or against the trained window; with an "
-            "automatic plan what it has to keep; with int8 what layers return to float for too",
+            "fail below this PSNR against full attention, or against the trained window; also the "
+            "limit of an automatic plan, and of the layers that int8 returns to float",
             0,
             real=True,
             above=True,
             metavar="DB",
         )
     )
-    overwrite: bool = option(OVERWRITE, doc="replace the files of another export")
-    keep: bool = option(Switch("keep the model of a failed validation"))
+    overwrite: bool = option(OVERWRITE, doc="replace existing files")
+    keep: bool = option(Switch("keep the file if validation fails"))
     speed: bool = option(Switch("do not time the file", default=True))
     with_preprocessing: bool = option(
-        Switch(
-            "of a classifier: the file resizes, crops and normalises pictures of any size itself"
-        )
+        Switch("for classifiers: resize, crop and normalize images of any size in the graph")
     )
     suggest: bool = False
     command: Sequence[str] = ()

@@ -48,13 +48,13 @@ TARGETS = {
     for row in (
         Target(
             TENSORRT,
-            "with bf16, for TensorRT alone, its convolutions and attention bf16 too",
+            "for TensorRT only, with convolutions and attention in bf16 too (needs bf16)",
             ("bf16",),
         ),
         Target(
             "portable",
-            "of one size (static) in operators of opset 18 with at most four axes, for engines "
-            "besides onnxruntime and TensorRT",
+            "for other engines: standard operators of opset 18, one input size (needs `static`), "
+            "at most four axes",
             ("fp32", "fp16"),
             _PORTABLE,
             18,

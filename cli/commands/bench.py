@@ -47,21 +47,25 @@ class BenchOptions(Options):
         )
     )
     checkpoint: Path | None = option(
-        CHECKPOINT, doc="what PyTorch runs, with the file's plan", usual=""
+        CHECKPOINT, doc="checkpoint that PyTorch runs, with the plan of the file", usual=""
     )
     sizes: tuple[Size, ...] | None = option(
         PictureSizes(
             None,
-            "input pictures, height x width in pixels",
-            usual="the model's own where it is fixed, else 128x128",
+            "input sizes, height x width in pixels",
+            usual="the model's size if fixed, else 128x128",
         )
     )
     seconds: float = option(
-        Number(3.0, "timed seconds of a configuration", 0, above=True, metavar="SECONDS")
+        Number(3.0, "seconds of timing per configuration", 0, above=True, metavar="SECONDS")
     )
-    runs: int = option(Number(100, "or so many timed runs", 1, metavar="RUNS"))
+    runs: int = option(Number(100, "or this number of timed runs", 1, metavar="RUNS"))
     plot: Path | None = option(
-        File(None, "draw times: bars, of several sizes lines (needs matplotlib)", metavar="OUT.png")
+        File(
+            None,
+            "plot the times: bars, or lines for several sizes (needs matplotlib)",
+            metavar="OUT.png",
+        )
     )
 
 

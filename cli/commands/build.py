@@ -36,7 +36,7 @@ class EngineOptions(Options):
     output: Path | None = option(
         File(
             None,
-            "copy the engine there; a name without a suffix is a folder",
+            "copy the engine to this path; a name without a suffix is a folder",
             short="o",
             metavar="FILE|FOLDER",
         )
@@ -44,22 +44,22 @@ class EngineOptions(Options):
     backend: str = option(
         Text(
             "tensorrt",
-            "tensorrt; tensorrt-rtx, which needs no GPU to build; or openvino, which compiles for "
-            "one size on this machine's CPU",
+            "tensorrt; tensorrt-rtx, which builds without a GPU; or openvino, which compiles for "
+            "one size and this CPU",
             metavar="BACKEND",
         )
     )
     dry_run: bool = option(
         Switch(
-            "build nothing: say whether the builder takes the file; needs the TensorRT package, "
-            "but no GPU"
+            "only check whether the builder accepts the file; needs the TensorRT package, but no "
+            "GPU"
         )
     )
     sizes: tuple[Size, ...] | None = option(
-        PictureSizes(None, "pictures whose output shapes `dry_run` compares")
+        PictureSizes(None, "input sizes whose output shapes `dry_run` compares")
     )
-    engine: Path | None = option(File(None, "take this engine, built elsewhere (`trust`)"))
-    trust: bool = option(Switch("whoever made `engine` may run code here"))
+    engine: Path | None = option(File(None, "use this engine, built elsewhere; needs `trust`"))
+    trust: bool = option(Switch("trust the author of `engine`, which is native code"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

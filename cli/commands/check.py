@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...runtime.session import Session
     from ..flags.quality_flags import Requested
 
-SUMMARY = "Hold a model file against a baseline of accepted figures; exit code 1 on a regression."
+SUMMARY = "Compare a model file with a baseline of accepted figures; exit code 1 on a regression."
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class BaselineOptions(Options):
     baseline: Path | None = option(
         File(None, "the accepted figures", metavar="FILE.json", required=True)
     )
-    update: bool = option(Switch("accept the present figures: write the baseline"))
+    update: bool = option(Switch("accept the current figures: write the baseline"))
     partial: bool = option(
-        Switch("skip what the baseline has and is not measured now (default: an error)")
+        Switch("skip items of the baseline that are not measured now (default: an error)")
     )
     references: Path | None = option(REFERENCES)
 
@@ -49,7 +49,7 @@ class HostOptions(Options):
     """What has to open it besides."""
 
     hosts: tuple[str, ...] | None = option(
-        Words(None, "programs whose rules it has to meet: chainner, vapoursynth (needs onnx)")
+        Words(None, "check the rules of these programs: chainner, vapoursynth (needs onnx)")
     )
 
 
@@ -61,10 +61,10 @@ class SpeedOptions(Options):
         File(None, "time it against this model", metavar="OTHER.onnx")
     )
     speed_size: Size | None = option(
-        PictureSize(None, "picture for the timing", usual="the baseline's, or 128x128")
+        PictureSize(None, "image size of the timing", usual="the baseline's, or 128x128")
     )
     speed_seconds: float = option(
-        Number(10.0, "seconds of the timing", 0, above=True, metavar="SPEED_SECONDS")
+        Number(10.0, "duration of the timing, in seconds", 0, above=True, metavar="SPEED_SECONDS")
     )
 
 

@@ -13,14 +13,14 @@ from ..flags.option_flags import add_options
 from ..flags.output_flags import add_output_arguments
 from ..flags.shared_flags import add_shared_options, read_shared
 
-SUMMARY = "Write the folder that a server or another program takes a model file from."
+SUMMARY = "Write a folder from which a server or another program loads a model file."
 
 
 @dataclass(frozen=True)
 class FolderOptions(Options):
     """Where it goes."""
 
-    output: Path | None = option(Folder(None, "where it is written", short="o", required=True))
+    output: Path | None = option(Folder(None, "output folder", short="o", required=True))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     targets = "; ".join(f"{target.name}: {target.summary}" for target in TARGETS)
     names = [target.name for target in TARGETS]
-    parser.add_argument("server", choices=names, help=f"for what: {targets}")
+    parser.add_argument("server", choices=names, help=f"target: {targets}")
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, FolderOptions)
     add_shared_options(parser, {target.name: target.options() for target in TARGETS})

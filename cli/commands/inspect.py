@@ -35,11 +35,11 @@ _LEGEND = (
 class InspectOptions(Options):
     """How sites are measured and listed."""
 
-    calibrate: Path | None = option(Folder(None, "your pictures to measure the plan on"))
+    calibrate: Path | None = option(Folder(None, "images to measure the plan on"))
     sort: str = option(
         Choice(
             "network",
-            "the sites in the network's order, or those that lose most first",
+            "list sites in the order of the network, or by error",
             ("network", "loss"),
         )
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...runtime.tasks.result import Result
     from ...runtime.tasks.task import Report, Summary, Task
 
-SUMMARY = "Restore or classify a picture, a folder of pictures or a video with a model file."
+SUMMARY = "Run a model file on an image, a folder of images or a video."
 
 _LONG = 30.0
 """Seconds after which a run that nobody watches says where it is."""
@@ -39,7 +39,7 @@ class FileOptions(Options):
     input: Path | None = option(
         File(
             None,
-            "picture, video, folder, or - for stdin",
+            "image, video, folder, or - for stdin",
             short="i",
             metavar="INPUT",
             required=True,
@@ -48,7 +48,7 @@ class FileOptions(Options):
     output: str | None = option(
         Text(
             None,
-            "picture, video, folder, or - for stdout; of classes a .csv or .json file",
+            "image, video, folder, or - for stdout; for a classifier a .csv or .json file",
             short="o",
             metavar="OUTPUT",
             usual="a table",
@@ -59,8 +59,8 @@ class FileOptions(Options):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.epilog = (
-        "Exit codes: 0 all pictures done or skipped; 2 at least one failed (in a folder the others "
-        "are written all the same) or nothing could be done; 3 a backend is missing."
+        "Exit codes: 0 all images done or skipped; 2 at least one failed (the others of a folder "
+        "are still written); 3 a backend is missing."
     )
     parser.add_argument("model", type=Path, help=".onnx file")
     add_options(parser, FileOptions)

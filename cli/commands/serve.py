@@ -17,7 +17,7 @@ from ..flags.session_flags import add_session_arguments, session_spec
 if TYPE_CHECKING:
     from ...runtime.serving.opening import Models
 
-SUMMARY = "Serve model files over HTTP: pictures in, pictures or classes out."
+SUMMARY = "Serve model files over HTTP: images in, images or classes out."
 
 TOKEN = "NYSTRA_TOKEN"
 _LOCAL = ("127.0.0.1", "localhost", "::1")
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from ...runtime.serving.limits import Limits
 
     parser.epilog = (
-        f"With {TOKEN} in the environment requests need Authorization: Bearer. Ctrl-C or SIGTERM "
-        "answers what is under way and ends with exit code 0."
+        f"If {TOKEN} is set, requests need Authorization: Bearer. Ctrl-C or SIGTERM finishes the "
+        "requests in progress and exits with code 0."
     )
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.onnx")
     add_options(parser, Address)

@@ -43,12 +43,12 @@ class ValidateOptions(Options):
     sheet: Path | None = option(
         SHEET,
         doc="draw `images`, else photographs: input, exported, truth, difference; with "
-        "`checkpoint` also what full attention makes of them",
+        "`checkpoint` also full attention",
     )
     layerwise: bool = option(
         Switch(
-            "name the first layer that departs from ort-cpu without the operator library; "
-            "`tolerance` is then a share of each layer's largest magnitude"
+            "name the first layer that differs from ort-cpu without the operator library; "
+            "`tolerance` is then relative to each layer's largest magnitude"
         )
     )
 

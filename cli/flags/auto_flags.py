@@ -28,7 +28,7 @@ class SearchOptions(Options):
     costs: Path | None = option(
         File(
             None,
-            "table of the times of attention: read if it is there, else measured and written",
+            "table of attention times: read if it exists, otherwise measured and written",
         )
     )
 
@@ -37,7 +37,7 @@ def add_auto_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what goes with ``--attn auto``."""
     group = parser.add_argument_group(
         "--attn auto",
-        "the fastest plan that keeps --min-psnr (default: 50) on the pictures of --calibrate",
+        "the fastest plan that stays above --min-psnr (default: 50) on the images of --calibrate",
     )
     add_options(group, SearchOptions)
 

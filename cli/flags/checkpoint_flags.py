@@ -15,17 +15,17 @@ from .option_flags import add_option, flag_of
 _OPTIONS = {
     "module": Text(
         None,
-        "a network of your own: the file is run, so name only code that you trust, and "
-        "CALLABLE(), with what --set gives as keywords, returns the torch.nn.Module that the "
-        "checkpoint is of",
+        "your own network: CALLABLE(), with the values of --set as keywords, returns the "
+        "torch.nn.Module of the checkpoint; the file is executed, so name only code that you "
+        "trust",
         metavar="FILE.py:CALLABLE",
     ),
     "window_size": Number(None, "attention window of the network", 1, flag="--window"),
     "num_heads": Number(None, "attention heads of the network", 1, flag="--heads"),
-    "frames": Number(None, "frames of a video that a video network takes", 1),
+    "frames": Number(None, "frames per run of a video network", 1),
     "resize_positions": PictureSize(
         None,
-        "run a vision transformer at this size: its learned positions are resized (bicubic)",
+        "input size of a vision transformer; its learned positions are resized (bicubic)",
     ),
 }
 
@@ -40,7 +40,7 @@ def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another hyper-parameter, its value in JSON or text; may be repeated",
+        help="another hyper-parameter, as JSON or text; may be repeated",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...core.option_kinds import File
 
-CHECKPOINT = File(None, "run PyTorch now", usual="recorded outputs")
-REFERENCES = File(None, "recorded outputs", usual="beside", metavar="FILE.npz")
+CHECKPOINT = File(None, "compare with PyTorch on this checkpoint", usual="the recorded outputs")
+REFERENCES = File(None, "recorded outputs", usual="next to the model", metavar="FILE.npz")
 SHEET = File(
     None, "draw photographs: input, full attention, exported, difference", metavar="OUT.png"
 )

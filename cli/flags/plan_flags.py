@@ -24,7 +24,7 @@ AUTO = "auto"
 class PlanOptions(Options):
     """Where a plan is read from."""
 
-    plan: Path | None = option(File(None, "a plan file, site by site"))
+    plan: Path | None = option(File(None, "a plan file: the mechanism of each site"))
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         "--attn",
         dest="mechanism",
         metavar="MECHANISM",
-        help=f"{summaries} (default: as_trained, which mostly is full)",
+        help=f"{summaries} (default: as_trained)",
     )
     add_options(parser, PlanOptions)
     parser.add_argument(
@@ -42,7 +42,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SITE",
-        help="exact attention at this site, whatever --attn or --plan says; may be repeated",
+        help="keep exact attention at this site; may be repeated",
     )
     add_shared_options(parser, _records(), "--attn {}")
 

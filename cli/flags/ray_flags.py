@@ -18,7 +18,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add them."""
     from ...runtime.distributed.options import ClusterOptions
 
-    cluster = parser.add_argument_group("on many machines (needs the extra ray)")
+    cluster = parser.add_argument_group("several machines (needs the extra ray)")
     add_options(cluster, ClusterOptions, ("address", "workers"))
     cluster.set_defaults(address=None)  # no cluster
 

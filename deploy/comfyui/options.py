@@ -22,7 +22,7 @@ class ComfyUIOptions(Options):
     name: str | None = option(
         Text(None, "name of the folder and of the node", usual="the stem of the file")
     )
-    overwrite: bool = option(OVERWRITE, doc="replace the model's folder")
+    overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
         """Refuse what is no name of a node.

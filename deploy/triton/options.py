@@ -22,34 +22,32 @@ class TritonOptions(Options):
     backend: str = option(
         Choice(
             "python",
-            "backend of Triton: python takes picture files and cuts tiles; onnxruntime, tensorrt "
+            "backend of Triton: python takes image files and tiles them; onnxruntime, tensorrt "
             "and openvino take tensors",
             BACKENDS,
             metavar="NAME",
         )
     )
     name: str | None = option(
-        Text(None, "what clients call the model", usual="the stem of the file", metavar="NAME")
+        Text(None, "model name for clients", usual="the stem of the file", metavar="NAME")
     )
-    instances: int = option(Number(1, "copies of the model that run at the same time", 1))
+    instances: int = option(Number(1, "instances of the model", 1))
     gpu: bool = option(Switch("run on a GPU"))
-    max_batch: int = option(
-        BATCH, doc="most images of different requests that run at once, of tensors"
-    )
+    max_batch: int = option(BATCH, doc="maximum batch size, for backends that take tensors")
     threads: int | None = option(
-        THREADS, doc="of an instance", usual="as the library that runs the model chooses"
+        THREADS, doc="threads per instance", usual="chosen by the library that runs the model"
     )
     tile: int = option(TILE)
     overlap: int | None = option(OVERLAP)
     engine: str | os.PathLike[str] | None = option(
-        File(None, "for tensorrt: an engine of nystra build -o, its record beside it")
+        File(None, "for tensorrt: an engine from nystra build -o, with its record")
     )
     labels: str | os.PathLike[str] | None = option(LABELS)
-    library: str = option(LIBRARY, doc="the operator or plugin library to put in")
+    library: str = option(LIBRARY, doc="the operator or plugin library to include")
     server_path: str = option(
-        Text("/models", "where the server sees the repository", metavar="FOLDER")
+        Text("/models", "path of the repository on the server", metavar="FOLDER")
     )
-    overwrite: bool = option(OVERWRITE, doc="replace the model's folder")
+    overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
         """Refuse what no server takes, and what contradicts itself."""

@@ -28,8 +28,8 @@ class VapourSynthOptions(Options):
     )
     tile: int = option(TILE, usual="0, whole frames")
     overlap: int | None = option(OVERLAP, usual="16")
-    streams: int = option(Number(1, "frames that are computed at the same time", 1))
-    overwrite: bool = option(OVERWRITE, doc="replace the model's folder")
+    streams: int = option(Number(1, "frames computed in parallel", 1))
+    overwrite: bool = option(OVERWRITE, doc="replace an existing folder of the model")
 
     def __post_init__(self) -> None:
         """Refuse a name that is no folder, and tiles that are all margin."""

@@ -18,8 +18,8 @@ class WebOptions(Options):
     onnxruntime_web: Path | None = option(
         File(
             None,
-            f"required: onnxruntime-web {VERSION}, the .tgz file that npm pack makes of it or the "
-            "unpacked package, such as node_modules/onnxruntime-web",
+            f"required: onnxruntime-web {VERSION}, as the .tgz file of npm pack or an unpacked "
+            "package such as node_modules/onnxruntime-web",
             metavar="FILE|FOLDER",
         )
     )

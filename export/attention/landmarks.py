@@ -31,15 +31,13 @@ class Landmarks(Windowed):
     )
 
     landmarks: tuple[int, int] = option(
-        Grid(
-            (4, 4), "cells that the tokens of a window are pooled into", "landmarks", MAX_LANDMARKS
-        )
+        Grid((4, 4), "landmarks per window", "landmarks", MAX_LANDMARKS)
     )
     iterations: int = option(operator_option(SCHEMA, "iterations"))
     init: str = option(
         Choice(
             "matrix",
-            "start of the pseudoinverse scaled per matrix, or over the whole batch",
+            "scale the start of the pseudoinverse per matrix, or over the whole batch",
             ("matrix", "batch"),
         )
     )

@@ -32,7 +32,7 @@ SCALE_ATTRIBUTE = Attribute("scale", "float", None, 0.0, 1e6, "factor of q.k, mo
 
 BIAS_ATTRIBUTE = Attribute("bias", "int", 0, 0, 1, "1: bias_table is added; 0: it is not read")
 
-ITERATIONS_ATTRIBUTE = Attribute("iterations", "int", 6, 1, 8, "steps of the pseudoinverse")
+ITERATIONS_ATTRIBUTE = Attribute("iterations", "int", 6, 1, 8, "iterations of the pseudoinverse")
 
 BATCH_INIT_ATTRIBUTE = Attribute(
     "batch_init", "int", 0, 0, 1, "maxima of the start value: 0 per matrix, 1 over the whole batch"

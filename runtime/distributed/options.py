@@ -38,12 +38,11 @@ class ClusterOptions(Options):
     address: str = option(
         Address(
             LOCAL,
-            "spread pictures, frames, or the tiles of one picture over a Ray cluster that this "
-            "machine is part of, or over processes here; threads are then those of a worker, 1 "
-            "unless given",
+            "distribute images, frames, or the tiles of one image over a Ray cluster that this "
+            "machine belongs to, or over local processes; `threads` is then per worker, default 1",
             flag="--ray",
             metavar="HOST:PORT|local",
-            usual="neither",
+            usual="not used",
         )
     )
     workers: int | None = option(WORKERS)

@@ -41,7 +41,7 @@ class BuildOptions(Options):
         )
     )
     seconds: float | None = option(
-        Number(None, "give the build up after so long", 0, real=True, above=True, metavar="S")
+        Number(None, "time limit of the build, in seconds", 0, real=True, above=True, metavar="S")
     )
     rebuild: bool = option(REBUILD)
 

@@ -13,11 +13,11 @@ class Address(Options):
     """Where a service listens: by default to this machine alone."""
 
     host: str = option(Text("127.0.0.1", "address", metavar="HOST"))
-    port: int = option(Number(8000, "0 takes a free one", 0, 65535, metavar="PORT"))
+    port: int = option(Number(8000, "port; 0 chooses a free one", 0, 65535, metavar="PORT"))
     hosts: tuple[str, ...] = option(
         Words(
             (),
-            "names that requests are addressed to, where there is no token",
+            "accepted host names if no token is set",
             metavar="NAME,NAME",
             usual="host, this machine's name, addresses, and names without a dot",
         )

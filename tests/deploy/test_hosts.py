@@ -141,7 +141,9 @@ def test_vapoursynth_reads_a_video(tmp_path: Path, upscaler: Path) -> None:
 def test_the_help_says_what_a_flag_means_to_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert deploy("--help") == 0
     usage = " ".join(capsys.readouterr().out.split())
-    assert "triton: side of a tile, in input pixels (default: 0, by the memory); " in usage
+    assert (
+        "triton: side of a tile, in input pixels (default: 0, chosen by the free memory); " in usage
+    )
     assert "vapoursynth: side of a tile, in input pixels (default: 0, whole frames)" in usage
 
 

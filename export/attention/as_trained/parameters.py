@@ -12,4 +12,4 @@ class AsTrained(Mechanism):
     """What the network came with; a plan with it is what every other plan is compared with."""
 
     name = "as_trained"
-    summary = "what the network came with"
+    summary = "the attention of the network"

@@ -26,7 +26,9 @@ class Cluster(Windowed):
     """Clustered keys, and the tokens of one's own block exactly, with their position bias."""
 
     name = "cluster"
-    summary = "clustered keys and an exact own block: linear, no retraining, keeps the bias"
+    summary = (
+        "clustered keys and an exact own block: linear, no retraining, keeps the position bias"
+    )
     has_near_ties = True
     advice = "more `clusters`, a larger `block`"
     candidates = (
@@ -39,14 +41,14 @@ class Cluster(Windowed):
     )
 
     clusters: tuple[int, int] = option(
-        Grid((4, 4), "seeds of the clusters of keys in a window", "clusters", MAX_CLUSTERS)
+        Grid((4, 4), "clusters of keys per window", "clusters", MAX_CLUSTERS)
     )
     block: int = option(operator_option(SCHEMA, "block"))
     rounds: int = option(operator_option(SCHEMA, "rounds"))
     bias_block: int = option(
         Number(
             0,
-            "side of the blocks that the bias is averaged over outside of one's own, 0: chosen",
+            "side of the blocks that average the bias outside the own block; 0 is automatic",
             0,
             LARGEST_SIDE,
         )

@@ -19,9 +19,15 @@ class Nystra(Landmarks):
     name = "nystra"
     summary = "kernel Nystrom of PnP-Nystra: linear, no retraining"
 
-    threshold: float = option(operator_option(SCHEMA, "threshold", "above it exp goes on linearly"))
+    threshold: float = option(
+        operator_option(SCHEMA, "threshold", "exp continues linearly above this value")
+    )
     guard: float = option(
-        operator_option(SCHEMA, "guard", "safe share of the denominator, 0 for none")
+        operator_option(
+            SCHEMA,
+            "guard",
+            "minimum share of the denominator that counts as safe; 0 disables the guard",
+        )
     )
 
     def attributes(self, geometry: WindowGeometry) -> dict[str, Any]:

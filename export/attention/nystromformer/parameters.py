@@ -12,4 +12,4 @@ class Nystromformer(Landmarks):
     """Row-normalised Nystrom of Nystromformer."""
 
     name = "nystromformer"
-    summary = "row-normalised Nystrom of Nystromformer: linear, no retraining"
+    summary = "row-normalized Nystrom of Nystromformer: linear, no retraining"

@@ -23,9 +23,9 @@ class Performer(Mechanism):
     advice = "more `features`"
 
     features: int = option(
-        Number(64, "random features, where the network was not trained with its own", 1, 4096)
+        Number(64, "random features, if the network was not trained with its own", 1, 4096)
     )
-    feature_seed: int = option(Number(0, "of the random features", 0, 1 << 31))
+    feature_seed: int = option(Number(0, "seed of the random features", 0, 1 << 31))
 
     def cannot_pay(self, tokens: int) -> str:
         """Return both counts where features are half as many as tokens, or more."""

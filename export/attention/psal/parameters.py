@@ -12,7 +12,7 @@ from ....plugins.operators.window_softmax.schema import SCHEMA as WINDOWS
 from ..mechanism import Geometry, Windowed
 from ..operator_option import operator_option
 
-_SEED = operator_option(SCHEMA, "seed", "of the search: which random numbers are drawn")
+_SEED = operator_option(SCHEMA, "seed", "random seed of the search")
 
 
 class _PatchSize(Number):
@@ -46,28 +46,28 @@ class Psal(Windowed):
     advice = "more `neighbors`"
     candidates = (({}, False),)
 
-    neighbors: int = option(operator_option(SCHEMA, "neighbors", "matches of a query"))
-    search_iterations: int = option(operator_option(SCHEMA, "iterations", "rounds of the search"))
+    neighbors: int = option(operator_option(SCHEMA, "neighbors", "matches per query"))
+    search_iterations: int = option(
+        operator_option(SCHEMA, "iterations", "iterations of the search")
+    )
     patch_size: int = option(
         operator_option(
-            SCHEMA, "patch_size", "side of the patches that patch sites compare", 0, _PatchSize
+            SCHEMA, "patch_size", "side of the patches that are compared", 0, _PatchSize
         )
     )
     metric: str = option(
         Choice(
             "site",
-            "how patch sites compare; site is the network's own way",
+            "similarity of patches; site uses that of the network",
             ("site", "l2", "dot", "cosine"),
         )
     )
     seed: int = option(_SEED)
-    temperature: float = option(Number(1.0, "what the network's logits are divided by", 1e-6, 1e6))
+    temperature: float = option(Number(1.0, "divisor of the logits", 1e-6, 1e6))
     aggregate: bool = option(
-        Switch("patch sites that paste single pixels take the matches of neighbours too")
+        Switch("also use the matches of neighboring pixels, where single pixels are pasted")
     )
-    full_size: bool = option(
-        Switch("patch sites that shrink their maps do not, and paste single pixels")
-    )
+    full_size: bool = option(Switch("search at full resolution and paste single pixels"))
     local_window: int = option(
         operator_option(WINDOWS, "window_h", "side of the local windows at map sites", 32)
     )

@@ -113,7 +113,7 @@ SCHEMA = OperatorSchema(
         Attribute("cluster_rows", "int", 4, 1, MAX_CLUSTERS, "rows of seeds in a window"),
         Attribute("cluster_cols", "int", 4, 1, MAX_CLUSTERS, "columns of seeds in a window"),
         Attribute("rounds", "int", 0, 0, MAX_ROUNDS, "rounds of clustering after the first"),
-        Attribute("block", "int", 4, 2, MAX_BLOCK, "side of the blocks that are exact inside"),
+        Attribute("block", "int", 4, 2, MAX_BLOCK, "side of the blocks of exact attention"),
         Attribute("bias_block", "int", 4, 2, LARGEST_SIDE, "side of the blocks of the coarse bias"),
         REVISION_ATTRIBUTE,
     ),

@@ -15,15 +15,15 @@ from ...options import FORMAT, LABELS, OVERWRITE, TOP
 class ClassOptions(Options):
     """How pictures are classified."""
 
-    heading: ClassVar[str] = "classes (of a model that classifies)"
+    heading: ClassVar[str] = "classification"
     top: int = option(TOP)
     labels: str | os.PathLike[str] | None = option(LABELS)
     format: str | None = option(
-        FORMAT, doc="csv or json, of the one file of all results", usual="by its suffix, else csv"
+        FORMAT, doc="csv or json", usual="by the suffix of the output, else csv"
     )
-    overwrite: bool = option(OVERWRITE, doc="replace a file that is there; never the input itself")
-    recursive: bool = option(Switch("take the pictures of subfolders too"))
-    quiet: bool = option(Switch("show no progress bar"))
+    overwrite: bool = option(OVERWRITE, doc="replace an existing file, never the input")
+    recursive: bool = option(Switch("include subfolders"))
+    quiet: bool = option(Switch("no progress bar"))
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class AccuracyOptions(Options):
     labelled: str | os.PathLike[str] | None = option(
         File(
             None,
-            "pictures with known classes, one sub-folder a class: how often a classifier is right",
+            "images with known classes, one subfolder per class: measure the accuracy",
             metavar="FOLDER",
         )
     )

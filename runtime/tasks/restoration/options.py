@@ -22,27 +22,28 @@ class RunOptions(Options):
     the name of the input where several have one role.
     """
 
-    heading: ClassVar[str] = "pictures and videos"
+    heading: ClassVar[str] = "images and videos"
     tile: int = option(TILE)
     overlap: int | None = option(OVERLAP)
     max_memory: int | None = option(MAX_MEMORY)
-    overwrite: bool = option(OVERWRITE, doc="replace existing outputs; never the input itself")
+    overwrite: bool = option(OVERWRITE, doc="replace existing outputs, never the input")
     skip_existing: bool = option(
-        Switch("leave out pictures whose output exists: go on where a run stopped")
+        Switch("skip images whose output exists, to continue an interrupted run")
     )
-    recursive: bool = option(Switch("take the pictures of subfolders too"))
+    recursive: bool = option(Switch("include subfolders"))
     format: str | None = option(FORMAT)
-    suffix: str = option(Text("", "behind the names in a folder, such as _x2", metavar="TEXT"))
+    suffix: str = option(
+        Text("", "appended to the file names of a folder, such as _x2", metavar="TEXT")
+    )
     quality: int | None = option(QUALITY)
     mask: str | os.PathLike[str] | None = option(MASK)
     reference: str | os.PathLike[str] | None = option(REFERENCE)
-    quiet: bool = option(Switch("show no progress bar"))
+    quiet: bool = option(Switch("no progress bar"))
     inputs: Mapping[str, str | os.PathLike[str]] = field(default_factory=dict, kw_only=True)
     jobs: int | None = option(
         Number(
             None,
-            "processes that share the pictures of a folder, and the threads; while one reads or "
-            "writes, others run the model",
+            "processes that share the images of a folder, and the threads",
             1,
             usual="one",
         )

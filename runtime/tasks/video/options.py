@@ -57,12 +57,12 @@ class VideoOptions(Options):
     heading: ClassVar[str] = "video (mp4, mov, mkv, or a folder of frames)"
     video: bool = option(
         Switch(
-            "the folder holds the frames of one video, in the order of the numbers in their names "
-            "(said already by a video as the output, and by a model of frames)"
+            "the folder holds the frames of one video, ordered by the numbers in their names "
+            "(implied if the output is a video or the model takes frames)"
         )
     )
     fps: Fraction | None = option(
-        FrameRate(None, "frames a second of a folder that becomes a video, 30000/1001", metavar="N")
+        FrameRate(None, "frame rate of a folder of frames, such as 30000/1001", metavar="N")
     )
     codec: str | None = option(
         Choice(
@@ -74,12 +74,12 @@ class VideoOptions(Options):
         )
     )
     crf: int | None = option(
-        Number(None, "quality of the codec, 0 the best and largest", 0, 51, usual="18")
+        Number(None, "constant rate factor; lower is better and larger", 0, 51, usual="18")
     )
     time_overlap: int | None = option(
         Number(
             None,
-            "frames that two runs of a model of frames have in common",
+            "frames by which two runs of a model of frames overlap",
             0,
             usual="a quarter",
         )
@@ -87,7 +87,7 @@ class VideoOptions(Options):
     noise: float | None = option(
         Number(
             None,
-            "standard deviation of the noise, for a model of frames that asks for it",
+            "noise level (standard deviation), for models of frames that take one",
             0,
             255,
             real=True,
@@ -114,22 +114,22 @@ class QualityOptions(Options):
     )
     video: bool = option(
         Switch(
-            "`images` and `truth` are the frames of one video: measure how it flickers too (said "
-            "already by a model of frames)"
+            "`images` and `truth` are the frames of one video: also measure flicker (implied by "
+            "a model of frames)"
         )
     )
     mask: str | os.PathLike[str] | None = option(
-        MASK, doc="of `images`, for a model that fills holes: white = fill"
+        MASK, doc="masks of `images`, for inpainting: white is filled"
     )
     reference: str | os.PathLike[str] | None = option(
-        REFERENCE, doc="of `images`, for a model that copies from another picture"
+        REFERENCE, doc="reference images of `images`, for models that take one"
     )
-    channel: str = option(Choice("y", "what is compared", ("y", "rgb")))
-    crop: int | None = option(Number(None, "border left out", 0, unit="pixels", usual="scale"))
+    channel: str = option(Choice("y", "channels that are compared", ("y", "rgb")))
+    crop: int | None = option(Number(None, "ignored border", 0, unit="pixels", usual="scale"))
     pad: str = option(
         Choice(
             "none",
-            "official: mirror each picture as SwinIR's test procedure does",
+            "official: mirror each image as in SwinIR's test procedure",
             ("none", "official"),
         )
     )
