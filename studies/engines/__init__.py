@@ -1,0 +1,1 @@
+"""Engines side by side on networks that restore pictures: time, memory, what they lose."""

@@ -1,0 +1,183 @@
+"""The page of the table, and its chart."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from studies.engines.engines import ENGINES, GROUPS, LINEAR, PRECISIONS
+from studies.engines.networks import NETWORKS
+
+Outcome = Mapping[str, Any]
+Rows = Mapping[str, Outcome]
+
+FOLDER = Path(__file__).resolve().parents[1] / "measurements"
+PAGE, CHART = FOLDER / "engines.md", FOLDER / "pictures" / "engines.png"
+MARKS = "<!-- tables: studies.engines -->\n", "<!-- end of the tables -->\n"
+
+BUSY = 0.1
+"""Processors that others took in the rounds, on the mean, from which a row is marked."""
+
+TITLES = {
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "int8": "int8",
+    LINEAR: "linear attention, another picture",
+}
+HEAD = (
+    "| engine | ms (least to most) | ratio | processor ms | peak MB | open, first run s "
+    "| PSNR dB | sizes |\n|" + " --- |" * 8 + "\n"
+)
+
+
+def write(results: Mapping[str, Rows]) -> None:
+    """Write the tables into the page, and the chart."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
+    tables = "\n".join(table(name, results[name]) for name in NETWORKS if name in results)
+    text = f"{MARKS[0]}\n{summary(results)}\n{tables}\n{MARKS[1]}"
+    PAGE.write_text(f"{before}{text}{rest.partition(MARKS[1])[2]}", encoding="utf-8")
+    draw(results)
+
+
+def middle(outcome: Outcome) -> float:
+    """Return the median of the rounds in milliseconds."""
+    return 1e3 * statistics.median(outcome["seconds"])
+
+
+def ran(rows: Rows, group: str, *, ours: bool | None = None) -> dict[str, Outcome]:
+    """Return the rows of a group that have times, nystra's alone or the others' where asked."""
+    return {
+        name: rows[name]
+        for name, engine in ENGINES.items()
+        if engine.group == group
+        and rows.get(name, {}).get("seconds")
+        and ours in (None, engine.ours)
+    }
+
+
+def fastest(rows: Mapping[str, Outcome]) -> Outcome | None:
+    """Return the fastest of some rows."""
+    return min(rows.values(), key=middle, default=None)
+
+
+def ratio(outcome: Outcome, other: Outcome) -> float:
+    """Return the median over the rounds of one time by another."""
+    pairs = zip(outcome["seconds"], other["seconds"], strict=False)
+    return statistics.median(own / its for own, its in pairs)
+
+
+def summary(results: Mapping[str, Rows]) -> str:
+    """Return the table of nystra against the best of the others, a line a network."""
+    lines = [
+        "| network | precision | nystra ms | best other engine | its ms | times as fast | MB "
+        "| its MB |\n|" + " --- |" * 8
+    ]
+    for name, network in NETWORKS.items():
+        for group in PRECISIONS:
+            rows = results.get(name, {})
+            ours, others = ran(rows, group, ours=True), ran(rows, group, ours=False)
+            own, best = fastest(ours), fastest(others)
+            if own is None or best is None:
+                continue
+            (other,) = (ENGINES[key].label for key in others if others[key] is best)
+            lines.append(
+                f"| {network.label} | {TITLES[group]} | {middle(own):.0f}{mark(own)} | {other} "
+                f"| {middle(best):.0f} | {1 / ratio(own, best):.2f} | {megabytes(own)} "
+                f"| {megabytes(best)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def mark(outcome: Outcome) -> str:
+    """Return a star where others used the machine meanwhile."""
+    return "\\*" if outcome.get("others", 0) > BUSY else ""
+
+
+def megabytes(outcome: Outcome) -> str:
+    """Return the peak of the process."""
+    return f"{outcome['peak'] / 1e6:.0f}"
+
+
+def table(name: str, rows: Rows) -> str:
+    """Return the section of a network."""
+    network = NETWORKS[name]
+    weights = "as shipped" if network.shipped else "from a seed"
+    text = f"### {network.label}\n\n{network.side}x{network.side}, weights {weights}.\n"
+    for group in GROUPS:
+        names = [key for key, engine in ENGINES.items() if engine.group == group and key in rows]
+        if names:
+            lines = "".join(_line(key, rows) for key in names)
+            text += f"\n{TITLES[group]}:\n\n{HEAD}{lines}"
+    return text
+
+
+def _line(name: str, rows: Rows) -> str:
+    engine, outcome = ENGINES[name], rows[name]
+    sizes = "any" if engine.any_size else "one"
+    if not outcome.get("seconds"):
+        reason = str(outcome["reason"]).replace("|", "/").replace("<", "&lt;")
+        return f"| {engine.label} | does not run: {reason} | | | | | | {sizes} |\n"
+    times = [1e3 * seconds for seconds in outcome["seconds"]]
+    other = fastest(ran(rows, engine.group, ours=not engine.ours))
+    against = "" if other is None else f"{ratio(outcome, other):.2f}"
+    used = 1e3 * statistics.median(outcome["processor"])
+    lost = "equal" if outcome["psnr"] is None else f"{outcome['psnr']:.1f}"
+    return (
+        f"| {engine.label} | {middle(outcome):.0f} ({min(times):.0f} to {max(times):.0f})"
+        f"{mark(outcome)} | {against} | {used:.0f} | {megabytes(outcome)} "
+        f"| {outcome['open']:.1f}, {outcome['first']:.1f} | {lost} | {sizes} |\n"
+    )
+
+
+def draw(results: Mapping[str, Rows]) -> None:
+    """Draw times and memory of the others over nystra's, network by network."""
+    from matplotlib.figure import Figure
+
+    names = [name for name in reversed(NETWORKS) if fastest(ran(results.get(name, {}), "f32"))]
+    figure = Figure(figsize=(11, 1.2 + 0.34 * len(names)), layout="constrained")
+    panels = (("f32", middle, "ms, float32"), ("bf16", middle, "ms, bfloat16"))
+    panels += (("f32", lambda row: row["peak"], "peak memory, float32"),)
+    axes = figure.subplots(1, len(panels), sharey=True)
+    colours = dict(zip(_labels(names, results), _COLOURS, strict=False))
+    for place, (group, value, title) in zip(axes, panels, strict=True):
+        for height, name in enumerate(names):
+            rows = results[name]
+            own = min(map(value, ran(rows, group, ours=True).values()), default=None)
+            for key, row in ran(rows, group, ours=False).items():
+                if own is not None:
+                    label = _short(ENGINES[key].label)
+                    place.plot(value(row) / own, height, "o", color=colours[label], ms=6)
+        place.axvline(1, color="black", lw=1)
+        place.set(xscale="log", title=f"{title}: nystra = 1")
+        place.grid(visible=True, axis="x", which="both", alpha=0.25)
+        ticks = [tick for tick in (0.5, 1, 2, 4, 8, 16) if tick <= 1.3 * place.get_xlim()[1]]
+        place.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        place.minorticks_off()
+    axes[0].set_yticks(range(len(names)), [NETWORKS[name].label.strip("`") for name in names])
+    for label, colour in colours.items():
+        axes[0].plot([], [], "o", color=colour, label=label)
+    figure.legend(loc="outside lower center", ncols=4, fontsize="small")
+    CHART.parent.mkdir(exist_ok=True)
+    figure.savefig(CHART, dpi=90, metadata={"Software": None})
+
+
+_COLOURS = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "k", "gold", "lime")
+
+
+def _short(label: str) -> str:
+    """Return the engine without how it is set up."""
+    return label.partition(",")[0]
+
+
+def _labels(names: Iterable[str], results: Mapping[str, Rows]) -> list[str]:
+    """Return the engines that the chart shows, each once."""
+    return list(
+        dict.fromkeys(
+            _short(ENGINES[key].label)
+            for name in names
+            for group in ("f32", "bf16")
+            for key in ran(results[name], group, ours=False)
+        )
+    )

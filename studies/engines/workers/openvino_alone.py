@@ -1,0 +1,48 @@
+"""OpenVINO by its own API, on an ONNX file or on what NNCF made of it in int8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from studies.engines.workers.protocol import Request, Run, serve
+
+
+def convert(request: Request) -> None:
+    """Quantise an ONNX file by NNCF as its documentation says for transformers."""
+    import nncf
+    import openvino
+
+    pictures = [np.load(path) for path in sorted(Path(request["pictures"]).glob("*.npy"))]
+    quantised: Any = nncf.quantize(
+        openvino.Core().read_model(request["source"]),
+        nncf.Dataset(pictures),
+        model_type=nncf.ModelType.TRANSFORMER,
+        preset=nncf.QuantizationPreset.MIXED,
+        subset_size=len(pictures),
+    )
+    openvino.save_model(quantised, request["target"], compress_to_fp16=False)
+
+
+def open_engine(request: Request) -> Run:
+    """Compile the file for the latency of one picture."""
+    import openvino
+
+    settings = {
+        "INFERENCE_PRECISION_HINT": request["precision"],
+        "INFERENCE_NUM_THREADS": request["threads"],
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    infer = openvino.Core().compile_model(request["path"], "CPU", settings).create_infer_request()
+
+    def run(picture: np.ndarray) -> np.ndarray:
+        output: np.ndarray = infer.infer({0: picture})[0]
+        return output
+
+    return run
+
+
+if __name__ == "__main__":
+    serve("openvino", open_engine, convert)

@@ -1,0 +1,138 @@
+"""The study of engines: its tables fit together, its processes answer, its page says why."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, save
+
+from shared import ROOT
+from studies.engines import environments, page
+from studies.engines.engines import ENGINES, GROUPS
+from studies.engines.files import FORMS
+from studies.engines.measuring import FILES, psnr, short
+from studies.engines.process import EngineError, Process
+
+WORKERS = ROOT / "studies" / "engines" / "workers"
+
+
+def started(worker: str = "plain_onnxruntime", seconds: float = 60) -> Process:
+    return Process(Path(sys.executable), worker, 1, seconds)
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    """What opens a file that doubles a picture."""
+
+    def write() -> dict[str, Any]:
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+        node = helper.make_node("Add", ["x", "x"], ["y"])
+        opset = [helper.make_opsetid("", 20)]
+        graph = helper.make_graph([node], "double", values[:1], values[1:])
+        save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "m.onnx")
+        np.save(tmp_path / "picture.npy", np.full((1, 3, 4, 4), 0.25, np.float32))
+        return {
+            "path": str(tmp_path / "m.onnx"),
+            "picture": str(tmp_path / "picture.npy"),
+            "threads": 1,
+            "precision": "f32",
+        }
+
+    return write
+
+
+def test_tables_fit_together() -> None:
+    for name, engine in ENGINES.items():
+        assert (WORKERS / f"{engine.worker}.py").is_file(), name
+        assert engine.environment in environments.ENVIRONMENTS, name
+        assert engine.group in GROUPS, name
+        assert engine.file in {*FILES, "module"}, name
+    assert FILES.keys() == FORMS.keys()
+
+
+def test_every_package_is_pinned() -> None:
+    for row in environments.ENVIRONMENTS.values():
+        for pin in (*row.pins, *row.without_dependencies):
+            assert pin.count("==") == 1, pin
+
+
+def test_an_environment_without_its_interpreter_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = environments.Environment(("nothing==1",), python="python0.0")
+    monkeypatch.setitem(environments.ENVIRONMENTS, "none", row)
+    with pytest.raises(environments.NoEnvironmentError, match="is not on the PATH"):
+        environments.interpreter("none", tmp_path)
+
+
+def test_a_process_runs_its_engine(
+    tmp_path: Path, request_of: Callable[[], dict[str, Any]]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    with started() as process:
+        assert process.ask("open", request_of())["version"]
+        process.ask("first", {"output": str(tmp_path / "out.npy")})
+        run = process.ask("run")
+        assert run["seconds"] > 0 <= run["processor"]
+        assert process.ask("memory")["peak"] > 1 << 20
+    assert np.all(np.load(tmp_path / "out.npy") == 0.5)
+
+
+def test_a_process_says_what_it_could_not_do(tmp_path: Path) -> None:
+    with started() as process:
+        with pytest.raises(EngineError, match="before an engine was open"):
+            process.ask("run")
+        with pytest.raises(EngineError, match="No such file"):
+            process.ask("open", {"picture": str(tmp_path / "none.npy")})
+
+
+def test_a_process_that_ends_or_is_late_is_told_apart() -> None:
+    with started("no_such_worker") as process, pytest.raises(EngineError, match="ended with 1"):
+        process.ask("open")
+    with started(seconds=0.0) as process, pytest.raises(EngineError, match="longer than 0 s"):
+        process.ask("open")
+
+
+def test_psnr_and_reasons() -> None:
+    picture = np.linspace(0, 2, 100)
+    assert psnr(picture, picture) is None
+    assert psnr(picture + 0.02, picture) == pytest.approx(40)
+    assert short("\x1b[31mFailed\x1b[0m to read\n /some/folder/a.onnx") == "Failed to read a.onnx"
+
+
+def outcome(*seconds: float, others: float = 0.0) -> dict[str, Any]:
+    return {
+        "seconds": list(seconds),
+        "processor": list(seconds),
+        "others": others,
+        "peak": 10**8,
+        "open": 1.0,
+        "first": 1.0,
+        "psnr": 60.0,
+    }
+
+
+def test_the_page_compares_with_the_fastest_of_the_others() -> None:
+    rows = {
+        "onnxruntime": outcome(0.4, 0.6, 0.4),
+        "openvino": outcome(0.2, 0.3, 0.2, others=0.5),
+        "nystra-ort": outcome(0.1, 0.15, 0.1),
+        "ncnn": {"reason": "a layer | is missing"},
+    }
+    text = page.table("swinir_light", rows)
+    assert "| **nystra**, `ort-cpu` | 100 (100 to 150) | 0.50 |" in text
+    assert "| onnxruntime, plain export | 400 (400 to 600) | 4.00 |" in text
+    assert "| OpenVINO, plain export | 200 (200 to 300)\\* | 2.00 |" in text
+    assert "does not run: a layer / is missing" in text
+    assert "| float32 | 100 | OpenVINO, plain export | 200 | 2.00 | 100 | 100 |" in page.summary(
+        {"swinir_light": rows}
+    )
+
+
+def test_a_network_that_only_others_run_is_no_line_of_the_summary() -> None:
+    rows = {"onnxruntime": outcome(0.4), "nystra-ort": {"reason": "too large"}}
+    assert page.summary({"span": rows}).count("\n") == 2
+    assert "does not run: too large" in page.table("span", rows)
