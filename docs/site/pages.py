@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 MADE = {
     "index.md": (
@@ -25,42 +26,19 @@ MADE = {
 }
 """Page -> the section of README that is its head (README's own head where it is empty), others."""
 
+_ROOT = Path(__file__).parents[2]
+
 COPIED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security_policy.md",
     **{
-        f"studies/measurements/{name}.md": f"measurements/{name.lower()}.md"
-        for name in (
-            "README",
-            "quality",
-            "quality_tables",
-            "auto",
-            "cluster",
-            "performance",
-            "openvino",
-            "precision",
-            "security",
-            "serving",
-            "gpu",
-            "networks",
-            "onnx_files",
-            "hat",
-            "rvrt",
-            "vit",
-            "paper",
-            "psal",
+        f"{folder}/{path.name}": f"{place}/{path.name.lower()}"
+        for folder, place in (
+            ("studies/measurements", "measurements"),
+            ("models/pretrained", "models"),
         )
-    },
-    **{
-        f"models/pretrained/{name}.md": f"models/{name}.md"
-        for name in (
-            "swinir_x2_w16",
-            "swinir_x2_w32_nobias",
-            "hat_x2_w16",
-            "uformer_denoise25_w16",
-            "vit_cifar10_p4",
-        )
+        for path in sorted((_ROOT / folder).glob("*.md"))
     },
 }
 """File of the repository -> the page that it is."""
