@@ -19,7 +19,6 @@ MADE = {
             "Licence",
         ),
     ),
-    "choosing.md": ("Choosing a mechanism", ()),
     "supported.md": ("What is supported", ()),
     "commands.md": ("The commands", ("Fill a hole",)),
     "elsewhere.md": ("Load the model elsewhere", ("Carry it to an edge box", "Guard it in CI")),
