@@ -68,6 +68,13 @@ def find_sites(network: nn.Module) -> list[Site]:
     ]
 
 
+def common_window(network: nn.Module) -> tuple[int, ...] | None:
+    """Return the window of all window sites, where they have the same one."""
+    sites = (site.module for site in find_sites(network))
+    windows = {site.geometry.window for site in sites if isinstance(site, WindowSite)}
+    return windows.pop() if len(windows) == 1 else None
+
+
 def resolve(plan: Plan, network: nn.Module, unserved: Sequence[str] = ()) -> dict[str, Mechanism]:
     """Return what the plan does at every site of a network.
 

@@ -47,7 +47,12 @@ def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
         runs: Of the untouched graph, one a size.
     """
     module = shared_copy(region.module)
-    errors = [_difference(module, region, values) for values in runs]
+    errors = []
+    for values in runs:
+        try:
+            errors.append(_difference(module, region, values))
+        except _NoResultError as why:
+            return str(why)
     worst = max(errors)
     if not worst <= ALLOWED:
         return f"a site in its place differs by {worst:.0e} of its result"
@@ -60,18 +65,32 @@ def fault_of(region: Region, runs: list[dict[str, Tensor]]) -> str:
     return ""
 
 
+class _NoResultError(Exception):
+    """Why a region gives nothing that could be compared."""
+
+
 def _difference(module: fx.GraphModule, region: Region, values: dict[str, Tensor]) -> float:
-    """Return the largest difference of a region's result, of its largest value."""
+    """Return the largest difference of a region's result, of its largest value.
+
+    Raises:
+        _NoResultError: It has none, or one of another shape.
+    """
     if not {*region.inputs, region.output} <= values.keys():
-        return float("inf")
+        raise _NoResultError("what it takes or gives is not there at another size of the picture")
     expected = values[region.output]
     try:
         with torch.no_grad():
             got = module(*(values[name].clone() for name in region.inputs))
-    except (RuntimeError, NystraError):  # it was written for other sides
-        return float("inf")
+    except (RuntimeError, NystraError) as error:  # it was written for other sides
+        reason = str(error).strip().partition("\n")[0]
+        raise _NoResultError(
+            f"a site in its place fails at another size of the picture: {reason:.160}"
+        ) from error
     if got.shape != expected.shape:
-        return float("inf")
+        one, other = ("x".join(map(str, t.shape)) for t in (got, expected))
+        raise _NoResultError(
+            f"its result is {other} at another size or number of pictures, a site there gives {one}"
+        )
     return float((got - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
 
 

@@ -15,7 +15,7 @@ from ...core.ports.examples import trace_size
 from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
-from ..attention.site import find_sites
+from ..attention.site import common_window, find_sites
 from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
 from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
@@ -64,7 +64,8 @@ def with_found_sites(
     if not found.served:
         return named
     sited.requires_grad_(requires_grad=False).eval()
-    return replace(named, network=sited)
+    facts = replace(facts, window=common_window(sited))
+    return replace(named, network=sited, facts=facts)
 
 
 def _with_unserved(loaded: LoadedModel, sentences: Sequence[str]) -> LoadedModel:

@@ -229,7 +229,8 @@ def _replaced(
     for reading in readings:
         if reading.core.out in done:
             continue
-        item = _on_map(graph, reading, near, lying) or _as_tokens(graph, run, reading)
+        item = _on_map(graph, reading, near, lying)
+        item = item or _as_tokens(graph, run, reading, second.shapes)
         if item is None:
             continue
         run.values[item.out] = run.values[item.goal]
@@ -270,14 +271,19 @@ def _on_map(
     return Replacement(tuple(part.number for part in part_of), goal, out)
 
 
-def _as_tokens(graph: fx.GraphModule, run: Provenance, reading: _Reading) -> Replacement | None:
+def _as_tokens(
+    graph: fx.GraphModule,
+    run: Provenance,
+    reading: _Reading,
+    others: dict[fx.Node, tuple[int, ...]],
+) -> Replacement | None:
     """Put a site of tokens in the place of an attention; None where it stays as trained."""
     core, layout, agreed = reading.core, reading.layout, reading.agreed
     if core.reason or layout.kind in _UNSERVED or not agreed.same_tokens:
         reading.reason = core.reason or reading.reason or agreed.reason
         return None
     try:
-        goal, out = put_tokens(graph, run, core, layout, reading.name)
+        goal, out = put_tokens(graph, run, core, layout, reading.name, others)
     except NotOnMap as why:
         reading.reason = f"{reading.reason}; {why}" if reading.reason else str(why)
         return None

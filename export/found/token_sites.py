@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, fx
 
 from ...models.geometry import TokenGeometry
+from .biases_by_replay import Shapes, replayed
 from .file_values import is_value, result_of, stacked, unstacked
 from .layout import Layout
 from .map_form import NotOnMap, add_constant, is_symbolic, tentative
 from .rules import Provenance
 from .site_modules import FoundTokens
-from .values import Core, Value
+from .values import Core
 
 aten = torch.ops.aten
 
@@ -35,7 +36,7 @@ def _grid(window: tuple[int, ...], tokens: int, before: int) -> tuple[int, ...]:
 
 
 def put_tokens(
-    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, name: str
+    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, name: str, others: Shapes
 ) -> tuple[fx.Node, fx.Node]:
     """Write an attention as a site of tokens.
 
@@ -45,6 +46,7 @@ def put_tokens(
         core: The attention.
         layout: How its tokens lie.
         name: Of the submodule that becomes the site.
+        others: Shapes of the graph's tensors at another size of the picture.
 
     Returns:
         The node whose value the site computes, and the new node that has that value.
@@ -55,7 +57,7 @@ def put_tokens(
     geometry, goal = token_geometry(layout), result_of(run, core)
     call = graph.graph.call_function
     with tentative(graph.graph, core.out):
-        q, k, v, bias = _tokens(graph, run, core, layout)
+        q, k, v, bias = _tokens(graph, run, core, layout, others)
         graph.add_submodule(name, FoundTokens(geometry))
         out: fx.Node = graph.graph.call_module(name, (q, k, v, bias))
         if not core.fused:
@@ -74,7 +76,7 @@ def _dims(run: Provenance, node: fx.Node) -> int:
 
 
 def _tokens(
-    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout
+    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, others: Shapes
 ) -> tuple[fx.Node, fx.Node, fx.Node, fx.Node | None]:
     """Return nodes of q, k, v (B, h, N, d), and of what is added to the scores."""
     call = graph.graph.call_function
@@ -95,7 +97,11 @@ def _tokens(
         q, k, v = (call(torch.unsqueeze, (node, 0)) for node in (q, k, v))
     bias = None
     if isinstance(core.beta, Tensor) and (core.by_data or bool((core.beta != 0).any())):
-        bias = call(torch.unsqueeze, (_replayed(graph, run, core, layout, q), 1))
+        scores = replayed(graph, run, core, q, others)
+        shape = (layout.keys, layout.tokens) if core.swapped else (layout.tokens, layout.keys)
+        bias = call(torch.reshape, (scores, (-1, *shape)))
+        bias = call(torch.transpose, (bias, 1, 2)) if core.swapped else bias
+        bias = call(torch.unsqueeze, (bias, 1))
     q = _scaled(graph, core, layout, q)
     q, k, v = (call(torch.unsqueeze, (node, 1)) for node in (q, k, v))
     return q, k, v, bias
@@ -133,34 +139,3 @@ def _mask(graph: fx.GraphModule, run: Provenance, core: Core) -> fx.Node | None:
     call = graph.graph.call_function
     zeros = call(torch.zeros_like, (mask,), {"dtype": run.values[core.q].data.dtype})
     return call(torch.masked_fill, (zeros, call(torch.logical_not, (mask,)), -math.inf))
-
-
-def _replayed(
-    graph: fx.GraphModule, run: Provenance, core: Core, layout: Layout, q: fx.Node
-) -> fx.Node:
-    """Return what is added to the scores: what the graph makes of scores that are zero.
-
-    These are made of the queries' number and not of the product, which is to go.
-    """
-    call = graph.graph.call_function
-    product = core.product
-    sizes: list[Any] = list(run.values[product].data.shape)
-    if len(sizes) > 2 and is_symbolic(graph):
-        sizes[0] = call(aten.sym_size.int, (q, 0))
-    zero = call(aten.new_zeros.default, (q, sizes))
-    if product.target is aten.baddbmm.default and product.kwargs.get("beta", 1) != 0:
-        zero = call(torch.add, (zero, product.args[0]), {"alpha": product.kwargs.get("beta", 1)})
-    copies: dict[fx.Node, fx.Node] = {product: zero}
-    for node in graph.graph.nodes:
-        if node is core.softmax:
-            break
-        value = run.values.get(node)
-        scored = isinstance(value, Value) and value.score is not None
-        if scored and node is not product and any(n in copies for n in node.all_input_nodes):
-            copies[node] = graph.graph.node_copy(node, lambda n: copies.get(n, n))
-    last = core.softmax.args[0]
-    if not isinstance(last, fx.Node) or last not in copies:
-        raise NotOnMap("what is added to its scores cannot be told from them")
-    shape = (layout.keys, layout.tokens) if core.swapped else (layout.tokens, layout.keys)
-    bias = call(torch.reshape, (copies[last], (-1, *shape)))
-    return call(torch.transpose, (bias, 1, 2)) if core.swapped else bias

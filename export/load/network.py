@@ -38,11 +38,8 @@ def load_for(source: Path | OwnNetwork, plan: Plan, hyper: Mapping[str, Any]) ->
         loaded = load_onnx(source, hyper)
     else:
         loaded = load(source, plan_window=plan.window, **hyper)
-    if plan.window not in (None, loaded.facts.window):
-        raise NystraError(
-            f"the plan is for window {_text(plan.window)}, the network has "
-            f"{_text(loaded.facts.window)}"
-        )
+    if is_onnx(source) or loaded.facts.window is not None:  # else a window may still be found
+        _check_window(plan, loaded)
     foreign = plan.source_sha256 not in ("", loaded.checkpoint.sha256)
     if plan.window is not None and foreign and loaded.retargeted and "window_size" not in hyper:
         raise NystraError(
@@ -76,7 +73,17 @@ def load_fixed(
         loaded = load_for(source, plan, {**hyper, "frames": frames})
     fixed = replace(loaded, facts=fixed_facts(loaded.facts, static))
     as_trained = isinstance(plan.default, AsTrained) and not plan.sites
-    return fixed if as_trained else with_found_sites(fixed, progress)
+    found = fixed if as_trained else with_found_sites(fixed, progress)
+    _check_window(plan, found)
+    return found
+
+
+def _check_window(plan: Plan, loaded: LoadedModel) -> None:
+    if plan.window not in (None, loaded.facts.window):
+        raise NystraError(
+            f"the plan is for window {_text(plan.window)}, the network has "
+            f"{_text(loaded.facts.window)}"
+        )
 
 
 def trained_network(loaded: LoadedModel, hyper: Mapping[str, Any]) -> nn.Module | None:

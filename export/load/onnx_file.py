@@ -14,10 +14,9 @@ from ...core.errors import NystraError, UnsupportedModelError
 from ...core.files.reading import file_sha256
 from ...models.checkpoints.checkpoint import Checkpoint
 from ...models.facts import Facts
-from ...models.geometry import WindowGeometry
 from ...models.loading import LoadedModel
 from ...runtime.session import Session
-from ..attention.site import find_sites
+from ..attention.site import common_window
 from ..onnx_models.facts import facts_of
 from ..onnx_models.file_network import FileNetwork, read_file
 from ..onnx_models.finding import cut_attention
@@ -59,7 +58,7 @@ def load_onnx(path: Path, hyper: Mapping[str, Any]) -> LoadedModel:
         _try_small(network)
         facts = facts_of(path)
         warnings = cut_attention(network, facts)
-        facts = replace(facts, window=_window(network))
+        facts = replace(facts, window=common_window(network))
         _compare(network, facts)
     except NodeError as error:
         raise UnsupportedModelError(f"{path} cannot be computed: {error}") from error
@@ -83,13 +82,6 @@ def _try_small(network: FileNetwork) -> None:
     except NodeError as error:
         if error.too_large:
             raise
-
-
-def _window(network: FileNetwork) -> tuple[int, ...] | None:
-    """Return the window of all sites, where they have the same one."""
-    geometries = [getattr(site.module, "geometry", None) for site in find_sites(network)]
-    windows = {g.window for g in geometries if isinstance(g, WindowGeometry)}
-    return windows.pop() if len(windows) == 1 else None
 
 
 def _compare(network: FileNetwork, facts: Facts) -> None:

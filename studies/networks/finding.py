@@ -22,7 +22,6 @@ from nystra.export.load.images import validation_sizes
 from nystra.export.tracing.trace_fault import trace_fault
 from nystra.models.facts import Facts
 from nystra.models.loading import LoadedModel, load
-from nystra.models.own.network import OwnNetwork
 from studies.networks.children import Outcome, short
 from studies.networks.others import OTHERS, PLAIN, sharpened, toys
 from studies.networks.small import SMALL, build
@@ -49,14 +48,14 @@ def outcome_of(name: str) -> Outcome:
 def _loaded(name: str, folder: Path) -> LoadedModel:
     """Return a network as nystra loads it, without sites."""
     library, _, kind = name.partition("/")
-    if library == "spandrel":
+    other = ({**PLAIN, **OTHERS, **toys()})[name]
+    if library == "spandrel" and other.side is None:
         path = folder / "small.pth"
         torch.save({"params": sharpened(build(kind)).state_dict()}, path)
         loaded = load(path, **SMALL[kind].hyper)
         if not find_sites(loaded.network):
             return loaded
-    network: OwnNetwork = ({**PLAIN, **OTHERS, **toys()})[name].network()
-    return load(network)
+    return load(other.network())
 
 
 def _found(loaded: LoadedModel) -> Outcome:

@@ -29,17 +29,20 @@ class Other:
         build: Returns it, with random weights.
         side: Of its picture, where it takes one size.
         mask: It takes a mask besides.
+        batch: Of pictures, where it takes no other.
     """
 
     build: Callable[[], nn.Module]
     side: int | None = None
     mask: bool = False
+    batch: int | None = None
 
     def network(self) -> OwnNetwork:
         """Return it with random weights, and what it takes."""
         torch.manual_seed(0)
         module = sharpened(self.build())
         lengths = {} if self.side is None else {"height": self.side, "width": self.side}
+        lengths |= {} if self.batch is None else {"batch": self.batch}
         ports: tuple[Port, ...] = ()
         if lengths or self.mask:
             ports = (Port("image", "image", lengths={"channels": 3, **lengths}),)
@@ -88,6 +91,23 @@ class Swin2SR(nn.Module):
         """Return the picture."""
         picture: Tensor = self.network(x).reconstruction
         return picture
+
+
+class First(nn.Module):
+    """The first of what a network returns."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the picture."""
+        picture: Tensor = self.network(x)[0]
+        return picture
+
+
+def _code_former() -> nn.Module:
+    return First(_extra("CodeFormer", "CodeFormer", n_layers=2)())
 
 
 class Restorer(nn.Module):
@@ -161,7 +181,7 @@ OTHERS = {
     "spandrel_extra_arches/MIRNet2": Other(
         _extra("MIRNet2", "__arch.mirnet_v2_arch.MIRNet_v2", n_feat=16, chan_factor=1.5)
     ),
-    "spandrel_extra_arches/CodeFormer": Other(_extra("CodeFormer", "CodeFormer", n_layers=2), 512),
+    "spandrel_extra_arches/CodeFormer": Other(_code_former, 512),
     "spandrel_extra_arches/DDColor": Other(
         _extra(
             "DDColor", "DDColor", encoder_name="convnext-t", nf=512, num_queries=16, dec_layers=3
@@ -174,7 +194,7 @@ OTHERS = {
     "spandrel_extra_arches/AdaCode": Other(
         _extra("AdaCode", "__arch.adacode_contrast_arch.AdaCodeSRNet_Contrast", **_CODES), 64
     ),
-    "spandrel_extra_arches/MAT": Other(_extra("MAT", "MAT"), 512, mask=True),
+    "spandrel_extra_arches/MAT": Other(_extra("MAT", "MAT"), 512, mask=True, batch=1),
     "torchvision/swin_t": Other(
         partial(
             _kind,
@@ -264,7 +284,10 @@ OTHERS = {
 }
 """Library/network -> the small one."""
 
-PLAIN = {f"spandrel/{name}": Other(partial(build, name)) for name in SMALL}
+_SIDES = {"IPT": 48}
+"""Of networks for which a graph of free sides would be as many layers as they have patches."""
+
+PLAIN = {f"spandrel/{name}": Other(partial(build, name), _SIDES.get(name)) for name in SMALL}
 """The networks that spandrel lists, as modules that nobody knows."""
 
 
@@ -276,4 +299,5 @@ def toys() -> dict[str, Other]:
         for name, kind in vars(kinds).items()
         if isinstance(kind, type) and issubclass(kind, kinds.Toy) and kind is not kinds.Toy
     ]
-    return {f"toys/{name}": Other(partial(_toy, name)) for name in names}
+    sides = {"StridedSlices": 16}  # a window for each of its cells
+    return {f"toys/{name}": Other(partial(_toy, name), sides.get(name)) for name in names}

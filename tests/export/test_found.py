@@ -42,6 +42,7 @@ SERVED = {
     "OverlappingKeys": ("map", "windows 4x4 of a map 16x24, keys 8x8, 2 heads of 8"),
     "ClassTokenBesideWindows": ("tokens", "windows 4x4 of a map 16x24, 1 without a place"),
     "BiasOfPairs": ("tokens", "windows 4x4 of a map 16x24, 2 heads of 8, biases"),
+    "PairsBesideRegions": ("tokens", "windows 4x4 of a map 16x24, shift 2x2, 2 heads of 8"),
     "OverlappingPatches": ("tokens", "windows 4x4 of a map 16x24"),
 }
 """Toy -> level and the beginning of its layout."""

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, fx, nn
 
 import found_toys as toys
-from nystra.core.errors import TraceError, UnsupportedModelError
+from nystra.core.errors import NystraError, TraceError, UnsupportedModelError
 from nystra.export import ExportOptions, Plan, export_model, export_module, mechanism, paying
 from nystra.export.attention.site import find_sites, swap
 from nystra.export.found.found_network import FoundNetwork
 from nystra.export.found.loaded import with_found_sites
 from nystra.export.found.rewritten import Rewritten
+from nystra.export.load.network import load_fixed
 from nystra.export.load.source import load_source
 from nystra.export.tracing.trace import trace
 from nystra.models import loading
@@ -105,6 +106,15 @@ def test_a_network_of_ones_own_is_exported_with_the_sites_that_are_found(tmp_pat
     assert result.validation.passed
     resolved = result.source.resolved
     assert {path: site.name for path, site in resolved.items()} == {"network.body": "cluster"}
+
+
+@pytest.mark.full
+def test_the_window_that_is_found_is_a_fact_of_the_network() -> None:
+    network = OwnNetwork.of(Restorer(toys.lively(toys.RearrangedByHand())))
+    loaded = load_fixed(network, replace(CLUSTER.plan, window=(8, 8)), {}, None)
+    assert loaded.facts.window == (8, 8)
+    with pytest.raises(NystraError, match="the plan is for window 4x4, the network has 8x8"):
+        load_fixed(network, replace(CLUSTER.plan, window=(4, 4)), {}, None)
 
 
 def operators(model: Path) -> set[str]:
@@ -228,6 +238,7 @@ def test_where_nothing_is_served_the_refusal_has_the_reasons(tmp_path: Path) -> 
 
 
 @pytest.mark.release
+@pytest.mark.filterwarnings("ignore")
 def test_windows_of_a_network_without_adapter(tmp_path: Path) -> None:
     pytest.importorskip("spandrel", reason="pip install 'nystra[spandrel]'")
     from studies.networks.small import save_small
