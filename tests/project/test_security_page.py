@@ -17,7 +17,7 @@ def rows(page: str, head: str) -> Iterator[list[str]]:
 
 
 def test_every_promise_names_tests_that_exist() -> None:
-    promises = list(rows("docs/security.md", "promise"))
+    promises = list(rows("docs/security.md", "guarantee"))
     assert len(promises) > 10
     for promise, _, shown in promises:
         named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", shown)
