@@ -60,6 +60,11 @@ class Case:
         return False
 
     @property
+    def plain_only(self) -> bool:
+        """Whether it takes the emulator's slow builds too long."""
+        return False
+
+    @property
     def search_entries(self) -> int:
         """Entries of a search's field times its iterations; 0 of other operators."""
         return 0

@@ -63,6 +63,8 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     types without tensor cores.
     """
     tensor = on_tensor_cores(case)
+    if case.plain_only and build != "plain":
+        return ()
     if limits == "simt":  # without tensor cores; float32 has none anyway
         runs = tensor and build != "race" and (build == "plain" or _thorough(case))
         return ("float16", "bfloat16") if runs else ()
@@ -70,7 +72,7 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
         types = case.dtypes[: 1 + tensor]
         return () if case.search_entries else types
     if limits == "large":
-        return case.dtypes[:1] if case.wants_more_shared else ()
+        return case.dtypes[: 1 + tensor] if case.wants_more_shared else ()
     if build == "plain":
         return gpu_types(case) if case.search_entries <= FEW else case.dtypes[:1]
     if case.search_entries > (MANY if build == "race" or _thorough(case) else FEW):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -41,19 +42,39 @@ for fault in range(5):
     out = (ctypes.c_float * 128)()
     status = library.emulated_product(fault, a, b, out)
     products.append([status, library.emulator_error().decode(), list(out)])
-print(json.dumps([outcomes, products]))
+tiles = []
+for dtype, words in enumerate(json.loads(sys.argv[4])):
+    a, b = ((ctypes.c_uint16 * len(one))(*one) for one in words)
+    tiles.append([])
+    for fault in range(8):
+        out = (ctypes.c_float * 128)()
+        status = library.emulated_tile(fault, dtype, a, b, out)
+        tiles[-1].append([status, library.emulator_error().decode(), [str(x) for x in out]])
+print(json.dumps([outcomes, products, tiles]))
 """
 
 RNG = np.random.default_rng(7)
 LEFT = RNG.standard_normal((16, 8)).astype(np.float32)
 RIGHT = RNG.standard_normal((8, 8)).astype(np.float16).astype(np.float32)
 
+TILE = (RNG.standard_normal((16, 16)), RNG.standard_normal((16, 8)))
+TILES = {
+    "float16": [one.astype(np.float16) for one in TILE],
+    "bfloat16": [one.astype(ml_dtypes.bfloat16) for one in TILE],
+}
+"""Left and right factor of a product of 16 bits an entry."""
+
 
 @pytest.fixture(scope="module", params=["plain", pytest.param("race", marks=pytest.mark.full)])
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, list[list[tuple[int, str, list[str]]]], list[tuple[int, str, list[float]]]]:
-    """The build, and what it says of the faults and of the products."""
+) -> tuple[
+    str,
+    list[list[tuple[int, str, list[str]]]],
+    list[tuple[int, str, list[float]]],
+    list[list[tuple[int, str, list[str]]]],
+]:
+    """The build, and what it says of the faults, of the products and of the tiles."""
     if reason := emulator_build.missing():
         pytest.skip(reason)
     build = request.param
@@ -61,7 +82,8 @@ def reports(
     library = tmp_path_factory.mktemp("faults") / "faults.so"
     emulator_build.compile_library(build, sources, library)
     factors = json.dumps([LEFT.ravel().tolist(), RIGHT.ravel().tolist()])
-    command = [sys.executable, "-c", SCRIPT, str(library), str(len(FAULTS)), factors]
+    words = json.dumps([[x.view(np.uint16).ravel().tolist() for x in of] for of in TILES.values()])
+    command = [sys.executable, "-c", SCRIPT, str(library), str(len(FAULTS)), factors, words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return build, *json.loads(done.stdout)
 
@@ -129,3 +151,30 @@ def test_a_product_on_tensor_cores(reports) -> None:  # type: ignore[no-untyped-
     assert "bits that tf32 does not have" in extra_bits[1]
     assert half_a_warp[0] == 719
     assert "left the kernel" in half_a_warp[1]
+
+
+@pytest.mark.parametrize("dtype", list(TILES))
+def test_copies_and_products_of_16_bits(reports, dtype: str) -> None:  # type: ignore[no-untyped-def]
+    """cp.async, ldmatrix and mma.m16n8k16 are as the manual says, and each misuse is seen."""
+    build, tiles = reports[0], reports[3][list(TILES).index(dtype)]
+    left, right = (one.astype(np.float64) for one in TILES[dtype])
+    want, scale = left @ right, np.abs(left) @ np.abs(right)
+    good, no_wait, no_barrier, left_over, lanes, straight, words, misaligned = tiles
+
+    def error(tile: tuple[int, str, list[str]]) -> float:
+        assert tile[:2] == [0, ""]
+        got = np.array([float(x) for x in tile[2]]).reshape(16, 8)
+        return float((np.abs(got - want) / scale).max())
+
+    assert error(good) < 2**-20
+    assert left_over[0] == 719
+    assert "copies that it never waited for" in left_over[1]
+    assert misaligned[0] == 719
+    assert re.search("ldmatrix is not aligned to 16 bytes: .*", misaligned[1])
+    for wrong in (lanes, straight, words):
+        assert error(wrong) > 0.1
+    if build == "race":
+        assert "race: " in no_barrier[1]
+    else:
+        assert np.isnan(error(no_wait))
+        assert np.isnan(error(no_barrier))

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "async_copy.h"
 #include "block.h"
 #include "tensor_core.h"
 
@@ -63,8 +64,9 @@ inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = int(emu::state.device_shared);
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const bool of_block = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin;
+  *value = int(emu::state.device_shared) + (of_block ? 0 : 1024);
   return cudaSuccess;
 }
 inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {

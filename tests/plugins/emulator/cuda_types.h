@@ -1,6 +1,7 @@
 // The part of CUDA's language and types that the kernels use, for the host compiler.
 #pragma once
 
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -36,7 +37,10 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorLaunchFailure = 719
 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 using cudaStream_t = struct CUstream_st*;
 
@@ -79,6 +83,16 @@ inline float __uint_as_float(unsigned bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
+
+namespace emu {
+
+// The twin of ex2.approx.ftz, but for its last two places.
+inline float power_of_two(float x) {
+  const float power = std::exp2(x);
+  return power < FLT_MIN ? 0.0f : power;
+}
+
+}  // namespace emu
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 

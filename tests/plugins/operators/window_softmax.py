@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from conformance_case import EVERYWHERE, Case
 from operator_tests import OperatorTests
-from window_case import BASE, BIAS_CHANGE, CHANGES, GOOD, QKV, base_case, open_node, window_row
+from window_case import (
+    BASE,
+    BIAS_CHANGE,
+    CHANGES,
+    GOOD,
+    QKV,
+    WindowCase,
+    base_case,
+    open_node,
+    window_row,
+)
+
+
+@dataclass(frozen=True)
+class SoftmaxCase(WindowCase):
+    """A row of exact attention."""
+
+    @property
+    def wants_more_shared(self) -> bool:
+        return self.attributes["window_w"] >= 36 and bool(self.attributes.get("bias"))
+
+    @property
+    def plain_only(self) -> bool:
+        return self.attributes["window_h"] * self.attributes["window_w"] >= 4096
 
 
 def _cases() -> list[Case]:
-    row = functools.partial(window_row, "NystraWindowSoftmax", biased=True)
+    row = functools.partial(window_row, "NystraWindowSoftmax", biased=True, of=SoftmaxCase)
     return [
         row((1, 1, 1), (1, 1, 1), (1, 1)),
         row((1, 8, 8), (2, 10, 10), (8, 8), (4, 4), mask=1, bias=1),
@@ -26,6 +50,14 @@ def _cases() -> list[Case]:
         row((1, 6, 6), (1, 128, 68), (6, 6)),
         row((1, 24, 24), (1, 6, 3), (24, 24), (12, 12), dtypes=("float32",), mask=1, bias=1),
         row((1, 24, 48), (1, 10, 3), (24, 48), dtypes=("float32",)),
+        row((2, 6, 10), (2, 2, 2), (3, 5), (1, 2), mask=1, bias=1),
+        row((1, 16, 8), (2, 16, 8), (8, 8), (0, 4), mask=1, bias=1),
+        row((1, 10, 14), (1, 34, 48), (5, 7), (2, 3), mask=1, bias=1),
+        row((1, 8, 16), (2, 64, 64), (8, 8), (4, 4), mask=1, bias=1),
+        row((1, 16, 32), (1, 30, 30), (16, 16), (8, 8), mask=1, bias=1),
+        row((1, 32, 32), (1, 4, 4), (32, 32), (16, 16), mask=1, bias=1),
+        row((1, 36, 36), (1, 34, 34), (36, 36), dtypes=("float16",), bias=1),
+        row((1, 64, 64), (1, 2, 2), (64, 64), dtypes=("float16",), bias=1),
         row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="zero", mask=1, bias=1),
         row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="tiny", bias=1),
         row((2, 8, 8), (2, 10, 10), (4, 4), (2, 2), values="large", mask=1, bias=1),
@@ -43,4 +75,5 @@ TESTS = OperatorTests(
     attributes={**GOOD, "bias": 1},
     shapes=[QKV, (15 * 7, 2)],
     open_node=open_node(15 * 7),
+    tensor_cores=True,
 )

@@ -57,6 +57,25 @@ __device__ __forceinline__ void store(T* to, const float* from) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
 
+// Two elements of 16 bits in one word, the first in its lower half.
+template <class T>
+__device__ __forceinline__ uint32_t word_at(const T* from) {
+  static_assert(sizeof(T) == 2, "");
+  return *reinterpret_cast<const uint32_t*>(from);
+}
+
+// 2^x to 2 units of float's last place, 0 where that is below the normal numbers: one instruction,
+// of which exp2f() makes four.
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef NYSTRA_BLOCK_EMULATOR
+  return emu::power_of_two(x);
+#else
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#endif
+}
+
 // A width known when compiling.
 template <int kWidth>
 struct Width {

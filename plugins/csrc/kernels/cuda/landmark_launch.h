@@ -1,9 +1,6 @@
 // Plans and launches a kernel of a Nystrom form; its workspace.
 #pragma once
 
-#include <cstdlib>
-#include <cstring>
-
 #include "kernels/landmark_params.h"
 #include "landmark_tensor.h"
 
@@ -67,12 +64,6 @@ struct LandmarkPlan {
     return {big.bytes(), small.bytes()};
   }
 };
-
-// For comparisons on a device: the environment can forbid the tensor cores to a whole process.
-inline bool tensor_cores_allowed(const LaunchLimits& limits) {
-  const char* const setting = std::getenv("NYSTRA_CUDA_TENSOR_CORES");
-  return limits.tensor_cores && (setting == nullptr || std::strcmp(setting, "0") != 0);
-}
 
 // Whether the passes can run on tensor cores: words of two elements of 16 bits, a landmark a row.
 inline bool suits_tensor_cores(const LandmarkParams& params, Type type, const void* qkv,

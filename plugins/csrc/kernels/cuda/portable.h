@@ -51,12 +51,14 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
   return error;
 }
 
-// What __CUDA_ARCH__ / 10 was for the code of a kernel that the device runs; 0: it has none.
+// What __CUDA_ARCH__ / 10 was for the code of a kernel that the device runs; 0: it has none. Code
+// that the driver made of PTX has the PTX's, which may be less than the device's.
 template <class... P>
 int architecture_of(void (*kernel)(P...)) {
   cudaFuncAttributes attributes;
   if (cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)) == cudaSuccess)
-    return attributes.ptxVersion;
+    return attributes.ptxVersion > 0 ? std::min(attributes.ptxVersion, attributes.binaryVersion)
+                                     : attributes.binaryVersion;
   cudaGetLastError();
   return 0;
 }
@@ -64,15 +66,27 @@ int architecture_of(void (*kernel)(P...)) {
 
 constexpr int64_t kSharedEverywhere = 48 * 1024;  // bytes a block has without asking
 
+// An attribute of the current device, or what it is at least.
+inline int64_t device_attribute(cudaDeviceAttr attribute, int64_t least) {
+  int device = 0, value = 0;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess)
+    return value;
+  cudaGetLastError();
+  return least;
+}
+
 // Bytes of shared memory that a block may have on the current device, if its kernel asks for them.
 inline int64_t device_shared_bytes() {
-  int device = 0, bytes = 0;
-  if (cudaGetDevice(&device) == cudaSuccess &&
-      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
-          cudaSuccess)
-    return bytes;
-  cudaGetLastError();
-  return kSharedEverywhere;
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, kSharedEverywhere);
+}
+
+// Warps that a multiprocessor of the current device has shared memory for, where each block takes
+// so many bytes for so many warps. Registers may allow fewer.
+inline int64_t warps_held(int64_t bytes, int64_t warps) {
+  constexpr int64_t kOfEachBlock = 1024;  // that the system takes
+  return device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, kSharedEverywhere) /
+         (bytes + kOfEachBlock) * warps;
 }
 
 // The limits with the shared memory of the current device, where that is more.
@@ -92,6 +106,18 @@ cudaError_t allow_shared(void (*kernel)(P...), int64_t bytes) {
                            cudaFuncAttributeMaxDynamicSharedMemorySize, int(device_shared_bytes()));
   if (error != cudaSuccess) cudaGetLastError();
   return error;
+}
+
+// threadIdx.x, read again: what follows from it is not kept in registers over a loop that needs
+// them for other things.
+__device__ __forceinline__ int thread_again() {
+#ifdef NYSTRA_BLOCK_EMULATOR
+  return int(threadIdx.x);
+#else
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+#endif
 }
 
 constexpr unsigned kAllLanes = 0xffffffffu;

@@ -1,18 +1,28 @@
-// Tensor cores in the tf32 format: 8 bits of exponent as float has, 11 significant ones.
+// Tensor cores: products in the tf32 format, and of half or bfloat16 as they are.
 //
-// half and bfloat16 are exact in it, subnormal halves too, so a map is never rounded. A float that
-// a kernel computed is split into two tf32 numbers, exact to 2^-20 of it and over the whole range
-// of float: half with its 5 bits of exponent would overflow where the kernel function exceeds
-// 65,504 and lose all of it below 2^-25. Sums are float.
+// tf32 has 8 bits of exponent as float has, 11 significant ones. half and bfloat16 are exact in it,
+// subnormal halves too, so a map is never rounded. A float that a kernel computed is split into two
+// tf32 numbers, exact to 2^-20 of it and over the whole range of float: half with its 5 bits of
+// exponent would overflow where the kernel function exceeds 65,504 and lose all of it below 2^-25.
+// Sums are float.
 //
 // An infinity leaves NaN when it is cut: an infinite input may give NaN where float gives infinity.
 // The instruction is there from sm_80 on; what is compiled for less must not be launched.
 #pragma once
 
+#include <cstdlib>
+#include <cstring>
+
 #include "elements.h"
 
 namespace nystra::cuda {
 namespace {
+
+// For comparisons on a device: the environment can forbid the tensor cores to a whole process.
+inline bool tensor_cores_allowed(const LaunchLimits& limits) {
+  const char* const setting = std::getenv("NYSTRA_CUDA_TENSOR_CORES");
+  return limits.tensor_cores && (setting == nullptr || std::strcmp(setting, "0") != 0);
+}
 
 // The same numbers cut to tf32, and what that leaves.
 template <int n>
@@ -105,6 +115,77 @@ __device__ __forceinline__ Split<4> as_left(const float (&sums)[4]) {
   split(sums[3], a.high[3], a.low[3]);
   return a;
 }
+
+// Two numbers rounded to T in a word, the first in its lower half.
+template <class T>
+__device__ __forceinline__ uint32_t word_of(float first, float second) {
+  const Pack<T, 2> values = {{from_float<T>(first), from_float<T>(second)}};
+  return word_at(values.values);
+}
+
+// sums += A B of a 16 x 16 by a 16 x 8 matrix of T, half or bfloat16, by a whole warp; words hold
+// two entries, side by side in A and one above the other in B. A lane holds
+//   a: A (group, 2 in ...), (group + 8, 2 in ...), (group, 2 in + 8 ...), (group + 8, 2 in + 8 ...)
+//   b: B (2 in ..., group), (2 in + 8 ..., group)
+//   sums: as above
+#ifdef NYSTRA_BLOCK_EMULATOR
+template <class T>
+void multiply_add_16(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                     EMU_PLACE) {
+  const uint32_t b[2] = {b0, b1};
+  emu::multiply_add_16<T>(sums, a, b, file, line);
+}
+#else
+template <class T>
+__device__ __forceinline__ void multiply_add_16(float (&sums)[4], const uint32_t (&a)[4],
+                                                uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, __half>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
+}
+#endif
+
+// Four 8 x 8 matrices of 16 bits an entry from shared memory. Lane l gives row l % 8 of matrix
+// l / 8, 16 bytes at a multiple of 16; word n of a lane is then (group, 2 in ...) of matrix n, or
+// with kTransposed its (2 in, group) and (2 in + 1, group).
+#ifdef NYSTRA_BLOCK_EMULATOR
+template <bool kTransposed>
+__forceinline__ void load_matrices(uint32_t (&words)[4], const void* row, EMU_PLACE) {
+  emu::load_matrices<kTransposed>(words, row, file, line);
+}
+#else
+template <bool kTransposed>
+__device__ __forceinline__ void load_matrices(uint32_t (&words)[4], const void* row) {
+#if __CUDA_ARCH__ >= 800
+  const auto from = static_cast<unsigned>(__cvta_generic_to_shared(row));
+  if constexpr (kTransposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
+#else
+  __trap();
+#endif
+}
+#endif
 
 // The sum over the 4 lanes of a row.
 __device__ __forceinline__ float row_sum(float v) {

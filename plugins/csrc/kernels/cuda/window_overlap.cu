@@ -1,7 +1,7 @@
 // NystraWindowOverlap: exact attention of windows to the keys in and around them.
 #include "kernels/window_overlap.h"
 
-#include "softmax_window.h"
+#include "softmax_launch.h"
 
 namespace nystra::cuda {
 

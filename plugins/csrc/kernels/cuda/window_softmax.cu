@@ -1,7 +1,7 @@
 // NystraWindowSoftmax: exact attention in the windows of a shifted map.
 #include "kernels/window_softmax.h"
 
-#include "softmax_window.h"
+#include "softmax_launch.h"
 
 namespace nystra::cuda {
 

@@ -1,0 +1,270 @@
+// Exact attention in windows on tensor cores, for half and bfloat16 with even head sizes to 64: the
+// online softmax of FlashAttention-2.
+//
+// A block does 16 queries a warp of one head in one window, against all keys in tiles of 64 that
+// are copied one ahead. Queries, scores, weights and sums stay in the registers of the places where
+// the instruction wants them (group = lane / 4, in = lane % 4): a lane has rows group and group + 8
+// of its warp's queries, and keys or channels 2 in and 2 in + 1 of each 8. The scores of two times
+// 8 keys, rounded to T, are the left factor of 16 rows of values. The divisor of a row is the sum
+// of the rounded weights, by the same instruction, so that one key alone is exact.
+#pragma once
+
+#include "async_copy.h"
+#include "softmax_tokens.h"
+#include "tensor_core.h"
+
+namespace nystra::cuda {
+namespace {
+
+constexpr int kTensorKeys = 64;  // of a tile
+constexpr int kTensorMost = 64;  // channels
+constexpr int kStages = 2;       // of tiles
+constexpr int kKeyTiles = 3;  // that a block knows the keys of: one is read, one copied, one next
+
+struct SoftmaxTensorJob : SoftmaxJob {
+  int copy_bytes;  // 16 or 4
+};
+
+// Elements between two rows of a tile: 16 bytes more than the channels, so that 8 rows lie in all
+// banks.
+__host__ __device__ constexpr int tensor_step(int steps) { return 16 * steps + 8; }
+
+template <class T>
+struct SoftmaxTensorLayout {
+  T *keys, *values;  // (kStages, kTensorKeys, tensor_step)
+  float* bias;       // (part of the table), times log2(e)
+  Keys tiles;        // (kKeyTiles, kTensorKeys)
+  int* outputs;      // (kMaxWarps, kQueries) pixels, kNoPixel beyond the window
+
+  template <class Memory>
+  __host__ __device__ SoftmaxTensorLayout(const SoftmaxJob& job, int steps, Memory& memory) {
+    const int tile = kTensorKeys * tensor_step(steps);
+    keys = memory.template take<T>(kStages * tile);
+    values = memory.template take<T>(kStages * tile);
+    bias = memory.template take<float>(job.stage_bias ? job.part : 0);
+    tiles.pixels = memory.template take<int>(kKeyTiles * kTensorKeys);
+    tiles.places = memory.template take<int>(kKeyTiles * kTensorKeys);
+    tiles.regions = memory.template take<int>(kKeyTiles * kTensorKeys);
+    outputs = memory.template take<int>(kMaxWarps * kQueries);
+  }
+
+  __device__ Keys of_tile(int tile) const {
+    const int at = tile % kKeyTiles * kTensorKeys;
+    return {tiles.pixels + at, tiles.places + at, tiles.regions + at};
+  }
+};
+
+// Begins to copy keys and values of a tile; channels and tokens that are not there become zeros.
+template <int kSteps, int kBytes, class T>
+__device__ __forceinline__ void copy_tile(const Windows& s, const Head<T>& in, const int* pixels,
+                                          T* keys, T* values) {
+  constexpr int kElements = kBytes / int(sizeof(T)), kLanes = 16 * kSteps / kElements;
+  constexpr int kAll = kTensorKeys * kLanes / (kMaxWarps * kWarp);  // of a thread, of four warps
+  constexpr int kCopies = kAll < 4 ? kAll : 4;
+  const int thread = thread_again();
+  const int c = thread % kLanes * kElements, together = int(blockDim.x) / kLanes;
+  const bool of_key = c < s.head_dim, of_value = c < s.value_dim;
+  const char* const k = reinterpret_cast<const char*>(in.k + (of_key ? c : 0));
+  const char* const v = reinterpret_cast<const char*>(in.v + (of_value ? c : 0));
+  const unsigned stride = unsigned(s.channels) * unsigned(sizeof(T));
+#pragma unroll 1
+  for (int first = thread / kLanes; first < kTensorKeys; first += kCopies * together)
+#pragma unroll
+    for (int u = 0; u < kCopies; ++u) {
+      const int i = first + u * together, to = i * tensor_step(kSteps) + c, pixel = pixels[i];
+      const uint64_t offset = uint64_t(unsigned(max(pixel, 0))) * stride;
+      copy_async<kBytes>(keys + to, k + offset, of_key && pixel >= 0);
+      copy_async<kBytes>(values + to, v + offset, of_value && pixel >= 0);
+    }
+}
+
+// The two queries of a lane as left factors: step n has channels 16 n ... 16 n + 15.
+template <int kSteps, class T>
+__device__ __forceinline__ void load_queries(const Windows& s, const T* map, int64_t low,
+                                             int64_t high, int in, uint32_t (&q)[kSteps][4]) {
+#pragma unroll
+  for (int n = 0; n < kSteps; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int c = 16 * n + 2 * in + i / 2 * 8;
+      q[n][i] = c < s.head_dim ? word_at(map + (i % 2 ? high : low) * s.channels + c) : 0u;
+    }
+}
+
+// scores[n] of the queries with keys 8 n ... 8 n + 7.
+template <int kSteps, class T>
+__device__ __forceinline__ void score_keys(const uint32_t (&q)[kSteps][4], const T* keys, int lane,
+                                           float (&scores)[kTensorKeys / 8][4]) {
+  const T* const row = keys + (lane / 16 * 8 + lane % 8) * tensor_step(kSteps) + lane / 8 % 2 * 8;
+#pragma unroll
+  for (int n = 0; n < kTensorKeys / 16; ++n)
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      uint32_t k[4];
+      load_matrices<false>(k, row + 16 * n * tensor_step(kSteps) + 16 * step);
+      multiply_add_16<T>(scores[2 * n], q[step], k[0], k[1]);
+      multiply_add_16<T>(scores[2 * n + 1], q[step], k[2], k[3]);
+    }
+}
+
+// sums[c] += weights V in channels 8 c ... 8 c + 7; totals += the sums of the weights, which are
+// rounded to T.
+template <int kSteps, class T>
+__device__ __forceinline__ void add_values(const float (&weights)[kTensorKeys / 8][4],
+                                           const T* values, int lane, float (&sums)[2 * kSteps][4],
+                                           float (&totals)[4]) {
+  const T* const row = values + lane % 16 * tensor_step(kSteps) + lane / 16 * 8;
+  const uint32_t ones = word_of<T>(1.0f, 1.0f);
+#pragma unroll
+  for (int n = 0; n < kTensorKeys / 16; ++n) {
+    const uint32_t left[4] = {word_of<T>(weights[2 * n][0], weights[2 * n][1]),
+                              word_of<T>(weights[2 * n][2], weights[2 * n][3]),
+                              word_of<T>(weights[2 * n + 1][0], weights[2 * n + 1][1]),
+                              word_of<T>(weights[2 * n + 1][2], weights[2 * n + 1][3])};
+    multiply_add_16<T>(totals, left, ones, ones);
+#pragma unroll
+    for (int c = 0; c < kSteps; ++c) {
+      uint32_t v[4];
+      load_matrices<true>(v, row + 16 * n * tensor_step(kSteps) + 16 * c);
+      multiply_add_16<T>(sums[2 * c], left, v[0], v[1]);
+      multiply_add_16<T>(sums[2 * c + 1], left, v[2], v[3]);
+    }
+  }
+}
+
+// Calls f(row 0 or 1 of the lane, key of the tile, score) for all scores.
+template <class F>
+__device__ __forceinline__ void for_scores(int in, float (&scores)[kTensorKeys / 8][4],
+                                           const F& f) {
+#pragma unroll
+  for (int n = 0; n < kTensorKeys / 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f(i / 2, 8 * n + 2 * in + i % 2, scores[n][i]);
+}
+
+// Scale, bias and mask: scores become logits, in powers of 2.
+template <class T>
+__device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& place,
+                                            const Biases<T>& biases, const Query (&queries)[2],
+                                            const Keys& keys, int count, int in,
+                                            float (&scores)[kTensorKeys / 8][4]) {
+  if (biases.there())
+    for_scores(in, scores, [&](int row, int key, float& score) {
+      score = fmaf(score, job.scale, biases.staged(queries[row].place + keys.places[key]));
+    });
+  else
+    for_scores(in, scores, [&](int, int, float& score) { score *= job.scale; });
+  if (place.cut)
+    for_scores(in, scores, [&](int row, int key, float& score) {
+      if (queries[row].region != keys.regions[key]) score += kApart;
+    });
+  if (count < kTensorKeys)
+    for_scores(in, scores, [&](int, int key, float& score) {
+      if (key >= count) score = -INFINITY;
+    });
+}
+
+// Logits become weights relative to the largest so far; sums and totals follow it.
+template <int kParts>
+__device__ __forceinline__ void make_weights(float (&scores)[kTensorKeys / 8][4],
+                                             float (&maxima)[2], float (&sums)[kParts][4],
+                                             float (&totals)[4]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float largest = maxima[row];
+#pragma unroll
+    for (int n = 0; n < kTensorKeys / 8; ++n)
+      largest = fmaxf(largest, fmaxf(scores[n][2 * row], scores[n][2 * row + 1]));
+    largest = row_max(largest);
+    const float correction = power_of_two(maxima[row] - largest);
+    maxima[row] = largest;
+#pragma unroll
+    for (int i = 2 * row; i < 2 * row + 2; ++i) {
+#pragma unroll
+      for (int n = 0; n < kTensorKeys / 8; ++n) scores[n][i] = power_of_two(scores[n][i] - largest);
+#pragma unroll
+      for (int c = 0; c < kParts; ++c) sums[c][i] *= correction;
+      totals[i] *= correction;
+    }
+  }
+}
+
+template <bool kAround, int kSteps, class T>
+__global__ void __launch_bounds__(kMaxWarps* kWarp, kSteps == 4 ? 3 : 4)
+    window_softmax_tensor_kernel(SoftmaxTensorJob job, const T* __restrict__ qkv,
+                                 const T* __restrict__ table, T* __restrict__ out) {
+  if constexpr (kTensorCores) {
+    DYNAMIC_SHARED(memory);
+    SharedMemory shared(memory);
+    const Windows& s = job.shape;
+    const SoftmaxTensorLayout<T> b(job, kSteps, shared);
+    const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
+    const int group = lane / 4, in = lane % 4, queries_here = int(blockDim.x) / kWarp * kQueries;
+    const int chunk = int(blockIdx.x) % job.chunks, rest = int(blockIdx.x) / job.chunks;
+    const int head = rest % s.heads;
+    const Place place(s, rest / s.heads);
+    const Head<T> from(s, qkv, head);
+    const int first_query = chunk * queries_here;
+    const int last_query = min(first_query + queries_here, s.tokens) - 1;
+    const int tiles = (s.keys + kTensorKeys - 1) / kTensorKeys;
+
+    const auto copy = [&](int tile) {
+      const int at = tile % kStages * kTensorKeys * tensor_step(kSteps);
+      const int* const pixels = b.of_tile(tile).pixels;
+      if (job.copy_bytes == 16)
+        copy_tile<kSteps, 16>(s, from, pixels, b.keys + at, b.values + at);
+      else
+        copy_tile<kSteps, 4>(s, from, pixels, b.keys + at, b.values + at);
+      commit_copies();
+    };
+    for (int tile = 0; tile < min(tiles, 2); ++tile)
+      find_keys<kAround>(s, place, tile * kTensorKeys, kTensorKeys, b.of_tile(tile));
+    __syncthreads();
+    copy(0);
+
+    const int token = first_query + warp * kQueries + group;  // of the lane's first row
+    const int low = min(token, last_query), high = min(token + 8, last_query);
+    const int pixels[2] = {place.pixel(low), place.pixel(high)};
+    const Query queries[2] = {{s, place, low, first_query}, {s, place, high, first_query}};
+    uint32_t q[kSteps][4];
+    load_queries(s, from.q, pixels[0], pixels[1], in, q);
+    if (in == 0) {  // not kept in registers, which the loop needs
+      b.outputs[warp * kQueries + group] = token <= last_query ? pixels[0] : kNoPixel;
+      b.outputs[warp * kQueries + group + 8] = token + 8 <= last_query ? pixels[1] : kNoPixel;
+    }
+    const Biases<T> biases(job, table, head, first_query, last_query + 1 - first_query, b.bias);
+
+    float sums[2 * kSteps][4] = {}, totals[4] = {}, maxima[2] = {-INFINITY, -INFINITY};
+    for (int tile = 0; tile < tiles; ++tile) {
+      wait_for_copies<0>();
+      __syncthreads();  // the copies of all are there, and what the tile before used is free
+      if (tile + 1 < tiles) copy(tile + 1);
+      if (tile + 2 < tiles)
+        find_keys<kAround>(s, place, (tile + 2) * kTensorKeys, kTensorKeys, b.of_tile(tile + 2));
+      const int at = tile % kStages * kTensorKeys * tensor_step(kSteps);
+      const int again = thread_again() % kWarp;
+      float scores[kTensorKeys / 8][4] = {};
+      score_keys(q, b.keys + at, again, scores);
+      make_logits(job, place, biases, queries, b.of_tile(tile), s.keys - tile * kTensorKeys,
+                  again % 4, scores);
+      make_weights(scores, maxima, sums, totals);
+      add_values<kSteps>(scores, b.values + at, again, sums, totals);
+    }
+
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int pixel = b.outputs[warp * kQueries + group + 8 * row];
+      if (pixel == kNoPixel) continue;
+      T* const to = out + pixel * s.out_channels + head * s.value_dim;
+      const float factor = 1.0f / totals[2 * row];
+#pragma unroll
+      for (int c = 0; c < 2 * kSteps; ++c) {
+        const float values[2] = {sums[c][2 * row] * factor, sums[c][2 * row + 1] * factor};
+        if (8 * c + 2 * in < s.value_dim) store<2>(to + 8 * c + 2 * in, values);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nystra::cuda
