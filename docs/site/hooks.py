@@ -8,11 +8,10 @@ from typing import Any
 
 import links
 from commands import commands_text
-from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from pages import COPIED, MADE, made_of_readme, sections_of
+from pages import COMMANDS, COPIED
 
 from nystra.cli.dispatch import build_parsers
 
@@ -23,16 +22,12 @@ _HOMES: dict[str, str] = {}
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and what pages link to outside docs/."""
     root = Path(config.config_file_path).parent
-    texts = {name: (root / name).read_text(encoding="utf-8") for name in ("README.md", *COPIED)}
-    made = made_of_readme(texts["README.md"])
-    made["commands.md"] += "\n\n" + commands_text(build_parsers()[1])
-    made |= {page: texts[name] for name, page in COPIED.items()}
+    made = {page: (root / name).read_text(encoding="utf-8") for name, page in COPIED.items()}
+    made[COMMANDS] = "# Commands\n\n" + commands_text(build_parsers()[1])
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
     _HOMES.update({f"docs/{file.src_uri}": file.src_uri for file in files})
-    _HOMES.update({"README.md": "index.md", **COPIED})
-    for page in MADE:
-        _HOMES.update({f"README.md#{slugify(name, '-')}": page for name in sections_of(page)})
+    _HOMES.update(COPIED)
     for file in files.documentation_pages():
         for name in links.targets(file.content_string, _source(file.src_uri)):
             if name not in _HOMES and (root / name).is_file():
@@ -55,7 +50,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 def _source(page: str) -> str:
     """Return the file of the repository that a page comes from."""
     copied = {there: here for here, there in COPIED.items()}
-    return "README.md" if page in MADE else copied.get(page, f"docs/{page}")
+    return copied.get(page, f"docs/{page}")
 
 
 def _titles(nav: Any) -> Iterator[tuple[str, str]]:

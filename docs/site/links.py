@@ -23,14 +23,14 @@ def rewritten(text: str, source: str, homes: Mapping[str, str], titles: Mapping[
     Args:
         text: Markdown.
         source: Its file in the repository.
-        homes: File of the repository, or ``file#heading`` -> file of the site.
+        homes: File of the repository -> file of the site.
         titles: File of the site -> title.
     """
     here = posixpath.dirname(homes[source])
 
     def link(match: re.Match[str]) -> str:
         file, anchor = target(source, match[1]), match[2] or ""
-        there = homes.get(file + anchor, homes.get(file))
+        there = homes.get(file)
         if there is None or (there == homes[source] and not match[1]):
             return match[0]
         return posixpath.relpath(there, here or ".") + anchor

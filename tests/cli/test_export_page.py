@@ -69,13 +69,13 @@ def test_onnxruntime_alone_is_without_nystra(
         compiled(run)
 
 
-def test_pages_and_readme_load_the_library_alike(tmp_path: Path) -> None:
+def test_pages_and_the_manual_load_the_library_alike(tmp_path: Path) -> None:
     path = save_operator(tmp_path / "double.onnx", body=True)
     texts = dict(loading_texts(Session(path, threads=1, library=None)))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    manual = (ROOT / "docs/engines.md").read_text(encoding="utf-8")
     pattern = r"options\.RegisterCustomOp\w*\(.*?\);"
     for language, title in (("cpp", "C++"), ("csharp", "C#:")):
-        (block,) = re.findall(rf"^```{language}\n(.*?)^```", readme, re.M | re.S)
+        (block,) = re.findall(rf"^```{language}\n(.*?)^```", manual, re.M | re.S)
         (program,) = (text for name, text in texts.items() if name.startswith(title))
         assert re.findall(pattern, program) == re.findall(pattern, block) != []
         assert '"./libnystra_onnxruntime.so"' in program

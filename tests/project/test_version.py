@@ -19,7 +19,7 @@ from shared import ROOT
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]  # type: ignore[index]
 SPELLED = {
     "CITATION.cff": r"version: (\d\S*)\nlicense",
-    "README.md": r"nystra-(\d[\d.]*)-py3-none",
+    "docs/ci.md": r"nystra-(\d[\d.]*)-py3-none",
     "deploy/containers/kubernetes.yaml": r"image: \S+/nystra:(\S+)",
     "docs/compatibility.md": r"this version, (\d[\d.]*),",
     "docs/release.md": r"releases/nystra-(\d[\d.]*)",

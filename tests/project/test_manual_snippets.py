@@ -1,4 +1,4 @@
-"""README's snippets, word for word."""
+"""The snippets of the manual that no test of their own runs, word for word."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,11 @@ from native_nodes import library
 from nystra.cli.main import main
 from shared import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-
-def blocks(language: str) -> list[str]:
-    """Return README's fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+def blocks(page: str, language: str) -> list[str]:
+    """Return the fenced blocks of a language of a page."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 @pytest.fixture(scope="module")
@@ -32,24 +32,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library()  # the first snippet registers it
+    """Plain onnxruntime, onnxruntime with the operator library, and nystra give the same."""
+    library()  # a snippet registers it
     monkeypatch.chdir(folder)
+    shutil.copy("model.onnx", "x2.onnx")
     image = np.random.default_rng(0).random((1, 3, 20, 28), dtype=np.float32)
-    snippets = blocks("python")
-    assert len(snippets) == 2
-    spaces: list[dict[str, object]] = [{}, {"image": image}]
-    for snippet, space in zip(snippets, spaces, strict=True):
+    plain, ours = blocks("first_export.md", "python")
+    (registered,) = blocks("engines.md", "python")
+    spaces: list[dict[str, Any]] = [{"image": image} for _ in range(3)]
+    for snippet, space in zip((plain, ours, registered), spaces, strict=True):
         exec(snippet, space)
-    session = spaces[0]["session"]
-    got = session.run(None, {"input": image})[0]  # type: ignore[attr-defined]
-    np.testing.assert_allclose(got, spaces[1]["picture"], atol=1e-5)
+    got = spaces[2]["session"].run(None, {"input": image})[0]
+    np.testing.assert_allclose(got, spaces[0]["output"], atol=1e-5)
+    np.testing.assert_allclose(got, spaces[1]["output"], atol=1e-5)
 
 
 def test_cpp(folder: Path, tmp_path: Path) -> None:
     root = os.environ.get("ONNXRUNTIME_ROOT")
     if not root:
         pytest.skip("ONNXRUNTIME_ROOT is not set: no onnxruntime headers and library to build with")
-    (snippet,) = blocks("cpp")
+    (snippet,) = blocks("engines.md", "cpp")
     (tmp_path / "CMakeLists.txt").write_text(
         (ROOT / "examples/cpp/CMakeLists.txt").read_text().replace("upscale.cc", "snippet.cc")
     )
@@ -68,10 +70,11 @@ def test_cpp(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_gate_of_the_workflow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accept as README says, then run the workflow's own last step."""
+    """Accept as the page says, then run the workflow's own last step."""
     monkeypatch.chdir(folder)
-    (accept,) = re.findall(r"`(nystra check [^`]* --update)`", README)
-    (workflow,) = blocks("yaml")
+    commands = blocks("ci.md", "text")[0]
+    (accept,) = re.findall(r"^(nystra check .* --update)", commands, re.M)
+    (workflow,) = blocks("ci.md", "yaml")
     steps = re.findall(r"^ *- run: (.*)$", workflow, re.M)
     assert [step.split()[0] for step in steps] == ["pip", "nystra"]
     for line in (accept, steps[1]):
