@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from nystra.core.errors import NystraError
 from nystra.core.option import option
-from nystra.core.option_kinds import Number
+from nystra.core.option_kinds import Number, Switch
+from nystra.models.geometry import WindowGeometry
+from nystra.models.sites import WindowSite, exact_windows
 from nystra.models.sst.network import SST
 
 from .enlarging import Enlargement
 from .settings import Counts
+
+_LARGE = 1024  # tokens of a window: smaller ones take longer in bfloat16 than in float32
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class EnlargingBySst(Enlargement):
         blocks: Of the network, all alike.
         width: Channels of the map.
         heads: Attention heads of every layer.
+        bfloat16: The attention of large windows rounds its operands, as the published code does.
     """
 
     architecture: ClassVar[str] = "sst"
@@ -38,6 +44,7 @@ class EnlargingBySst(Enlargement):
     blocks: int = option(Number(2, "blocks of the network", 1))
     width: int = option(Number(32, "channels of the map", 1))
     heads: int = option(Number(2, "attention heads of every layer", 1))
+    bfloat16: bool = option(Switch("attention of large windows in bfloat16", default=False))
 
     def hyper(self) -> dict[str, Any]:
         """Return the constructor arguments of the network."""
@@ -77,4 +84,13 @@ class EnlargingBySst(Enlargement):
         with torch.no_grad():
             for parameter in network.upsampler.parameters():
                 parameter.mul_(0.1)
+        if self.bfloat16:
+            for site in network.modules():
+                if isinstance(site, WindowSite) and site.geometry.tokens >= _LARGE:
+                    site.implementation = _rounded_windows
         return network
+
+
+def _rounded_windows(qkv: Tensor, bias_table: Tensor | None, geometry: WindowGeometry) -> Tensor:
+    """Return exact attention of operands in bfloat16, in the type of qkv."""
+    return exact_windows(qkv.bfloat16(), bias_table, geometry).to(qkv.dtype)

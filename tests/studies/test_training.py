@@ -339,6 +339,17 @@ def test_large_windows(photographs: Path, tmp_path: Path) -> None:
     assert loaded.hyper["window_sizes"] == [4, 8]
 
 
+def test_large_windows_in_bfloat16() -> None:
+    """Windows of 1,024 tokens are rounded, as the published code does; smaller ones are not."""
+    image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    for side, rounded in ((16, False), (32, True)):
+        recipe = EnlargingBySst(windows=(side,), ranks=(4,), blocks=1, width=8)
+        exact = recipe.network()(image)
+        found = dataclasses.replace(recipe, bfloat16=True).network()(image)
+        assert torch.equal(found, exact) is not rounded
+        assert torch.allclose(found, exact, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
