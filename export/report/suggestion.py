@@ -69,7 +69,7 @@ def suggestion(
 
     trained = NetworkSession(swap(network, resolved, "operator"))
     measure, exact = measure_for(output), trained(*arrays)
-    runs = {mechanism: everywhere(mechanism) for mechanism in UNIFORM}
+    runs = {mechanism: everywhere(mechanism) for mechanism in (Cluster(), *UNIFORM)}
     kept = {mechanism: measure.value(run(), exact) for mechanism, run in runs.items()}
     keeping = [mechanism for mechanism in UNIFORM if kept[mechanism] >= DEFAULT_BUDGET]
     named = dict.fromkeys((Cluster(), *keeping[:1]))

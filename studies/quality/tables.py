@@ -98,7 +98,8 @@ def label(mechanism: Mechanism) -> str:
         if mechanism.guard != usual.guard:
             text += f", guard {mechanism.guard:g}" if mechanism.guard else ", no guard"
     if isinstance(mechanism, Cluster):
-        text += f" {mechanism.clusters[0] * mechanism.clusters[1]}, block {mechanism.block}"
+        (rows, columns), block = mechanism.sizes()
+        text += f" {rows * columns}, block {block}"
     return f"{text}, mask none" if mechanism.values().get("mask") == "none" else text
 
 

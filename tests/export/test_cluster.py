@@ -92,6 +92,30 @@ def test_where_it_cannot_pay() -> None:
     assert Cluster().cannot_pay(256) == ""
 
 
+@pytest.mark.parametrize(
+    ("window", "clusters", "block"),
+    [(16, (4, 4), 4), (32, (4, 4), 4), (48, (8, 8), 8), (96, (8, 8), 8)],
+)
+def test_large_windows_have_more_clusters_and_larger_blocks(
+    window: int, clusters: tuple[int, int], block: int
+) -> None:
+    """What is given stands; a plan says what was chosen."""
+    place = geometry(window, window // 2)
+    chosen = Cluster().at(place)
+    assert (chosen.clusters, chosen.block) == (clusters, block)
+    assert chosen.as_dict()["clusters"] == list(clusters)
+    found = Cluster().attributes(place, False)
+    assert (found["cluster_rows"], found["cluster_cols"], found["block"]) == (*clusters, block)
+    given = Cluster((2, 4), 4).at(place)
+    assert (given.clusters, given.block) == ((2, 4), 4)
+    assert chosen == chosen.at(place)
+
+
+def test_lists_of_tokens_have_the_clusters_of_small_windows() -> None:
+    chosen = Cluster().at(TokenGeometry((64, 64), (64, 64), 1.0))
+    assert (chosen.clusters, chosen.block) == ((4, 4), 4)
+
+
 def lists(batch: int, queries: int, keys: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     torch.manual_seed(seed)
     return (

@@ -11,6 +11,7 @@ from ....core.option_kinds import Grid, Number
 from ....models.geometry import WindowGeometry
 from ....plugins.operators.window_cluster.schema import (
     MAX_BIAS_BLOCKS,
+    MAX_BLOCK,
     MAX_CLUSTERS,
     SCHEMA,
     count_blocks,
@@ -19,6 +20,13 @@ from ....plugins.operators.window_cluster.schema import (
 from ....plugins.operators.window_schema import LARGEST_SIDE
 from ..mechanism import Geometry, Windowed
 from ..operator_option import operator_option
+
+_SMALL: tuple[tuple[int, int], int] = (4, 4), 4
+_LARGE: tuple[tuple[int, int], int] = (8, 8), 8
+"""Clusters and block of windows by size: with more tokens exact attention costs so much more that
+the closer ones still cost little."""
+
+_FROM = 48 * 48  # tokens: windows that are large
 
 
 @dataclass(frozen=True)
@@ -40,10 +48,24 @@ class Cluster(Windowed):
         ({"clusters": (8, 8), "block": 8}, False),
     )
 
-    clusters: tuple[int, int] = option(
-        Grid((4, 4), "clusters of keys per window", "clusters", MAX_CLUSTERS)
+    clusters: tuple[int, int] | None = option(
+        Grid(
+            None,
+            "clusters of keys per window",
+            "clusters",
+            MAX_CLUSTERS,
+            usual="4x4; 8x8 in windows of 2,304 tokens and more, such as 48x48",
+        )
     )
-    block: int = option(operator_option(SCHEMA, "block"))
+    block: int | None = option(
+        Number(
+            None,
+            "side of the blocks that are exact inside",
+            2,
+            MAX_BLOCK,
+            usual="4; 8 in windows of 2,304 tokens and more",
+        )
+    )
     rounds: int = option(operator_option(SCHEMA, "rounds"))
     bias_block: int = option(
         Number(
@@ -59,29 +81,40 @@ class Cluster(Windowed):
         reason = super().fits(geometry)
         if reason or not isinstance(geometry, WindowGeometry):
             return reason
-        _, sides = self._blocks(geometry)
+        block, sides = self._blocks(geometry)
         if not sides:
             sizes = " x ".join(map(str, geometry.window))
             shifts = " x ".join(map(str, geometry.shift))
             return (
-                f"a region border cuts every block of 2 to {self.block} (window {sizes}, shift "
+                f"a region border cuts every block of 2 to {block} (window {sizes}, shift "
                 f"{shifts}); mask 'none' ignores the regions"
             )
-        if self.bias_block and not self._takes(self.bias_block, self.block, geometry):
+        if self.bias_block and not self._takes(self.bias_block, block, geometry):
             return f"bias_block {self.bias_block} is no multiple of block, is cut, or too small"
         return ""
 
     def at(self, geometry: Geometry) -> Cluster:
-        """Return the mechanism with the largest block of at most ``block`` that no border cuts."""
-        if not isinstance(geometry, WindowGeometry):
-            return self
-        return replace(self, block=self._blocks(geometry)[0])
+        """Return the mechanism with its sizes, the block being the largest that no border cuts."""
+        tokens = geometry.tokens if isinstance(geometry, WindowGeometry) else 0
+        clusters, block = self.sizes(tokens)
+        if isinstance(geometry, WindowGeometry):
+            block = self._blocks(geometry)[0]
+        return replace(self, clusters=clusters, block=block)
+
+    def sizes(self, tokens: int = 0) -> tuple[tuple[int, int], int]:
+        """Return clusters and block: those of windows of so many tokens where none were given.
+
+        Lists of tokens, whatever their number, have those of small windows.
+        """
+        clusters, block = _LARGE if tokens >= _FROM else _SMALL
+        return self.clusters or clusters, self.block or block
 
     def cannot_pay(self, tokens: int) -> str:
         """Return the counts where a query sees half as many keys as there are, or more."""
-        clusters, own = math.prod(self.clusters), self.block**2
-        few = tokens <= 2 * (clusters + own)
-        return f"{tokens} tokens, {clusters} clusters and blocks of {own}" if few else ""
+        clusters, block = self.sizes(tokens)
+        count, own = math.prod(clusters), block**2
+        few = tokens <= 2 * (count + own)
+        return f"{tokens} tokens, {count} clusters and blocks of {own}" if few else ""
 
     def attributes(self, geometry: WindowGeometry, bias: bool) -> dict[str, Any]:
         """Return the attributes of the window operator.
@@ -90,12 +123,13 @@ class Cluster(Windowed):
             geometry: Of a site where the mechanism fits.
             bias: The site has a position bias.
         """
+        clusters, _ = self.sizes(geometry.tokens)
         block, sides = self._blocks(geometry)
         return geometry.attributes() | {
             "mask": self.masked(geometry),
             "bias": int(bias),
-            "cluster_rows": self.clusters[0],
-            "cluster_cols": self.clusters[1],
+            "cluster_rows": clusters[0],
+            "cluster_cols": clusters[1],
             "rounds": self.rounds,
             "block": block,
             "bias_block": self.bias_block or _bias_block(sides, geometry, bias),
@@ -104,15 +138,16 @@ class Cluster(Windowed):
     def _blocks(self, geometry: WindowGeometry) -> tuple[int, list[int]]:
         """Return the largest block that fits, and the blocks of the bias that fit with it.
 
-        Those of the bias are sorted; there are none where no block of 2 to ``block`` fits.
+        Those of the bias are sorted; there are none where no block of 2 to the largest fits.
         """
-        for block in range(self.block, 1, -1):
+        _, most = self.sizes(geometry.tokens)
+        for block in range(most, 1, -1):
             largest = min(max(geometry.window) + block - 1, LARGEST_SIDE)
             sides = range(block, largest + 1, block)
             fitting = [side for side in sides if self._takes(side, block, geometry)]
             if fitting:
                 return block, fitting
-        return self.block, []
+        return most, []
 
     def _takes(self, side: int, block: int, geometry: WindowGeometry) -> bool:
         """Tell whether the bias may be averaged over blocks of that side."""

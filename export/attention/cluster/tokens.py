@@ -31,6 +31,7 @@ def attend_tokens(
 
     A bias is read pair by pair: outside of the own block its exp is averaged over blocks.
     """
+    clusters, block = mechanism.sizes()
     query_grid, key_grid = _flat(geometry.query_grid), _flat(geometry.key_grid)
     before, key_before = _before(q.shape[2], query_grid), _before(k.shape[2], key_grid)
     if before is None or key_before is None:
@@ -45,11 +46,11 @@ def attend_tokens(
     grid_k, grid_v = k[:, :, key_before:], v[:, :, key_before:]
     seeds = [
         row * key_grid[1] + column
-        for row in cluster_seeds(key_grid[0], mechanism.clusters[0])
-        for column in cluster_seeds(key_grid[1], mechanism.clusters[1])
+        for row in cluster_seeds(key_grid[0], clusters[0])
+        for column in cluster_seeds(key_grid[1], clusters[1])
     ]
     members, centres = key_clusters(grid_k, torch.tensor(seeds, device=k.device), mechanism.rounds)
-    bounds = [[*range(0, size, mechanism.block), size] for size in query_grid]
+    bounds = [[*range(0, size, block), size] for size in query_grid]
     queries = Blocks.of(bounds, q.device)
     margins = geometry.margin or (None, None)
     keys = Blocks.of(list(map(_key_bounds, bounds, key_grid, margins)), q.device)

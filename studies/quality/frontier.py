@@ -1,0 +1,208 @@
+"""Measure what settings of ``cluster`` lose and cost in windows of each size, and draw both.
+
+A line of the table is a setting at all sites of one window size, the others staying exact: the
+change of PSNR on pictures with ground truth, and the time of the operator on one thread by its own
+clock, on a map that all window sizes divide. Networks without a position bias run at windows that
+they were not trained with, where ``WINDOW`` says so; their loss is against exact attention there::
+
+    python -m studies.quality.frontier --set Set5/LR_bicubic/X2 Set5/HR --out frontier.png \\
+        swinir_x2_w16:16 swinir_x2_w32_nobias:24 swinir_x2_w32_nobias:32 swinir_x2_w32_nobias:64
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from nystra.core.json_text import stable_json
+from nystra.export.attention.cluster.parameters import Cluster
+from nystra.export.attention.full.parameters import Full
+from nystra.export.attention.mechanism import Mechanism
+from nystra.export.attention.plan import Plan
+from nystra.export.attention.site import find_sites, resolve, swap
+from nystra.models import LoadedModel, load
+from nystra.models.geometry import WindowGeometry
+from nystra.models.sites import WindowSite
+from studies.quality.measure import PictureSet, measure
+from studies.quality.tables import label
+
+SETTINGS = tuple(
+    Cluster((side, side), block, rounds)
+    for rounds in (0, 1)
+    for block in (4, 8)
+    for side in (2, 4, 6, 8)
+)
+"""What is compared: 4 to 64 clusters, both blocks, one round and two."""
+
+SIDE = 192
+"""Of the map that is timed: a multiple of windows of 8 to 96."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network at one of its windows.
+
+    Attributes:
+        name: Of the checkpoint.
+        window: Side of the windows that are changed.
+        model: The network.
+    """
+
+    name: str
+    window: int
+    model: LoadedModel
+
+    @staticmethod
+    def of(text: str) -> Subject:
+        """Return what ``NAME:WINDOW`` means; a network of one window size is run at that."""
+        name, _, window = text.rpartition(":")
+        side = int(window)
+        model = load(name)
+        if "window_size" in model.hyper:
+            model = load(name, window_size=side)
+        return Subject(Path(name).stem, side, model)
+
+    def sites(self) -> dict[str, WindowSite]:
+        """Return the sites of the window size by path."""
+        return {
+            site.path: site.module
+            for site in find_sites(self.model.network)
+            if isinstance(site.module, WindowSite)
+            and site.module.geometry.window == (self.window, self.window)
+        }
+
+    def with_mechanism(self, mechanism: Mechanism) -> nn.Module:
+        """Return the network with the mechanism at these sites and exact attention elsewhere."""
+        network, own = self.model.network, self.sites()
+        everywhere = resolve(Plan(default=mechanism), network)
+        exact = resolve(Plan(default=Full()), network)
+        chosen = {path: (everywhere if path in own else exact)[path] for path in exact}
+        return swap(network, chosen, "operator")
+
+
+def frontier(subject: Subject, pictures: PictureSet, rounds: int) -> list[Row]:
+    """Return a row for exact attention and for each setting."""
+    exact = measure(subject.model, subject.with_mechanism(Full()), pictures)
+    times = _times(subject, (Full(), *SETTINGS), rounds)
+    rows = []
+    for mechanism in (Full(), *SETTINGS):
+        found = exact
+        if isinstance(mechanism, Cluster):
+            found = measure(subject.model, subject.with_mechanism(mechanism), pictures)
+        row: Row = {
+            "model": subject.name,
+            "window": subject.window,
+            "plan": label(mechanism),
+            "psnr": found.quality.psnr,
+            "loss": exact.quality.psnr - found.quality.psnr,
+            "ms": statistics.median(times[mechanism]),
+        }
+        if isinstance(mechanism, Cluster):
+            against = statistics.mean(found.against(exact))
+            clusters, block = mechanism.sizes()
+            row |= {"clusters": math.prod(clusters), "block": block}
+            row |= {"rounds": mechanism.rounds, "against_full": against}
+        rows.append(row)
+        print(row, file=sys.stderr, flush=True)
+    return rows
+
+
+def _times(
+    subject: Subject, mechanisms: Sequence[Mechanism], rounds: int
+) -> Mapping[Mechanism, list[float]]:
+    """Return the milliseconds of one site by each mechanism, taking turns."""
+    path, site = next(iter(subject.sites().items()))
+    modules: dict[Mechanism, Any] = {
+        mechanism: subject.with_mechanism(mechanism).get_submodule(path) for mechanism in mechanisms
+    }
+    geometry: WindowGeometry = site.geometry
+    channels = geometry.heads * (2 * geometry.head_dim + geometry.value_dim)
+    qkv = torch.randn(1, SIDE, SIDE, channels, generator=torch.Generator().manual_seed(0))
+    times: dict[Mechanism, list[float]] = {mechanism: [] for mechanism in mechanisms}
+    with torch.inference_mode():
+        for _ in range(rounds):
+            for mechanism, module in modules.items():
+                times[mechanism].append(_once(module, qkv))
+    return times
+
+
+def _once(module: WindowSite, qkv: Tensor) -> float:
+    start = time.thread_time()
+    module.attend(qkv)
+    return 1e3 * (time.thread_time() - start)
+
+
+def draw(rows: Sequence[Row], out: Path) -> None:
+    """Write a picture with a panel for each network and window: loss over time."""
+    panels = list(dict.fromkeys((row["model"], row["window"]) for row in rows))
+    across = min(3, len(panels))
+    down = math.ceil(len(panels) / across)
+    figure = Figure(figsize=(4.4 * across, 3.4 * down), layout="constrained")
+    for number, (model, window) in enumerate(panels):
+        axes = figure.add_subplot(down, across, number + 1)
+        own = [row for row in rows if (row["model"], row["window"]) == (model, window)]
+        for block, rounds in ((4, 0), (4, 1), (8, 0), (8, 1)):
+            line = [row for row in own if row.get("block") == block and row["rounds"] == rounds]
+            name = f"block {block}" + (", a second round" if rounds else "")
+            style = {"marker": "o", "markersize": 4, "linestyle": "--" if rounds else "-"}
+            colour = "C0" if block == 4 else "C1"
+            axes.plot(
+                [row["ms"] for row in line],
+                [row["loss"] for row in line],
+                color=colour,
+                label=name,
+                **style,
+            )
+            for row in line:
+                axes.annotate(
+                    str(row["clusters"]), (row["ms"], row["loss"]), fontsize=7, xytext=(3, 3),
+                    textcoords="offset points",
+                )  # fmt: skip
+        axes.axhline(0, color="0.6", linewidth=0.8)
+        exact = next(row for row in own if "block" not in row)
+        axes.set(
+            title=f"{model}, window {window} (exact: {exact['ms']:.0f} ms)",
+            xlabel="ms of one site, 192x192",
+            ylabel="dB lost",
+        )
+        axes.title.set_fontsize(9)
+        axes.grid(visible=True, alpha=0.3)
+    figure.axes[0].legend(fontsize="small")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=110)
+
+
+def main() -> None:
+    """Measure, print the rows as JSON and draw them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("subjects", nargs="+", metavar="NAME:WINDOW", type=Subject.of)
+    parser.add_argument("--set", nargs=2, metavar=("INPUTS", "TRUTHS"), type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5, help="turns of the times (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="picture to write")
+    parser.add_argument("--json", type=Path, help="where the rows go")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    pictures = PictureSet("", *options.set)
+    rows = [
+        row for subject in options.subjects for row in frontier(subject, pictures, options.rounds)
+    ]
+    if options.json is not None:
+        options.json.write_bytes(stable_json(rows))
+    draw(rows, options.out)
+
+
+if __name__ == "__main__":
+    main()
