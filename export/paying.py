@@ -74,6 +74,10 @@ class Replaceable(Protocol):
     def left(self) -> dict[str, str]:
         """Why sites stay so although they have exact attention, by path."""
 
+    @property
+    def is_written(self) -> bool:
+        """Whether its own whole is a file that is there: a trace of it takes longer than all."""
+
     def pieces(self, paths: set[str]) -> list[Piece]:
         """Return the pieces all of whose sites are among the paths."""
 
@@ -86,8 +90,9 @@ def keep_what_pays(
 ) -> dict[str, Mechanism]:
     """Return a plan in which what does not pay has its reason; ``left`` gets these.
 
-    Measured is what is planned to be exact: each kind of piece, then all that pay together; with
-    the library where there is one, in interleaved runs.
+    Measured is what is planned to be exact, with the library where there is one, in interleaved
+    runs: each kind of piece, then all that pay together, where the whole is written already or
+    some of them have no graph by themselves.
 
     Args:
         network: Of which.
@@ -99,16 +104,19 @@ def keep_what_pays(
     kinds: dict[str, list[Piece]] = {}
     for piece in network.pieces(exact):
         kinds.setdefault(piece.kind, []).append(piece)
+    alone = True
     for number, pieces in enumerate(kinds.values(), 1):
         progress(f"{number}/{len(kinds)} time the attention of {network.source}")
         try:
             timed = pieces[0].timed()
         except ExportError:  # by itself it has no graph: it is timed with the whole
+            alone = False
             continue
         if reason := _reason(timed, network.source):
             network.left.update((path, reason) for piece in pieces for path in piece.sites)
     paths = {path for pieces in kinds.values() for piece in pieces for path in piece.sites}
-    if kept := paths - network.left.keys():
+    kept = paths - network.left.keys()
+    if kept and (network.is_written or not alone):
         progress(f"time {network.source} with its attention replaced")
         if reason := _reason_of_all(network.whole(kept), network.source):
             network.left.update((path, reason) for path in sorted(kept))

@@ -26,9 +26,8 @@ class FoundNetwork(fx.GraphModule):
         left: Why sites are left as they were although they have exact attention, by path.
     """
 
-    def __init__(self, rewritten: Rewritten) -> None:
-        """Take a graph and the sites in it."""
-        network = rewritten.network()
+    def __init__(self, rewritten: Rewritten, network: fx.GraphModule) -> None:
+        """Take a graph that holds both, and the one of it that has all sites."""
         super().__init__(network, network.graph)
         self.rewritten = rewritten
         self.left: dict[str, str] = {}

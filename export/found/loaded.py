@@ -16,6 +16,7 @@ from ...core.ports.port import picture_size
 from ...models.facts import Facts
 from ...models.loading import LoadedModel
 from ..attention.site import common_window, find_sites
+from ..tracing.shortcuts import without_stack_traces
 from ..tracing.trace import by_argument, dynamic_shapes, example_shapes, sizes_of_one
 from ..tracing.trace_fault import trace_fault
 from .checks import outputs_differ
@@ -53,7 +54,7 @@ def with_found_sites(
     progress("find attention")
     try:
         found = found_graph(network, facts)
-        sited = FoundNetwork(found.rewritten)
+        sited = FoundNetwork(found.rewritten, found.network)
     except Exception as error:  # whatever a tracer raises: the network stays as it is
         size = "" if facts.sides else " for any size (`static` may do)"
         text = (
@@ -102,7 +103,7 @@ def _traced(
     network: nn.Module, facts: Facts, first: tuple[Tensor, ...], second: tuple[Tensor, ...] | None
 ) -> Traced:
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
-    with sizes_of_one(), _silent():
+    with sizes_of_one(), _silent(), without_stack_traces():
         if free is None:
             return Traced(_fixed_graph(network, first), first, None)
         examples = tuple(torch.zeros(shape) for shape in example_shapes(facts))

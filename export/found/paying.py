@@ -35,6 +35,7 @@ class FoundPieces:
         resolved: Mechanism of every site.
         opset: Of what is timed.
         source: What the network is called.
+        is_written: It is traced anew for every plan.
     """
 
     network: FoundNetwork
@@ -42,6 +43,7 @@ class FoundPieces:
     resolved: Mapping[str, Mechanism]
     opset: int
     source: str = field(default="the network", init=False)
+    is_written: bool = field(default=False, init=False)
 
     @property
     def left(self) -> dict[str, str]:

@@ -31,12 +31,14 @@ class FilePieces:
         facts: Of it.
         resolved: Mechanism of every site.
         source: What the network is called.
+        is_written: The file is there.
     """
 
     network: FileNetwork
     facts: Facts
     resolved: Mapping[str, Mechanism]
     source: str = field(default="the file", init=False)
+    is_written: bool = field(default=True, init=False)
 
     @property
     def left(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import CommonSubexpressionEliminationPass, RemoveUnusedNodesPass
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import Dim
 
 from ...core.errors import ExportError, TraceError
@@ -27,6 +27,7 @@ from ...models.facts import Facts
 from .expansion import Template, expand, free_weights
 from .nodes import translation_table
 from .repeats import Call, call_translation, repeats_as_calls
+from .shortcuts import decomposed_where_needed, without_quadratic_rules, without_stack_traces
 from .trace_fault import trace_fault
 from .translations import missing_translations
 from .weights import squeeze_weights
@@ -84,7 +85,7 @@ def trace(network: nn.Module, facts: Facts, opset: int) -> onnx.ModelProto:
     names = ([port.name for port in facts.inputs], [port.name for port in facts.outputs])
     free = dynamic_shapes(facts.inputs, facts.size_minimum)
     try:
-        with torch.no_grad(), _quiet(), sizes_of_one(), _translations_once(), _rare_collections():
+        with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts(), _rare_collections():
             with repeats_as_calls(network) as calls:
                 exported = _raw(network, examples, free, opset, *names)
             squeeze_weights(exported.model)
@@ -123,7 +124,7 @@ def trace_piece(
         ExportError: It cannot be traced; the cause is in the message.
     """
     try:
-        with torch.no_grad(), _quiet(), sizes_of_one(), _translations_once():
+        with torch.no_grad(), _quiet(), sizes_of_one(), _shortcuts():
             exported = _raw(module, examples, free, opset, inputs, [output])
             exported.optimize()
     except ExportError:
@@ -149,8 +150,8 @@ def _raw(
         dynamic_shapes=by_argument(module, free),
         prefer_deferred_runtime_asserts_over_guards=True,
     )
-    exported = torch.onnx.export(
-        program,
+    convert = functools.partial(
+        torch.onnx.export,
         dynamo=True,
         input_names=inputs,
         output_names=outputs,
@@ -159,10 +160,25 @@ def _raw(
         optimize=False,
         verbose=False,
     )
+    if isinstance(module, fx.GraphModule):  # found/lowering.py left few operators to decompose
+        exported = _converted_undecomposed(program, convert)
+    else:
+        exported = convert(program)
     if exported is None:
         raise ExportError("torch.onnx.export returned no program")
     _merge_equal_nodes(exported.model)
     return exported
+
+
+def _converted_undecomposed(
+    program: torch.export.ExportedProgram, convert: Callable[..., torch.onnx.ONNXProgram | None]
+) -> torch.onnx.ONNXProgram | None:
+    """Return a converted program, decomposed only where one of its operators has no translation."""
+    try:
+        with decomposed_where_needed(program):
+            return convert(program)
+    except torch.onnx.OnnxExporterError:
+        return convert(program)
 
 
 def by_argument(
@@ -217,6 +233,13 @@ def sizes_of_one() -> contextlib.AbstractContextManager[object]:
         backed_size_oblivious=True
     )
     return patched
+
+
+@contextlib.contextmanager
+def _shortcuts() -> Iterator[None]:
+    """Leave out of a trace what takes time and changes no file."""
+    with _translations_once(), without_stack_traces(), without_quadratic_rules():
+        yield
 
 
 @contextlib.contextmanager

@@ -1,0 +1,81 @@
+"""What PyTorch and onnxscript do in a trace that changes nothing of a file, left out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+
+_QUADRATIC = "SlicesSplit"
+"""The rule of onnxscript that compares every node with every other: it looks for two Slices that
+could be one Split, for which networks have an operator of their own."""
+
+
+@contextlib.contextmanager
+def without_stack_traces() -> Iterator[None]:
+    """Keep PyTorch from noting for every node where in the network's code it was made."""
+    config: Any = fx.config
+    before = getattr(config, "do_not_emit_stack_traces", None)
+    if before is None:  # an older PyTorch
+        yield
+        return
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
+
+
+@contextlib.contextmanager
+def without_quadratic_rules() -> Iterator[None]:
+    """Keep onnxscript's optimiser from the rule that takes longer the larger the graph is."""
+    from onnxscript import rewriter
+
+    rules = getattr(rewriter, "_DEFAULT_REWRITE_RULES", None)
+    if rules is None:  # another onnxscript keeps them elsewhere
+        yield
+        return
+    kept = tuple(rule for rule in rules if rule.name != _QUADRATIC)
+    rewriter._DEFAULT_REWRITE_RULES = kept
+    try:
+        yield
+    finally:
+        rewriter._DEFAULT_REWRITE_RULES = rules
+
+
+@contextlib.contextmanager
+def decomposed_where_needed(program: ExportedProgram) -> Iterator[None]:
+    """Let a program be decomposed only where an operator of it is: that traces it once more.
+
+    An operator that PyTorch decomposes without being asked to may be left, without translation.
+    """
+    decompose: Any = program.run_decompositions
+
+    def decomposed(table: Mapping[Any, Any] | None = None, **others: Any) -> Any:
+        if table is not None and _is_decomposed(program.graph_module, table):
+            return program
+        return decompose(table, **others)
+
+    vars(program)["run_decompositions"] = decomposed
+    try:
+        yield
+    finally:
+        del vars(program)["run_decompositions"]
+
+
+def _is_decomposed(graph: fx.GraphModule, table: Mapping[Any, Any]) -> bool:
+    """Whether no operator of a graph is to be decomposed, or changes what it is given."""
+    for node in graph.graph.nodes:
+        if node.op == "get_attr":  # a graph within the graph
+            return False
+        target = node.target
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return False
+        known = isinstance(target, torch._ops.OpOverload)
+        if known and (target in table or target._schema.is_mutable):
+            return False
+    return True

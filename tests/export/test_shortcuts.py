@@ -1,0 +1,79 @@
+"""What a trace leaves out: no operator is decomposed that needs it, no rule is lost for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from onnxscript import rewriter
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
+
+from nystra.export.tracing.shortcuts import (
+    decomposed_where_needed,
+    without_quadratic_rules,
+    without_stack_traces,
+)
+from nystra.export.tracing.trace import trace_piece
+
+ADDED = {torch.ops.aten.add.Tensor: lambda a, b: torch.ops.aten.sub.Tensor(a, -b)}
+
+
+class Sum(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x
+
+
+class Rounded(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(torch.float16).to(torch.float32)
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clone().mul_(2)
+
+
+def decomposed(module: nn.Module, table: dict[Any, Any]) -> tuple[ExportedProgram, bool]:
+    """Return a decomposed program, and whether it is the one that was traced."""
+    traced = torch.export.export(module, (torch.zeros(2),))
+    with decomposed_where_needed(traced):
+        result = traced.run_decompositions(table)
+    return result, result is traced
+
+
+def test_a_program_without_such_operators_is_not_traced_again() -> None:
+    assert decomposed(Sum(), {})[1]
+
+
+@pytest.mark.parametrize(("module", "table"), [(Sum(), ADDED), (InPlace(), {})])
+def test_a_program_with_one_is_decomposed(module: nn.Module, table: dict[Any, Any]) -> None:
+    result, same = decomposed(module, table)
+    assert not same
+    operators = {str(node.target) for node in result.graph.nodes}
+    assert not operators & {"aten.mul_.Tensor", "aten.add.Tensor"}
+
+
+def test_an_operator_without_translation_is_decomposed_after_all() -> None:
+    graph = fx.symbolic_trace(Rounded())
+    model = trace_piece(graph, (torch.zeros(2),), None, 20, ["x"], "y")
+    assert "Cast" in {node.op_type for node in model.graph.node}
+
+
+def test_the_rule_that_compares_all_slices_is_back_afterwards() -> None:
+    before = rewriter._DEFAULT_REWRITE_RULES
+    with without_quadratic_rules():
+        assert len(rewriter._DEFAULT_REWRITE_RULES) == len(before) - 1
+    assert rewriter._DEFAULT_REWRITE_RULES is before
+
+
+def test_nodes_know_no_line_of_code_within_alone() -> None:
+    def noted() -> bool:
+        graph = torch.export.export(Sum(), (torch.zeros(2),)).graph
+        return any(node.meta.get("stack_trace") for node in graph.nodes)
+
+    with without_stack_traces():
+        within = noted()
+    assert noted()
+    assert not within or not hasattr(torch.fx.config, "do_not_emit_stack_traces")
