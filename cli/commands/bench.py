@@ -41,8 +41,9 @@ class BenchOptions(Options):
         Words(
             None,
             f"{', '.join(backend_names())} (ort:NAME, an execution provider of onnxruntime), "
-            "ort-cpu-bodies (without the operator library), openvino-bf16, torch-cpu and "
-            "torch-cuda (with `checkpoint`)",
+            "ort-cpu-bodies and tensorrt-bodies (without the operator library), openvino-bf16, "
+            "torch-cpu, torch-cuda, torch-cuda-fp16 and torch-cuda-compile (float16 by "
+            "torch.compile; all with `checkpoint`)",
             usual="ort-cpu-bodies, ort-cpu, and torch-cpu with `checkpoint`",
         )
     )

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ...runtime.engines.build import BuildOptions, BuiltEngine
     from ...runtime.engines.model import EngineModel
 
-_OF_TENSORRT = ("output", "targets", "dry_run", "sizes", "seconds", "engine", "trust")
+_OF_TENSORRT = (
+    *("output", "targets", "dry_run", "sizes", "seconds", "level", "builder_threads"),
+    *("engine", "trust"),
+)
 """Options that OpenVINO has no use for."""
 
 SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
@@ -81,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         precision="with openvino: compute in bfloat16",
     )
     add_options(parser, EngineOptions, ("dry_run", "sizes"))
-    add_options(parser, BuildOptions, ("seconds", "rebuild"))
+    add_options(parser, BuildOptions, ("seconds", "rebuild", "level", "builder_threads"))
     add_options(parser, EngineOptions, ("engine", "trust"))
     add_output_arguments(parser)
 
@@ -106,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
         args.targets,
         args.seconds,
         args.rebuild,
+        args.level,
+        args.builder_threads,
     )
     if args.dry_run:
         return _dry_run(args, model, options)

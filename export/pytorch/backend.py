@@ -1,7 +1,7 @@
-"""The backends ``torch-cpu`` and ``torch-cuda``: the checkpoint of a model file, in PyTorch.
+"""The backends ``torch-cpu``, ``torch-cuda``, ...: the checkpoint of a model file, in PyTorch.
 
-They compute the plain network with the file's plan, in eager mode. `register_torch` hands them to
-the runtime, which never imports PyTorch itself.
+They compute the plain network with the file's plan. `register_torch` hands them to the runtime,
+which never imports PyTorch itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from ...runtime.backends import backend_names, find_backend, register_backend
 from ...runtime.backends.base import Backend
 from ...runtime.model.model_ports import TensorInfo
 
-TORCH_BACKENDS = {"torch-cpu": "cpu", "torch-cuda": "cuda"}
-"""Name -> device."""
+TORCH_BACKENDS: dict[str, dict[str, Any]] = {
+    "torch-cpu": {"device": "cpu"},
+    "torch-cuda": {"device": "cuda"},
+    "torch-cuda-fp16": {"device": "cuda", "half": True},
+    "torch-cuda-compile": {"device": "cuda", "half": True, "compiled": True},
+}
+"""Name -> attributes of its `TorchBackend`."""
 
 
 def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
@@ -28,8 +33,8 @@ def register_torch(checkpoint: Path | None, hyper: Mapping[str, Any]) -> None:
         hyper: What the checkpoint does not tell.
     """
     every = frozenset().union(*(find_backend(name).precisions for name in backend_names()))
-    for name, device in TORCH_BACKENDS.items():
-        facts = {"checkpoint": checkpoint, "hyper": dict(hyper), "device": device}
+    for name, way in TORCH_BACKENDS.items():
+        facts = {"checkpoint": checkpoint, "hyper": dict(hyper), **way}
         register_backend(name, type(name, (TorchBackend,), {**facts, "precisions": every}))
 
 
@@ -39,10 +44,14 @@ class TorchBackend(Backend):
     Attributes:
         checkpoint: What the file was exported from, or None.
         hyper: What the checkpoint does not tell.
+        half: Compute in float16.
+        compiled: Run what ``torch.compile`` makes of the network.
     """
 
     checkpoint: ClassVar[Path | None] = None
     hyper: ClassVar[dict[str, Any]] = {}
+    half: ClassVar[bool] = False
+    compiled: ClassVar[bool] = False
 
     def load(self) -> None:
         """Load the checkpoint with the plan of a model file exported from it.
@@ -63,11 +72,15 @@ class TorchBackend(Backend):
             torch.set_num_threads(self.spec.threads)
         facts, network = source.loaded.facts, source.planned()
         names = [port.name for port in facts.outputs]
-        self._network = NetworkSession(network, device=self.device, outputs=names)
+        dtype = torch.float16 if self.half else torch.float32
+        self._network = NetworkSession(
+            network, dtype, self.device, outputs=names, compiled=self.compiled
+        )
         self.inputs = tuple(TensorInfo.of(port) for port in facts.inputs)
         self.outputs = tuple(TensorInfo.of(port) for port in facts.outputs)
         where = _gpu() if self.device == "cuda" else "the CPU"
-        self.library_reason = f"PyTorch {torch.__version__}, the plain network, eager, on {where}"
+        how = ("compiled" if self.compiled else "eager") + (", float16" if self.half else "")
+        self.library_reason = f"PyTorch {torch.__version__}, the plain network, {how}, on {where}"
 
     @classmethod
     def available(cls) -> tuple[bool, str]:

@@ -23,11 +23,23 @@ class NetworkSession:
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
         outputs: Sequence[str] = ("output",),
+        *,
+        compiled: bool = False,
     ) -> None:
-        """Keep the network, or a copy of it in another precision or on another device."""
+        """Keep the network, or a copy of it in another precision or on another device.
+
+        Args:
+            network: What runs.
+            dtype: Of its tensors and inputs.
+            device: Where it runs.
+            outputs: Names of its outputs.
+            compiled: Run what ``torch.compile`` makes of it, at each size anew.
+        """
         self.dtype, self.device = dtype, torch.device(device)
         same = dtype == torch.float32 and self.device.type == "cpu"
         self.network = network if same else copy.deepcopy(network).to(self.device, dtype)
+        if compiled:
+            self.network = torch.compile(self.network, dynamic=False)
         self._outputs = tuple(outputs)
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

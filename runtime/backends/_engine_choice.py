@@ -59,9 +59,10 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
 
 def _engines_of(model: EngineModel, builder: toolkit.Toolkit) -> Iterator[CachedEngine]:
     hashes = model.hashes()
-    built_by = (builder.name, builder.version, sorted(toolkit.FLAGS))
     for path, record in cache.every():
-        if (record.backend, record.version, sorted(record.flags)) != built_by:
+        if (record.backend, record.version) != (builder.name, builder.version):
+            continue
+        if not toolkit.built_as_now(record.flags):
             continue
         if record.hashes == hashes:
             yield path, record

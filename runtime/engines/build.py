@@ -44,6 +44,19 @@ class BuildOptions(Options):
         Number(None, "time limit of the build, in seconds", 0, real=True, above=True, metavar="S")
     )
     rebuild: bool = option(REBUILD)
+    level: int | None = option(
+        Number(
+            None,
+            "how long the builder looks for fast kernels: 0 starts soonest, 5 runs fastest",
+            0,
+            5,
+            usual="the builder's own",
+            metavar="N",
+        )
+    )
+    builder_threads: int | None = option(
+        Number(None, "threads of the builder", 1, usual="the builder's own", metavar="N")
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,7 @@ def build_engine(
         profile=model.profile(parsed.values["inputs"], options.shapes, options.tile),
         targets=_targets(options, device),
         device={} if isinstance(device, str) or _ahead(options, device) else asdict(device),
-        flags=list(toolkit.FLAGS),
+        flags=toolkit.flags_at(options.level),
         plugins=sorted(parsed.values["plugins"]),
     )
     if (refusal := unsupported_reason(model, record.plugins)) is not None:
@@ -118,6 +131,8 @@ def build_engine(
                 "profile": record.profile,
                 "targets": record.targets,
                 "seconds": options.seconds,
+                "level": options.level,
+                "threads": options.builder_threads,
                 "timing_cache": str(_timing_cache(record)),
                 "output": str(engine),
             },

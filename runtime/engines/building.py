@@ -18,14 +18,29 @@ class RefusedError(Exception):
     """The builder refused the network."""
 
 
-def configure(network: Network, profile: Mapping[str, Sequence[Sequence[int]]]) -> Any:
+def configure(
+    network: Network,
+    profile: Mapping[str, Sequence[Sequence[int]]],
+    level: int | None = None,
+    threads: int | None = None,
+) -> Any:
     """Return a builder configuration without TF32 and with one optimisation profile.
+
+    Args:
+        network: What was parsed.
+        profile: Input name -> smallest, best and largest shape.
+        level: Of optimisation, or None for the builder's own.
+        threads: Of the builder, or None for its own.
 
     Raises:
         NystraError: The profile is not one of this network.
     """
     config = network.builder.create_builder_config()
     config.clear_flag(network.toolkit.module.BuilderFlag.TF32)  # on by default
+    if level is not None:
+        config.builder_optimization_level = level
+    if threads is not None:
+        network.builder.max_threads = threads
     if profile:
         shapes = network.builder.create_optimization_profile()
         for name, (least, best, largest) in profile.items():

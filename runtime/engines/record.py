@@ -36,7 +36,7 @@ class EngineRecord:
         profile: Input name -> smallest, best and largest shape.
         targets: What TensorRT-RTX built for; empty: the device of the machine.
         device: Name, capability and CUDA of the GPU it was built on; empty: none.
-        flags: `toolkit.FLAGS` of the nystra that built it.
+        flags: `toolkit.flags_at` of the nystra that built it.
         plugins: Names of the nodes that are plugins.
         seal: Of the machine whose cache wrote it, see `cache`; empty elsewhere.
         schema_version: Of this layout.

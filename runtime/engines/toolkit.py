@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +26,19 @@ FLAGS = ("NO_TF32", "STRONGLY_TYPED")
 
 Types are those of the file, and float32 is float32: TensorRT rounds the factors of float32 products
 to TF32 (10 bits of mantissa) by default, in strongly typed networks too."""
+
+_LEVEL = "LEVEL_"
+
+
+def flags_at(level: int | None) -> list[str]:
+    """Return the flags of an engine's record: `FLAGS`, and the builder's level where one is set."""
+    return [*FLAGS, *([] if level is None else [f"{_LEVEL}{level}"])]
+
+
+def built_as_now(flags: Sequence[str]) -> bool:
+    """Say whether an engine of these flags has the precision that engines have now."""
+    return {flag for flag in flags if not flag.startswith(_LEVEL)} == set(FLAGS)
+
 
 CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 """Builder and parser of TensorRT without a driver, as NVIDIA's own ``trtexec --cpuOnly``."""

@@ -6,8 +6,8 @@ Every request has ``backend``, ``model`` and ``library`` (a path or null), and `
   of all outputs for each case;
 - ``check`` with ``profile`` -> ``checked``, whether the checks that begin a build passed, or
   ``refusal``;
-- ``build`` with ``profile``, ``targets``, ``seconds``, ``timing_cache`` and ``output`` -> the
-  engine is in the file ``output``, or ``refusal``.
+- ``build`` with ``profile``, ``targets``, ``seconds``, ``level``, ``threads``, ``timing_cache``
+  and ``output`` -> the engine is in the file ``output``, or ``refusal``.
 
 Every answer has ``version``.
 """
@@ -47,7 +47,9 @@ class _EngineWorker:
             shapes = network.output_shapes(request["cases"], self._log)
             refusal = network.blame(self._log.errors[0]) if self._log.errors else None
             return {**result, **network.describe(), "shapes": shapes, "refusal": refusal}
-        config = configure(network, request["profile"])
+        config = configure(
+            network, request["profile"], request.get("level"), request.get("threads")
+        )
         if self._toolkit.name == toolkit.RTX:
             set_targets(self._toolkit, config, request["targets"])
         if request["do"] == "check":

@@ -28,6 +28,7 @@ BODIES_BACKEND = "ort-cpu-bodies"
 _WAYS: dict[str, dict[str, Any]] = {
     BODIES_BACKEND: {"backend": "ort-cpu", "library": "none"},
     "openvino-bf16": {"backend": "openvino", "precision": "bf16"},
+    "tensorrt-bodies": {"backend": "tensorrt", "library": "none"},
 }
 """Name in a benchmark -> what a session is opened with; any other name is that of a backend."""
 
@@ -64,7 +65,8 @@ def session_spec(
 
     Args:
         model: A model file.
-        name: Of one of the runtime's backends, `BODIES_BACKEND` or ``openvino-bf16``.
+        name: Of one of the runtime's backends, `BODIES_BACKEND`, ``openvino-bf16`` or
+            ``tensorrt-bodies`` (an engine of the operators' bodies).
         threads: As in `SessionSpec`.
     """
     return SessionSpec(Path(model), threads=threads, **_WAYS.get(name, {"backend": name}))

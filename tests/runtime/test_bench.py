@@ -26,7 +26,7 @@ from nystra.runtime.backends import backend_names
 from nystra.runtime.machine import cuda as _cuda
 from nystra.runtime.machine import gpu as device_memory
 from nystra.runtime.machine.memory import PeakMemory
-from nystra.runtime.timing.bench import Configuration, bench, session_configuration
+from nystra.runtime.timing.bench import Configuration, bench, session_configuration, session_spec
 from nystra.runtime.timing.rows import Row
 from nystra.runtime.workers.child import Child, ChildError
 from runtime_models import nystra_metadata, save_operator, save_upscaler
@@ -385,3 +385,8 @@ def test_ort_cpu_is_what_it_is_everywhere_else(
     assert capsys.readouterr().out.splitlines()[1].split()[:3] == [str(plain), "ort-cpu", "-"]
     assert main(["bench", str(plain), "--backends", "ort-cpu-library"]) == 2
     assert "expected one of auto, fastest, ort-cpu" in capsys.readouterr().err
+
+
+def test_tensorrt_bodies_are_an_engine_without_the_library(tmp_path: Path) -> None:
+    spec = session_spec(tmp_path / "m.onnx", "tensorrt-bodies")
+    assert (spec.backend_name, str(spec.library)) == ("tensorrt", "none")

@@ -18,6 +18,7 @@ from nystra.core.errors import BackendUnavailableError, NystraError
 from nystra.runtime import Session
 from nystra.runtime.backends import tensorrt as backend
 from nystra.runtime.engines import cache, toolkit
+from nystra.runtime.engines.building import configure
 from nystra.runtime.engines.model import EngineModel
 from nystra.runtime.engines.record import EngineRecord
 from nystra.runtime.machine import cuda as _cuda
@@ -280,6 +281,30 @@ def test_engines_of_others_are_passed_over(
 ) -> None:
     with pytest.raises(BackendUnavailableError, match=r"no engine of m.onnx .* nystra build"):
         session(tmp_path, **changes)
+
+
+def test_an_engine_of_another_level_is_used(driver: FakeCuda, tmp_path: Path) -> None:
+    loaded = session(tmp_path, flags=toolkit.flags_at(2))
+    assert loaded(np.ones((1, 3, 2, 2), np.float32)).shape == (1, 3, 4, 4)
+    keys = {EngineRecord(flags=toolkit.flags_at(level)).key for level in (None, 0, 2)}
+    assert len(keys) == 3
+
+
+def test_level_and_threads_reach_the_builder() -> None:
+    class Config:
+        builder_optimization_level = None
+
+        def clear_flag(self, _flag: object) -> None:
+            pass
+
+    config = Config()
+    builder = SimpleNamespace(create_builder_config=lambda: config, max_threads=None)
+    tf32 = SimpleNamespace(BuilderFlag=SimpleNamespace(TF32=0))
+    network: Any = SimpleNamespace(builder=builder, toolkit=SimpleNamespace(module=tf32))
+    configure(network, {})
+    assert (config.builder_optimization_level, builder.max_threads) == (None, None)
+    configure(network, {}, 2, 8)
+    assert (config.builder_optimization_level, builder.max_threads) == (2, 8)
 
 
 def test_an_engine_built_ahead_of_time(driver: FakeCuda, tmp_path: Path) -> None:

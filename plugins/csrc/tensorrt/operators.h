@@ -7,6 +7,7 @@
 
 #include "operators/operators.h"
 #include "plugin.h"
+#include "test_limits.h"
 
 namespace nystra::trt {
 
@@ -33,12 +34,14 @@ class Served final : public Operator {
     }
   }
 
-  size_t workspace(const Dims* in) const override { return work_.workspace(Inputs(in).shapes); }
+  size_t workspace(const Dims* in) const override {
+    return work_.workspace(Inputs(in).shapes, test_limits());
+  }
 
   void run(const Call& c) const override {
     const Inputs in(c.shapes);
     const Tensors tensors{c.type, in.shapes, c.inputs, c.outputs};
-    require_ok(work_.launch(tensors, c.workspace, c.stream));
+    require_ok(work_.launch(tensors, c.workspace, c.stream, test_limits()));
   }
 
  private:

@@ -92,7 +92,8 @@ inline int64_t warps_held(int64_t bytes, int64_t warps) {
 // The limits with the shared memory of the current device, where that is more.
 inline LaunchLimits on_this_device(const LaunchLimits& limits) {
   LaunchLimits here = limits;
-  here.shared_bytes = std::max(limits.shared_bytes, device_shared_bytes());
+  here.shared_bytes =
+      std::max(limits.shared_bytes, std::min(device_shared_bytes(), limits.most_shared_bytes));
   return here;
 }
 

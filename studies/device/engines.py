@@ -1,0 +1,228 @@
+"""The stages ``ort`` and ``tensorrt``: exported files in onnxruntime and TensorRT on the device."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import kernels, machine, pieces
+from .running import Context, Step, StepError
+
+_OWN = "studies.device.engines"
+ORT_STEPS = (
+    Step("unpack", 120, f"{_OWN}:unpack_ort"),
+    Step("probe", 60, f"{_OWN}:probe_ort"),
+    Step("validate", 120, f"{_OWN}:validate_ort"),
+    Step("bench", 180, f"{_OWN}:bench_ort"),
+    Step("bodies", 60, f"{_OWN}:bodies_ort"),
+    Step("torch", 120, f"{_OWN}:bench_torch"),
+    Step("sanitizer", 10, "studies.device.kernels:sanitized"),
+)
+TENSORRT_STEPS = (
+    Step("unpack", 120, f"{_OWN}:unpack_tensorrt"),
+    Step("probe", 60, f"{_OWN}:probe_tensorrt"),
+    Step("build", 240, f"{_OWN}:build_tensorrt"),
+    Step("validate", 60, f"{_OWN}:validate_tensorrt"),
+    Step("without-graphs", 45, f"{_OWN}:validate_without_graphs"),
+    Step("bench", 120, f"{_OWN}:bench_tensorrt"),
+)
+
+TILE = 256
+
+
+def models(context: Context, mark: str = "") -> list[Path]:
+    """The exported files whose name has ``mark`` in it, those in half precision first."""
+    folder = kernels.bundle(context) / "models"
+    found = sorted(folder.glob(f"*{mark}*.onnx"), key=lambda file: ("fp16" not in file.name, file))
+    if not found:
+        raise StepError(f"no files in {folder}")
+    return found[:2] if context.settings.quick else found
+
+
+def sites(context: Context, *bundles: str) -> list[Path]:
+    """Folders of packages, the first found first."""
+    whole = []
+    for name in (*bundles, "kernels"):
+        try:
+            whole.append(pieces.whole(name, context.settings.store) / "site")
+        except pieces.PieceError as error:
+            raise StepError(str(error)) from error
+    return whole
+
+
+def environment(context: Context, *bundles: str) -> dict[str, str]:
+    """Of a Python that has the bundles' packages; on a machine without a GPU, its own."""
+    if context.settings.backend is not None:
+        return {}
+    env = machine.python(*sites(context, *bundles))
+    libraries = kernels.bundle(context).parent / "tensorrt" / "lib"
+    if "tensorrt" in bundles:
+        env["LD_LIBRARY_PATH"] = f"{libraries}:{env['LD_LIBRARY_PATH']}"
+    return env | {"NYSTRA_CACHE_DIR": str(context.settings.store / "engines")}
+
+
+def backend(context: Context, usual: str) -> str:
+    """What a stage's files are run in."""
+    return context.settings.backend or usual
+
+
+def nystra(context: Context, words: Iterable[str | Path], env: dict[str, str], limit: float) -> str:
+    """Run a command of nystra."""
+    command = [sys.executable, "-c", "from nystra.cli.main import main; raise SystemExit(main())"]
+    return context.command([*command, *words], environment=env, limit=limit)
+
+
+def _unpack(context: Context, *bundles: str) -> None:
+    if context.settings.backend is None:
+        context.keep(facts={"sites": list(map(str, sites(context, *bundles)))})
+    kernels.bundle(context)
+
+
+def unpack_ort(context: Context) -> None:
+    """Make the bundle whole."""
+    _unpack(context, "ort")
+
+
+def unpack_tensorrt(context: Context) -> None:
+    """Make the bundle whole."""
+    _unpack(context, "ort", "tensorrt")
+
+
+def probe_ort(context: Context) -> None:
+    """Does onnxruntime load, and does its provider take a small file?"""
+    code = "import onnxruntime as o; print(o.__version__, o.get_available_providers())"
+    env = environment(context, "ort")
+    context.keep(
+        facts={"onnxruntime": context.command([sys.executable, "-c", code], environment=env)}
+    )
+    nystra(context, ["inspect", models(context)[0]], env, 30)
+
+
+def validate_ort(context: Context) -> None:
+    """The recorded outputs of every file, again."""
+    _validate(context, backend(context, "ort-cuda"), environment(context, "ort"))
+
+
+def validate_tensorrt(context: Context) -> None:
+    """The recorded outputs, from engines."""
+    _validate(context, backend(context, "tensorrt"), environment(context, "ort", "tensorrt"))
+
+
+def validate_without_graphs(context: Context) -> None:
+    """The same without CUDA graphs."""
+    env = environment(context, "ort", "tensorrt") | {"NYSTRA_CUDA_GRAPH": "0"}
+    _validate(context, backend(context, "tensorrt"), env)
+
+
+def _validate(context: Context, name: str, env: dict[str, str]) -> None:
+    outcomes, failed = {}, []
+    for model in models(context):
+        try:
+            words = nystra(context, ["validate", model, "--backend", name], env, 60)
+            outcomes[model.name] = " / ".join(words.strip().splitlines()[-3:])
+        except StepError as error:
+            failed.append(model.name)
+            outcomes[model.name] = f"FAILED: {str(error)[-400:]}"
+        context.keep(facts=outcomes)
+    if failed:
+        raise StepError(f"{', '.join(failed)}: {outcomes[failed[0]]}")
+
+
+def bench_ort(context: Context) -> None:
+    """The CUDA provider beside the CPU."""
+    names = ["ort-cpu", "ort-cpu-bodies", backend(context, "ort-cuda")]
+    _bench(context, names, environment(context, "ort"), models(context))
+
+
+def bodies_ort(context: Context) -> None:
+    """The bodies of standard operators on the GPU: what the kernels are measured against."""
+    env = environment(context, "ort")
+    name = backend(context, "ort-cuda")
+    outcomes = {}
+    for model in models(context, "fp32"):
+        words: list[str | Path] = ["validate", model, "--backend", name, "--library", "none"]
+        outcomes[model.name] = nystra(context, words, env, 40).strip().splitlines()[-1]
+        context.keep(facts=outcomes)
+
+
+def bench_torch(context: Context) -> None:
+    """PyTorch: eager, in half precision, compiled."""
+    env = environment(context, "ort")
+    names = ["torch-cuda", "torch-cuda-fp16", "torch-cuda-compile"]
+    if context.settings.backend is not None:
+        names = ["torch-cpu"]
+    checkpoint = ["--checkpoint", "swinir_x2_w16"]
+    _bench(context, names, env, models(context, "fp32")[:1], *checkpoint)
+
+
+def probe_tensorrt(context: Context) -> None:
+    """Does TensorRT load, and does it build an engine of two layers on this device?"""
+    env = environment(context, "ort", "tensorrt")
+    found = context.work / "probe.json"
+    words: list[str | Path] = [sys.executable, "-m", "studies.device.probe", found]
+    try:
+        context.command(words, environment=env)
+    finally:
+        if found.is_file():
+            context.keep(facts=json.loads(found.read_text()))
+
+
+def build_tensorrt(context: Context) -> None:
+    """Engines with plugins, and without."""
+    env = environment(context, "ort", "tensorrt")
+    outcomes, failed = {}, []
+    for model in models(context):
+        for library in ("auto", "none"):
+            words: list[str | Path] = ["build", model, "--tile", str(TILE), "--library", library]
+            words += ["--level", "2", "--builder-threads", "8"]
+            name = f"{model.name}, library {library}"
+            try:
+                text = nystra(context, words, env, min(100, context.left - 2))
+                outcomes[name] = " / ".join(text.strip().splitlines()[-3:])
+            except StepError as error:
+                failed.append(name)
+                outcomes[name] = f"FAILED: {str(error)[-400:]}"
+            context.keep(facts=outcomes)
+    if failed:
+        raise StepError(f"{', '.join(failed)}: {outcomes[failed[0]]}")
+
+
+def bench_tensorrt(context: Context) -> None:
+    """Engines with plugins beside those of bodies."""
+    names = ["tensorrt", "tensorrt-bodies", "ort-cuda"]
+    if context.settings.backend is not None:
+        names = [context.settings.backend]
+    env = environment(context, "ort", "tensorrt")
+    _bench(context, names, env, models(context), *["--sizes", f"{TILE}x{TILE}"])
+
+
+def _bench(
+    context: Context, names: list[str], env: dict[str, str], files: list[Path], *more: str
+) -> None:
+    """Time each file by itself: one that hangs costs no other's row."""
+    rows, failed = [], []
+    size = ["--sizes", "64x64" if context.settings.quick else "256x256"]
+    sizes = [] if "--sizes" in more else size
+    seconds = "0.3" if context.settings.quick else "2"
+    for model in files:
+        words: list[str | Path] = [
+            "bench",
+            model,
+            "--backends",
+            ",".join(names),
+            "--seconds",
+            seconds,
+            "--json",
+        ]
+        try:
+            text = nystra(context, [*words, *sizes, *more], env, context.left / 2)
+        except StepError as error:
+            failed.append(f"{model.name}: {str(error)[-300:]}")
+            continue
+        rows += json.loads(text[text.index("{") :])["rows"]
+        context.keep(bench=rows)
+    without = [f"{row['backend']}: {row['reason']}" for row in rows if not row["measured"]]
+    if failed or without:
+        raise StepError("; ".join([*failed, *dict.fromkeys(without)])[:1500])

@@ -1,0 +1,49 @@
+"""Whether TensorRT builds and runs anything on this device: an engine of two layers.
+
+python -m studies.device.probe OUT.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def probe(file: Path) -> int:
+    """Build the engine; write what was seen so far after each part."""
+    facts: dict[str, Any] = {}
+
+    def note(**more: Any) -> None:
+        facts.update(more)
+        file.write_text(json.dumps(facts))
+
+    import numpy as np
+    import tensorrt as trt  # type: ignore[import-not-found]
+
+    note(tensorrt=trt.__version__)
+    logger = trt.Logger(trt.Logger.WARNING)
+    builder = trt.Builder(logger)
+    note(builder="made")
+    flags = trt.NetworkDefinitionCreationFlag
+    strongly = 1 << int(flags.STRONGLY_TYPED) if hasattr(flags, "STRONGLY_TYPED") else 0
+    network = builder.create_network(strongly)
+    values = network.add_input("x", trt.float32, (1, 8, 64, 64))
+    weights = np.ones((8, 8, 3, 3), np.float32)
+    layer = network.add_convolution_nd(values, 8, (3, 3), weights, np.zeros(8, np.float32))
+    layer = network.add_activation(layer.get_output(0), trt.ActivationType.RELU)
+    network.mark_output(layer.get_output(0))
+    start = time.monotonic()
+    plan = builder.build_serialized_network(network, builder.create_builder_config())
+    note(seconds=round(time.monotonic() - start, 2), built=plan is not None)
+    if plan is None:
+        return 1
+    engine = trt.Runtime(logger).deserialize_cuda_engine(plan)
+    note(loaded=engine is not None, bytes=plan.nbytes)
+    return 0 if engine is not None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(probe(Path(sys.argv[1])))
