@@ -36,10 +36,10 @@ class NetworkSession:
             compiled: Run what ``torch.compile`` makes of it, at each size anew.
         """
         self.dtype, self.device = dtype, torch.device(device)
-        same = dtype == torch.float32 and self.device.type == "cpu"
+        same = dtype == torch.float32 and self.device.type == "cpu" and not compiled
         self.network = network if same else copy.deepcopy(network).to(self.device, dtype)
         if compiled:
-            self.network = torch.compile(self.network, dynamic=False)
+            self.network.compile(dynamic=False)
         self._outputs = tuple(outputs)
 
     def run(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
