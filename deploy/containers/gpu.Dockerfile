@@ -2,8 +2,9 @@
 #   docker build -f deploy/containers/gpu.Dockerfile -t nystra-gpu .
 #   docker run --gpus all --read-only --tmpfs /tmp -v "$PWD/model.onnx:/models/model.onnx:ro" \
 #     -p 127.0.0.1:8000:8000 nystra-gpu
-# No GPU has run it yet.
-FROM nvidia/cuda:12.8.1-devel-ubuntu24.04 AS build
+# Its CUDA 13 needs a driver of CUDA 13 (580 or newer), and its nvcc knows every architecture of
+# plugins/cmake/cuda.cmake. It was never built, and no GPU has run it yet.
+FROM nvidia/cuda:13.0.1-devel-ubuntu24.04 AS build
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends g++ python3 python3-venv \
@@ -13,7 +14,7 @@ COPY . .
 RUN python3 -m venv /opt/nystra \
  && NYSTRA_NATIVE=ON /opt/nystra/bin/pip install --no-cache-dir '.[gpu,http]'
 
-FROM nvidia/cuda:12.8.1-base-ubuntu24.04
+FROM nvidia/cuda:13.0.1-base-ubuntu24.04
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends python3 \
