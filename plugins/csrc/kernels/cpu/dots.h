@@ -10,10 +10,16 @@ namespace {
 
 constexpr int kDotRows = 8;  // of a block: with two vectors side by side 16 accumulators
 
-// kDotRows rows of C, kVecs vectors wide.
+// kDotRows rows of C, kVecs vectors wide. Inlined, Clang runs out of registers for it; GCC does
+// not.
 template <bool kAdd, int kVecs>
-inline void dot_block(int64_t depth, int parts, const Factor& a, const Factor& b, float* c,
-                      int64_t c_step) {
+#if defined(__clang__)
+__attribute__((noinline))
+#else
+inline
+#endif
+void dot_block(int64_t depth, int parts, const Factor& a, const Factor& b, float* c,
+               int64_t c_step) {
   __m512 acc[kDotRows][kVecs];
 #pragma GCC unroll 8
   for (int r = 0; r < kDotRows; ++r)

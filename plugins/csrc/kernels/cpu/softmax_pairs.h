@@ -102,30 +102,56 @@ const float* starts_of(const WindowShape& s, const float* bias, int64_t query, i
   return b.starts;  // zeros where there is none
 }
 
-// Turns a query's scores into weights; its sums so far are scaled to their maximum. `apart` is what
-// keys of another region than `region` get, 0 in a window that is not cut.
-void weigh(const float* starts, float scale, float apart, float region, int64_t count,
-           const PairBuffers& b, int64_t row, bool fresh, float* scores, Pair* weights) {
-  const int64_t padded = round_up(count, kLanes);
+// Scales scores, adds what they start from, and where the window is cut (`regions`) `kApart` to
+// those of another region than `region`. Returns the maxima of the lanes.
+template <bool kCut>
+Vec finish_scores(const float* starts, float scale, const float* regions, float region,
+                  int64_t count, float* scores) {
   Vec top = splat(-INFINITY);
-  for (int64_t i = 0; i < padded; i += kLanes) {
+  const auto score_at = [=](int64_t i) {
     Vec score = fma(load(scores + i), splat(scale), load(starts + i));
-    if (apart != 0) score += (Vec)((IntVec)splat(apart) & (load(b.regions + i) != splat(region)));
-    if (i + kLanes > count)
-      score = (Vec)_mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), __mmask16((1u << (count - i)) - 1),
-                                      (__m512)score);
+    if (kCut) score += (Vec)((IntVec)splat(kApart) & (load(regions + i) != splat(region)));
+    return score;
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Vec score = score_at(i);
     top = max(top, score);
     store(scores + i, score);
   }
+  if (i < count) {
+    const __mmask16 beyond = __mmask16(~0u << (count - i));
+    const Vec score =
+        (Vec)_mm512_mask_mov_ps((__m512)score_at(i), beyond, _mm512_set1_ps(-INFINITY));
+    top = max(top, score);
+    store(scores + i, score);
+  }
+  return top;
+}
+
+// Writes the weights of a query's scores as pairs; those to the next multiple of 2 kLanes are zeros
+// or those of scores of -inf.
+void write_weights(const float* scores, float base, int64_t count, Pair* weights) {
+  const auto weight_at = [=](int64_t i) { return (__m512)rough_weight(load(scores + i) - base); };
+  const auto write = [=](int64_t i, __m512 low, __m512 high) {
+    _mm512_storeu_si512(weights + i / 2, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  };
+  int64_t i = 0;
+  for (; i + kLanes < count; i += 2 * kLanes) write(i, weight_at(i), weight_at(i + kLanes));
+  if (i < count) write(i, weight_at(i), _mm512_setzero_ps());
+}
+
+// Turns a query's scores into weights; its sums so far are scaled to their maximum. Clang compiles
+// it better on its own than inside its callers, as GCC does anyway.
+__attribute__((noinline)) void weigh(const float* starts, float scale, bool cut, float region,
+                                     int64_t count, const PairBuffers& b, int64_t row, bool fresh,
+                                     float* scores, Pair* weights) {
+  const Vec top = cut ? finish_scores<true>(starts, scale, b.regions, region, count, scores)
+                      : finish_scores<false>(starts, scale, b.regions, region, count, scores);
   const float before = fresh ? -INFINITY : b.maxima[row], here = largest(top);
   const float maximum = here > before ? here : before;
   const float base = maximum == -INFINITY ? 0.0f : maximum;
-  for (int64_t i = 0; i < padded; i += 2 * kLanes) {
-    const Vec low = rough_weight(load(scores + i) - base);
-    const Vec high = i + kLanes < padded ? rough_weight(load(scores + i + kLanes) - base) : Vec{};
-    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-    _mm512_storeu_si512(weights + i / 2, both);
-  }
+  write_weights(scores, base, count, weights);
   b.maxima[row] = maximum;
   if (fresh || maximum == before) return;
   const Vec factor = before == -INFINITY ? Vec{} : exp2(max(splat(-100.0f), splat(before - base)));
@@ -143,8 +169,8 @@ void attend(const WindowShape& s, const Place& p, const PairBuffers& b, const fl
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t token = query + r;
     const float region = p.cut ? float(p.region(token / s.window_w, token % s.window_w)) : 0.0f;
-    weigh(starts_of(s, bias, token, first, count, b), s.scale * kLog2E, p.cut ? kApart : 0.0f,
-          region, count, b, row + r, first == 0, b.scores + r * b.k_step, b.weights + r * b.w_step);
+    weigh(starts_of(s, bias, token, first, count, b), s.scale * kLog2E, p.cut, region, count, b,
+          row + r, first == 0, b.scores + r * b.k_step, b.weights + r * b.w_step);
     between();
   }
   const Factor weights = {b.weights, b.w_step, 0}, values = {b.values, b.e_step, 0};
