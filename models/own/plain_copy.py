@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 import torch
 from torch import Tensor, nn
 
 from ...core.errors import NystraError
 from .network import OwnNetwork
+
+_SHARED_BY_COPIES = (type, FunctionType, BuiltinFunctionType, ModuleType, str, bytes, int, float)
 
 
 def plain_copy(network: OwnNetwork) -> nn.Module:
@@ -64,11 +67,28 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Yield the weights and buffers, and tensors that modules keep besides."""
-    yield from module.parameters()
-    yield from module.buffers()
-    for part in module.modules():
-        yield from (value for value in vars(part).values() if isinstance(value, Tensor))
+    """Yield the weights and buffers, and tensors that a module keeps elsewhere.
+
+    Those may be in lists and dictionaries, or in objects that hooks belong to, and may be results
+    of a computation, of which PyTorch makes no copies.
+    """
+    seen: set[int] = set()
+    todo: list[object] = [module]
+    while todo:
+        held = todo.pop()
+        if id(held) in seen or isinstance(held, _SHARED_BY_COPIES):
+            continue
+        seen.add(id(held))
+        if isinstance(held, Tensor):
+            yield held
+        elif isinstance(held, Mapping):
+            todo += held.values()
+        elif isinstance(held, (list, tuple, set)):
+            todo += held
+        elif isinstance(held, MethodType):
+            todo.append(held.__self__)
+        else:
+            todo += getattr(held, "__dict__", {}).values()
 
 
 def _shared(tensor: Tensor) -> Tensor:

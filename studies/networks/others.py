@@ -106,10 +106,6 @@ class First(nn.Module):
         return picture
 
 
-def _code_former() -> nn.Module:
-    return First(_extra("CodeFormer", "CodeFormer", n_layers=2)())
-
-
 class Restorer(nn.Module):
     """The attention of a toy in a network of pictures."""
 
@@ -139,6 +135,10 @@ def _toy(name: str) -> nn.Module:
 
 def _extra(name: str, kind: str, **arguments: Any) -> Callable[[], nn.Module]:
     return partial(_kind, f"spandrel_extra_arches.architectures.{name}.{kind}", **arguments)
+
+
+def _first(name: str, kind: str, **arguments: Any) -> Callable[[], nn.Module]:
+    return lambda: First(_extra(name, kind, **arguments)())
 
 
 _SWIN = "torchvision.models.swin_transformer."
@@ -176,12 +176,12 @@ OTHERS = {
         )
     ),
     "spandrel_extra_arches/MPRNet": Other(
-        _extra("MPRNet", "MPRNet", n_feat=16, scale_unetfeats=8, scale_orsnetfeats=8, num_cab=1)
+        _first("MPRNet", "MPRNet", n_feat=16, scale_unetfeats=8, scale_orsnetfeats=8, num_cab=1)
     ),
     "spandrel_extra_arches/MIRNet2": Other(
         _extra("MIRNet2", "__arch.mirnet_v2_arch.MIRNet_v2", n_feat=16, chan_factor=1.5)
     ),
-    "spandrel_extra_arches/CodeFormer": Other(_code_former, 512),
+    "spandrel_extra_arches/CodeFormer": Other(_first("CodeFormer", "CodeFormer", n_layers=2), 512),
     "spandrel_extra_arches/DDColor": Other(
         _extra(
             "DDColor", "DDColor", encoder_name="convnext-t", nf=512, num_queries=16, dec_layers=3

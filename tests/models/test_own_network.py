@@ -149,6 +149,30 @@ def test_a_module_is_left_as_it_is(wrap: Any) -> None:
         assert (mine.data_ptr() == theirs.data_ptr()) == (theirs.dtype == torch.float32)
 
 
+class Kept:
+    """What a hook noted: a result of a computation."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.results: list[Tensor] = []
+        layer.register_forward_hook(self.note)
+
+    def note(self, _layer: nn.Module, _inputs: Any, result: Tensor) -> None:
+        self.results[:] = [result]
+
+
+def test_results_that_hooks_keep_are_copied_too() -> None:
+    module = Unshuffling()
+    kept = Kept(module.conv)
+    image = torch.rand(1, 3, 8, 8)
+    expected = module(image)
+    (before,) = kept.results
+    assert before.requires_grad
+    loaded = load(module)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.network(image), expected.detach())
+    assert kept.results[0] is before
+
+
 def test_equal_weights_have_equal_names() -> None:
     torch.manual_seed(0)
     first = Unshuffling()
