@@ -119,18 +119,19 @@ def _found(results: Mapping[str, Outcome]) -> str:
         "| network | softmaxes | map | tokens | as trained, and why tokens | sizes | difference | "
         "seconds |"
     )
-    rows = {name: _found_row(outcome) for name, outcome in with_attention.items()}
+    rows = {name: _found_row(name, outcome) for name, outcome in with_attention.items()}
     return f"{text}\n{_table(head, rows)}"
 
 
-def _found_row(outcome: Outcome) -> tuple[str, ...]:
+def _found_row(name: str, outcome: Outcome) -> tuple[str, ...]:
     total = str(outcome.get("softmaxes", "-"))
     if "map" not in outcome:
         return (total, "-", "-", f"not searched: {outcome['failed']}", "-", "-", "-")
     reasons = "; ".join(f"{count} {why}" for why, count in sorted(outcome["reasons"].items()))
     size = "any" if outcome["any_size"] else "one"
     if why := outcome.get("why"):
-        size += f": {'PyTorch fixes a side' if _FIXES in why else why}"
+        why = "PyTorch fixes a side" if _FIXES in why else why
+        size += f": {ONE_SIZE.get(name.removeprefix('spandrel/'), why)}"
     worst = max(outcome["differences"].values())
     return (
         total,
