@@ -34,7 +34,7 @@ ENVIRONMENTS = {
     "onnxruntime": Environment(("onnxruntime==1.32.0",)),
     "ep-openvino": Environment(("onnxruntime==1.32.0", "onnxruntime-ep-openvino==1.8.1")),
     "openvino": Environment(("openvino==2026.4.1", "nncf==3.4.0")),
-    "ncnn": Environment(("ncnn==1.0.20261020", "pnnx==20261020")),
+    "ncnn": Environment(("ncnn==1.0.20261020", "pnnx==20261020"), shares=True),
     "executorch": Environment(("executorch==1.5.1",), shares=True),
     "zentorch": Environment(
         ("zentorch==2.14.0.1",), shares=True, without_dependencies=("torch==2.14.1",)

@@ -81,7 +81,7 @@ def measure(network: str, names: Sequence[str], settings: Settings) -> dict[str,
         for name, contender in running.items():
             if name not in outcomes:
                 contender.outcome |= contender.process.ask("memory")
-                outcomes[name] = contender.outcome
+                outcomes[name] = contender.outcome | {"threads": settings.threads}
     return outcomes
 
 
@@ -196,7 +196,7 @@ def file(network: str, form: str, folder: Path) -> Path:
     """Return a file of a network, which is made in a process of its own where it is missing.
 
     Raises:
-        EngineError: It cannot be made; the reason is kept, so that it is tried once.
+        EngineError: It cannot be made; a reason but for the time is kept, and it is tried once.
     """
     path = folder / FILES[form]
     failure = folder / f"{form}.failed"
@@ -215,7 +215,7 @@ def file(network: str, form: str, folder: Path) -> Path:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         text = "" if done.returncode == 0 else reason[0]
     except subprocess.TimeoutExpired:
-        text = f"longer than {FILE_SECONDS} s"
+        raise EngineError(f"{FILES[form]}: longer than {FILE_SECONDS} s") from None
     if text:
         failure.write_text(f"{FILES[form]}: {short(text)}")
         raise EngineError(failure.read_text())

@@ -46,6 +46,15 @@ def middle(outcome: Outcome) -> float:
     return 1e3 * statistics.median(outcome["seconds"])
 
 
+def compared(outcome: Outcome) -> list[float]:
+    """Return the seconds of the rounds by which engines are compared.
+
+    Those of the clock, or of the processor where others used the machine meanwhile.
+    """
+    times: list[float] = outcome["processor" if is_busy(outcome) else "seconds"]
+    return times
+
+
 def ran(rows: Rows, group: str, *, ours: bool | None = None) -> dict[str, Outcome]:
     """Return the rows of a group that have times, nystra's alone or the others' where asked."""
     return {
@@ -57,22 +66,27 @@ def ran(rows: Rows, group: str, *, ours: bool | None = None) -> dict[str, Outcom
     }
 
 
+def milliseconds(outcome: Outcome) -> float:
+    """Return the median of what engines are compared by."""
+    return 1e3 * statistics.median(compared(outcome))
+
+
 def fastest(rows: Mapping[str, Outcome]) -> Outcome | None:
     """Return the fastest of some rows."""
-    return min(rows.values(), key=middle, default=None)
+    return min(rows.values(), key=milliseconds, default=None)
 
 
 def ratio(outcome: Outcome, other: Outcome) -> float:
     """Return the median over the rounds of one time by another."""
-    pairs = zip(outcome["seconds"], other["seconds"], strict=False)
+    pairs = zip(compared(outcome), compared(other), strict=False)
     return statistics.median(own / its for own, its in pairs)
 
 
 def summary(results: Mapping[str, Rows]) -> str:
     """Return the table of nystra against the best of the others, a line a network."""
     lines = [
-        "| network | precision | nystra ms | best other engine | its ms | times as fast | MB "
-        "| its MB |\n|" + " --- |" * 8
+        "| network | precision | nystra ms | best other engine | its ms | times as fast | peak MB "
+        "| its peak MB |\n|" + " --- |" * 8
     ]
     for name, network in NETWORKS.items():
         for group in PRECISIONS:
@@ -83,16 +97,21 @@ def summary(results: Mapping[str, Rows]) -> str:
                 continue
             (other,) = (ENGINES[key].label for key in others if others[key] is best)
             lines.append(
-                f"| {network.label} | {TITLES[group]} | {middle(own):.0f}{mark(own)} | {other} "
-                f"| {middle(best):.0f} | {1 / ratio(own, best):.2f} | {megabytes(own)} "
-                f"| {megabytes(best)} |"
+                f"| {network.label} | {TITLES[group]} | {milliseconds(own):.0f}{mark(own)} "
+                f"| {other} | {milliseconds(best):.0f} | {1 / ratio(own, best):.2f} "
+                f"| {megabytes(own)} | {megabytes(best)} |"
             )
     return "\n".join(lines) + "\n"
 
 
+def is_busy(outcome: Outcome) -> bool:
+    """Whether others used the machine meanwhile."""
+    return bool(outcome["others"] > BUSY)
+
+
 def mark(outcome: Outcome) -> str:
     """Return a star where others used the machine meanwhile."""
-    return "\\*" if outcome.get("others", 0) > BUSY else ""
+    return "\\*" if is_busy(outcome) else ""
 
 
 def megabytes(outcome: Outcome) -> str:
@@ -109,7 +128,9 @@ def table(name: str, rows: Rows) -> str:
         names = [key for key, engine in ENGINES.items() if engine.group == group and key in rows]
         if names:
             lines = "".join(_line(key, rows) for key in names)
-            text += f"\n{TITLES[group]}:\n\n{HEAD}{lines}"
+            threads = {rows[key]["threads"] for key in names if "threads" in rows[key]}
+            on = f", threads: {', '.join(map(str, sorted(threads)))}" if threads else ""
+            text += f"\n{TITLES[group]}{on}\n\n{HEAD}{lines}"
     return text
 
 
@@ -137,7 +158,7 @@ def draw(results: Mapping[str, Rows]) -> None:
 
     names = [name for name in reversed(NETWORKS) if fastest(ran(results.get(name, {}), "f32"))]
     figure = Figure(figsize=(11, 1.2 + 0.34 * len(names)), layout="constrained")
-    panels = (("f32", middle, "ms, float32"), ("bf16", middle, "ms, bfloat16"))
+    panels = (("f32", milliseconds, "time, float32"), ("bf16", milliseconds, "time, bfloat16"))
     panels += (("f32", lambda row: row["peak"], "peak memory, float32"),)
     axes = figure.subplots(1, len(panels), sharey=True)
     colours = dict(zip(_labels(names, results), _COLOURS, strict=False))
