@@ -22,6 +22,7 @@ MECHANISMS = ("full", "cluster", "nystra", "nystromformer", "psal")
 SHIPPED = (
     "swinir_x2_w16",
     "swinir_x2_w32_nobias",
+    "sst_x2_w64",
     "hat_x2_w16",
     "uformer_denoise25_w16",
     "vit_cifar10_p4",

@@ -51,6 +51,7 @@ def test_the_shipped_files_are_small_and_tell_their_arguments(name: str) -> None
         pytest.param("swinir_x2_w16", marks=pytest.mark.full),
         pytest.param("swinir_x2_w32_nobias", marks=pytest.mark.release),
         pytest.param("hat_x2_w16", marks=pytest.mark.release),
+        pytest.param("sst_x2_w64", marks=pytest.mark.release),
     ],
 )
 def test_the_shipped_files_reach_the_figure_of_their_card(name: str) -> None:
