@@ -130,7 +130,9 @@ def _running(path: Path, what: str) -> Iterator[None]:
         raise NystraError(f"{what}, line {error.lineno}: {error.msg}") from error
     except ImportError as error:
         raise NystraError(_import_fault(path, error)) from error
-    except (Exception, SystemExit) as error:  # whatever it raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever it raises, SystemExit too
         reason = " ".join(str(error).split())[:300]
         text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
         raise NystraError(f"{what} raised {text}{_line(path, error)}") from error

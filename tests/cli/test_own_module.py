@@ -86,6 +86,7 @@ def test_a_network_without_the_argument_is_validated_at_the_window_of_its_plan(
     [
         ("def build(:\n", "build", "bad.py, line 1: "),
         ("x = 1\nraise ValueError('no')", "build", "bad.py raised ValueError: no (line 2)"),
+        ("class E(BaseException): ...\nraise E('no')", "build", "bad.py raised E: no (line 2)"),
         ("raise SystemExit(3)", "build", "bad.py raised SystemExit: 3"),
         ("def other(): pass", "build", "bad.py has no build; it has other"),
         ("build = 3", "build", "bad.py:build is of the type int, expected a class or a function"),
