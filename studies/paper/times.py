@@ -20,6 +20,7 @@ from nystra.export.attention.full.parameters import Full
 from nystra.export.attention.mechanism import Mechanism
 from nystra.export.attention.plan import Plan
 from nystra.export.attention.site import resolve, swap
+from nystra.models.dehazeformer.network import DehazeFormer
 from nystra.models.uformer.network import Uformer
 from nystra.plugins.operators.window_softmax import torch_op
 from studies.performance import networks, operators
@@ -77,6 +78,12 @@ def uformer_b(window: int) -> Uformer:
     ).eval()
 
 
+def dehazeformer_b(window: int) -> DehazeFormer:
+    """Return DehazeFormer-B at that window; the published one at 8."""
+    torch.manual_seed(0)
+    return DehazeFormer(window_size=window).eval()
+
+
 def _swinir(window: int) -> nn.Module:
     return networks.network("w8-" if window == 8 else "w32-")
 
@@ -85,6 +92,9 @@ CASES = {
     "swinir": Case("SwinIR-M x2, window 32", lambda: _swinir(32), lambda: _swinir(8), 64),
     "uformer64": Case("Uformer-B, window 64", lambda: uformer_b(64), lambda: uformer_b(8), 128),
     "uformer32": Case("Uformer-B, window 32", lambda: uformer_b(32), lambda: uformer_b(8), 128),
+    "dehazeformer": Case(
+        "DehazeFormer-B, window 32", lambda: dehazeformer_b(32), lambda: dehazeformer_b(8), 128
+    ),
 }
 
 
