@@ -2,8 +2,9 @@
 
 Compiles each kernel source for each architecture with warnings as errors and prints, for every
 kernel, its registers, the bytes it spills, its static shared memory and the blocks that a
-multiprocessor holds by registers and threads. Dynamic shared memory, at most 48 KiB, depends on
-the shape. Exits with 1 where a kernel spills or where static shared memory was used.
+multiprocessor holds by registers and threads; where cuobjdump is beside nvcc, also the kinds of
+instructions in its code for the last architecture. Dynamic shared memory depends on the shape.
+Exits with 1 where a kernel spills or where static shared memory was used.
 
     CUDACXX=nvcc python -m studies.gpu.resources [--architectures 75,80,90]
 """
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,6 +108,50 @@ def compile_source(nvcc: str, source: Path, architectures: list[int], folder: st
     return uses
 
 
+KINDS = {
+    "all": r"[A-Z]",
+    "FFMA": r"FFMA",
+    "HMMA": r"HMMA",
+    "LDSM": r"LDSM",
+    "LDGSTS": r"LDGSTS",
+    "LDG": r"LDG\.",
+    "LDS, STS": r"(?:LDS|STS)[. ]",
+    "LD, ST": r"(?:LD|ST)[. ]",
+    "LDL, STL": r"(?:LDL|STL)",
+}
+"""Columns of the instructions; ``LD, ST`` do not know the kind of their memory, ``LDL, STL`` are
+local memory."""
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+ ?)")
+
+
+def count_instructions(lines: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Kernel -> how many instructions of each kind its code has, by cuobjdump's lines."""
+    counts: dict[str, dict[str, int]] = {}
+    of: dict[str, int] = {}
+    for line in lines:
+        if "Function :" in line:
+            kernel = short_name(demangle(line.partition("Function :")[2].strip()))
+            of = counts.setdefault(kernel, dict.fromkeys(KINDS, 0))
+        elif found := INSTRUCTION.match(line):
+            for kind, pattern in KINDS.items():
+                of[kind] += re.match(pattern, found[1]) is not None
+    return counts
+
+
+def instructions(nvcc: str, folder: str, architecture: int) -> str:
+    """A Markdown table of the instructions of the compiled kernels; why there is none."""
+    tool = Path(nvcc).with_name("cuobjdump")
+    if not tool.is_file():
+        return f"no {tool}: instructions are not counted"
+    lines = ["| kernel | " + " | ".join(KINDS) + " |", "| --- |" + " --- |" * len(KINDS)]
+    for file in sorted(Path(folder).glob("*.o")):
+        command = [str(tool), "-sass", "-arch", f"sm_{architecture}", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        for kernel, of in sorted(count_instructions(done.stdout.splitlines()).items()):
+            lines.append(f"| `{kernel}` | " + " | ".join(map(str, of.values())) + " |")
+    return "\n".join(lines)
+
+
 def demangle(name: str) -> str:
     """The name of a function as C++ writes it; as it is where no c++filt is installed."""
     if shutil.which("c++filt") is None:
@@ -149,13 +195,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for source in sources:
             uses += compile_source(nvcc, source, architectures, folder)
+        counted = instructions(nvcc, folder, architectures[-1])
     spilling = sorted({f"{use.kernel} sm_{use.architecture}" for use in uses if use.spilled})
     static = sorted({use.kernel for use in uses if use.shared})
     sys.stdout.write(
         "Registers of a thread (blocks a multiprocessor holds by registers and threads):\n\n"
         f"{table(uses, architectures)}\n\n"
         f"spills: {', '.join(spilling) or 'none'}\n"
-        f"static shared memory: {', '.join(static) or 'none'}\n"
+        f"static shared memory: {', '.join(static) or 'none'}\n\n"
+        f"Instructions in the code for sm_{architectures[-1]}:\n\n{counted}\n"
     )
     return 1 if spilling or static else 0
 
