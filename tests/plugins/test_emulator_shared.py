@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,16 +48,37 @@ def _smallest(operator: str) -> Case:
     return min(rows, key=lambda case: int(np.prod(case.shape)))
 
 
-@pytest.mark.full
-def test_shared_memory_follows_the_device() -> None:
+def _run(cases: list[Case], kib: list[tuple[int, int]]) -> list[Any]:
+    """Most shared memory and output of each case with each shared memory asked for and there."""
     if reason := emulator_build.missing():
         pytest.skip(reason)
-    cases = [_smallest(operator) for operator in OPERATORS]
     rows = json.dumps([CASES.index(case) for case in cases])
-    command = [sys.executable, "-c", SCRIPT, str(emulator_build.build()), rows, json.dumps(KIB)]
+    command = [sys.executable, "-c", SCRIPT, str(emulator_build.build()), rows, json.dumps(kib)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    seen = json.loads(done.stdout)
+    seen: list[Any] = json.loads(done.stdout)
+    return seen
+
+
+@pytest.mark.full
+def test_shared_memory_is_not_taken_for_fewer_warps() -> None:
+    """With a biased window 16 in shared memory a multiprocessor has 8 warps, without 12."""
+    case = next(
+        case
+        for case in CASES
+        if case.operator == "NystraWindowCluster"
+        and case.attributes["window_h"] == 16
+        and case.attributes.get("bias")
+    )
+    ((taken, out),) = _run([case], [(48, 227)])
+    compare(case, "float32", "emulator", np.array(out, np.float32))
+    assert 0 < taken <= 48 * 1024
+
+
+@pytest.mark.full
+def test_shared_memory_follows_the_device() -> None:
+    cases = [_smallest(operator) for operator in OPERATORS]
+    seen = _run(cases, KIB)
     for place, case in enumerate(cases):
         least, other, large, refused = seen[4 * place : 4 * place + 4]
         for taken, out in (least, other, large):

@@ -52,7 +52,8 @@ struct ClusterBuffers {
   static constexpr int kMaxOwn = kMaxBlock * kMaxBlock;  // tokens of an exact block
 
   template <class Far, class Near>
-  __host__ __device__ ClusterBuffers(const ClusterJob& job, int warps, Far& far, Near& near)
+  __host__ __device__ __forceinline__ ClusterBuffers(const ClusterJob& job, int level_of_far,
+                                                     int warps, Far& far, Near& near)
       : m4(round_up(job.m, 4)),
         d_step(row_step(job.shape.head_dim + 1)),
         e_step(row_step(job.shape.value_dim + 1)),
@@ -63,7 +64,7 @@ struct ClusterBuffers {
         sums_size(m4 * (d_step > e_step ? d_step : e_step)) {
     const auto take = [&](auto* element, int level, int64_t count) {
       using T = std::remove_pointer_t<decltype(element)>;
-      return job.far >= level ? far.template take<T>(count) : near.template take<T>(count);
+      return level_of_far >= level ? far.template take<T>(count) : near.template take<T>(count);
     };
     float* const number = nullptr;
     groups = take(number, 1, int64_t(slots) * group_size);

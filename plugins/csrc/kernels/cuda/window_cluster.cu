@@ -114,7 +114,7 @@ __device__ __forceinline__ void weigh(const OwnBlock& own, float share, const Cl
   for (int j = half; j < columns; j += 2) largest = fmaxf(largest, logits[j]);
   largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
   for (int j = half; j < columns; j += 2) {
-    logits[j] = exp2f(logits[j] - largest);
+    logits[j] = power_of_two(logits[j] - largest);
     total = fmaf(logits[j], j < b.m4 ? w.seen[j] : 1.0f, total);
   }
   total += __shfl_xor_sync(kAllLanes, total, 1);
@@ -201,21 +201,22 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp)
         const int columns = min(to.right, from.right + dx) - max(to.left, from.left + dx);
         const int64_t entry = (dy + s.window_h - 1) * across + dx + s.window_w - 1;
         const float bias = to_float(table[entry * s.heads + head]) - largest;
-        sum = fmaf(float(rows * columns), exp2f(bias * kLog2E), sum);
+        sum = fmaf(float(rows * columns), power_of_two(bias * kLog2E), sum);
       }
     }
     weights[int64_t(head) * pairs + pair] = sum / float(to.tokens() * from.tokens());
   }
 }
 
-template <class T>
+// kFar is the job's `far`: the compiler then knows shared memory from a workspace.
+template <int kFar, class T>
 __global__ void __launch_bounds__(kMaxWarps* kWarp, 3)
     window_cluster_kernel(ClusterJob job, const T* __restrict__ qkv, const T* __restrict__ table,
                           T* __restrict__ out) {
   DYNAMIC_SHARED(memory);
   SharedMemory near(memory);
   Workspace far(job.workspace + blockIdx.x * job.block_bytes);
-  const ClusterBuffers b(job, int(blockDim.x) / kWarp, far, near);
+  const ClusterBuffers b(job, kFar, int(blockDim.x) / kWarp, far, near);
   const ClusterWarp w(job, b);
   for (int64_t task = blockIdx.x; task < job.tasks; task += gridDim.x) {
     const int head = int(task % job.shape.heads);
@@ -268,6 +269,11 @@ struct Plan {
     return counter.bytes();
   }
 
+  int64_t warps_of_multiprocessor() const {
+    constexpr int64_t kByRegisters = 12;
+    return std::min(kByRegisters, warps_held(shared_bytes, warps));
+  }
+
   int64_t workspace() const { return tables_bytes() + blocks * job.block_bytes; }
 
   // The averaged bias of each head and each two groups, and the largest of each head.
@@ -285,7 +291,7 @@ struct Plan {
     for (job.far = 0; job.far <= 2; ++job.far)
       for (warps = int(limits.warps); warps >= (job.far < 2 ? fewest : 1); warps /= 2) {
         Counter far, near;
-        ClusterBuffers(job, warps, far, near);
+        ClusterBuffers(job, job.far, warps, far, near);
         job.block_bytes = far.bytes();
         shared_bytes = near.bytes();
         if (shared_bytes <= limits.shared_bytes) return;
@@ -311,7 +317,9 @@ bool enqueue(const Plan& plan, const T* qkv, const T* table, T* out, void* works
                maxima) != cudaSuccess)
       return false;
   }
-  const auto kernel = window_cluster_kernel<T>;
+  const auto kernel = job.far == 0   ? window_cluster_kernel<0, T>
+                      : job.far == 1 ? window_cluster_kernel<1, T>
+                                     : window_cluster_kernel<2, T>;
   if (allow_shared(kernel, plan.shared_bytes) != cudaSuccess) return false;
   return launch(kernel, dim3(unsigned(plan.blocks)), dim3(unsigned(plan.warps * kWarp)),
                 size_t(plan.shared_bytes), stream, job, qkv, table, out) == cudaSuccess;
@@ -331,9 +339,11 @@ Status window_cluster(const ClusterParams& params, Type type, const void* qkv,
   if (!countable(params.shape)) return Status::kUnsupported;
   Plan plan(params, bias_table != nullptr, limits);
   if (!plan.fits) return Status::kUnsupported;
-  if (plan.job.far > 0) {  // the workspace is for devices that have no more shared memory
+  if (plan.job.far > 0) {  // more shared memory, where a multiprocessor then has as many warps
     const Plan here(params, bias_table != nullptr, on_this_device(limits));
-    if (here.job.far < plan.job.far && here.workspace() <= plan.workspace()) plan = here;
+    if (here.job.far < plan.job.far && here.workspace() <= plan.workspace() &&
+        here.warps_of_multiprocessor() >= plan.warps_of_multiprocessor())
+      plan = here;
   }
   if (workspace == nullptr && plan.workspace() > 0) return Status::kNoScratch;
   const bool done = with_type(type, [&](auto* element) {

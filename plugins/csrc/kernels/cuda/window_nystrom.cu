@@ -27,7 +27,7 @@ struct NystromJob : LandmarkJob {
 
 // f(x) = exp(min(x, threshold)) + max(x - threshold, 0) of x log2(e); NaN stays NaN.
 __device__ __forceinline__ float kernel_form(float x, float threshold) {
-  const float power = exp2f(x > threshold ? threshold : x);
+  const float power = power_of_two(x > threshold ? threshold : x);
   return x > threshold ? fmaf(kLn2, x - threshold, power) : power;
 }
 

@@ -25,7 +25,7 @@ __device__ void fill(const NystromformerJob& job, const LandmarkBuffers& b, cons
     for (int j = w.lane; j < job.m; j += kWarp) largest = fmaxf(largest, row[j]);
     largest = warp_max(largest);
     for (int j = w.lane; j < job.m; j += kWarp) {
-      row[j] = exp2f(row[j] - largest);
+      row[j] = power_of_two(row[j] - largest);
       total += row[j];
     }
     total = warp_sum(total);
@@ -54,11 +54,11 @@ __device__ void pass_keys(const NystromformerJob& job, const Place& place, const
       for (int t = 0; t < count; ++t) largest = fmaxf(largest, w.scores[t * b.m_step + j]);
 #pragma unroll 8
       for (int t = 0; t < count; ++t) {
-        const float weight = exp2f(w.scores[t * b.m_step + j] - largest);
+        const float weight = power_of_two(w.scores[t * b.m_step + j] - largest);
         w.scores[t * b.m_step + j] = weight;
         total += weight;
       }
-      const float correction = exp2f(maxima[j] - largest);
+      const float correction = power_of_two(maxima[j] - largest);
       maxima[j] = largest;
       totals[j] = totals[j] * correction + total;
       corrections[j] = correction;
@@ -72,7 +72,7 @@ __device__ void pass_keys(const NystromformerJob& job, const Place& place, const
 __device__ void combine(const NystromformerJob& job, const LandmarkBuffers& b,
                         const WarpBuffers& w) {
   const auto share_of = [&](int warp, int j, float largest) {
-    return exp2f(b.rows[warp * 3 * b.m4 + j] - largest);
+    return power_of_two(b.rows[warp * 3 * b.m4 + j] - largest);
   };
   for (int j = int(threadIdx.x); j < b.m4; j += int(blockDim.x)) {
     float largest = -INFINITY, total = 0.0f;
@@ -104,7 +104,7 @@ __device__ void pass_queries(const NystromformerJob& job, const Place& place, co
     float largest = -INFINITY, total = 0.0f;
     for (int j = 0; j < job.m; ++j) largest = fmaxf(largest, row[j]);
     for (int j = 0; j < job.m; ++j) {
-      row[j] = exp2f(row[j] - largest);
+      row[j] = power_of_two(row[j] - largest);
       total += row[j];
     }
     w.factors[w.lane] = 1.0f / total;
@@ -146,11 +146,12 @@ __device__ void tensor_pass_keys(const NystromformerJob& job, const Place& place
                   for (int t = 0; t < kFold; ++t)
 #pragma unroll
                     for (int i = 2 * r; i < 2 * r + 2; ++i) {
-                      s[t][i] =
-                          8 * t + 2 * at.in + i % 2 < tile.count ? exp2f(s[t][i] - largest) : 0.0f;
+                      s[t][i] = 8 * t + 2 * at.in + i % 2 < tile.count
+                                    ? power_of_two(s[t][i] - largest)
+                                    : 0.0f;
                       total += s[t][i];
                     }
-                  const float correction = exp2f(maxima[r] - largest);
+                  const float correction = power_of_two(maxima[r] - largest);
                   maxima[r] = largest;
                   totals[r] = totals[r] * correction + total;
 #pragma unroll
@@ -201,7 +202,7 @@ __device__ void tensor_pass_queries(const NystromformerJob& job, const Place& pl
       for (int n = 0; n < kColumnParts; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          s[n][i] = exp2f(s[n][i] - maxima[i / 2]);
+          s[n][i] = power_of_two(s[n][i] - maxima[i / 2]);
           totals[i / 2] += s[n][i];
         }
         const Split<4> weights = as_left(s[n]);
