@@ -13,6 +13,7 @@ from ..attention.plan import Plan
 from ..attention.site import find_sites
 from ..auto_options import DEFAULT_BUDGET, AutoOptions
 from ..load.stage import Prepared
+from ..targets import TENSORRT
 from .choosing import Candidates, Offer, choose, keep_trained
 from .costs import CostTable, read_costs, this_machine
 from .proposal import Proposal
@@ -22,6 +23,10 @@ from .timing import Calls, measure_costs, record_calls
 LEAST_GAIN = 1.1
 """Times as fast as trained that a candidate has to be at a site: less is lost in the noise of
 timing, and its changes take as long to measure as those of any other."""
+
+LEAST_ON_A_GPU = 32 * 32
+"""Tokens of a window from which linear attention may pay on a GPU, by the count of instructions:
+below, exact attention on tensor cores has less to do. It was not measured on a GPU."""
 
 Progress = Callable[[str], None]
 
@@ -42,14 +47,15 @@ def find_plan(
     """
     loaded, pictures = prepared.loaded, prepared.pictures
     record = _record(prepared, folder)
-    every = _candidates(loaded, options.keep_full, coarse=pictures.coarse)
+    exact = exact_on_a_gpu(loaded) if prepared.options.target == TENSORRT else []
+    every = _candidates(loaded, [*options.keep_full, *exact], coarse=pictures.coarse)
     progress("time attention")
     calls = record_calls(loaded.network, loaded.facts)
     costs = _costs(options.costs, every, calls, record, progress)
     budget = DEFAULT_BUDGET if prepared.options.min_psnr is None else prepared.options.min_psnr
     offer = Offer(loaded, pictures, budget, _useful(every, costs, calls), costs, calls)
     if offer.is_empty:
-        result = keep_trained(offer, _no_gain(loaded))
+        result = keep_trained(offer, _no_gain(loaded, exact))
         progress(result.idle)
     else:
         result = choose(offer, record, progress)
@@ -60,8 +66,22 @@ def find_plan(
     return Proposal(Plan(sites=dict(result.plan)), result.summary(), result.as_dict(), warnings)
 
 
-def _no_gain(loaded: LoadedModel) -> str:
+def exact_on_a_gpu(loaded: LoadedModel) -> list[str]:
+    """Return the sites that stay as trained for a GPU: those of windows below `LEAST_ON_A_GPU`.
+
+    Times are taken on this machine's CPU and do not rank what a GPU runs.
+    """
     sites = find_sites(loaded.network)
+    return [site.path for site in sites if site.tokens is not None and site.tokens < LEAST_ON_A_GPU]
+
+
+def _no_gain(loaded: LoadedModel, exact: Sequence[str]) -> str:
+    sites = find_sites(loaded.network)
+    if len(exact) == len(sites):
+        return (
+            f"the file is for a GPU, and the windows of all {len(sites)} sites have less than "
+            f"{LEAST_ON_A_GPU} tokens: exact attention should be the fastest there"
+        )
     counts = {site.tokens for site in sites if site.tokens is not None}
     tokens = f" of {min(counts)} tokens" if len(counts) == 1 else ""
     return (

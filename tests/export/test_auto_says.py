@@ -157,3 +157,19 @@ def test_both_pages_are_named(
     paths = [Path(text) for text in named[1].split(", ")]
     assert paths == [pages / "tiny.auto.html", pages / "m.export.html"]
     assert all(path.is_file() for path in paths)
+
+
+def test_for_a_gpu_small_windows_stay_exact(checkpoint: Path, folder: Path, tmp_path: Path) -> None:
+    costs = costs_of(checkpoint, tmp_path / "costs.json", FASTER)
+    plans = {}
+    for target, precision in ((None, "fp32"), ("tensorrt", "bf16")):
+        options = ExportOptions(
+            AutoOptions(costs), calibrate=folder, min_psnr=20.0, target=target, precision=precision
+        )
+        prepared = prepare(checkpoint, options, lambda _: None)
+        said: list[str] = []
+        planned = make_plan(prepared, tmp_path, said.append)
+        plans[target] = str(dict(planned.plan.sites)), " ".join(said)
+    assert "Nystr" in plans[None][0], plans
+    assert "Nystr" not in plans["tensorrt"][0], plans
+    assert "the file is for a GPU" in plans["tensorrt"][1]
