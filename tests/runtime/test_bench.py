@@ -351,7 +351,7 @@ def test_a_bare_name_is_a_shipped_checkpoint(
     main(["bench", str(model), "--backends", "torch-cpu", "--checkpoint", "swinir_x2_w16"])
     assert asked[0].request["checkpoint"].endswith("swinir_x2_w16.safetensors")
     assert main(["bench", str(model), "--checkpoint", "swinir_x9"]) == 2
-    assert "shipped are: hat_x2_w16, swinir_x2_w16" in capsys.readouterr().err
+    assert "shipped are: hat_x2_w16, sst_x2_w64" in capsys.readouterr().err
 
 
 def test_speed_in_words() -> None:
