@@ -35,7 +35,8 @@ TILE = 256
 def models(context: Context, mark: str = "") -> list[Path]:
     """The exported files whose name has ``mark`` in it, those in half precision first."""
     folder = kernels.bundle(context) / "models"
-    found = sorted(folder.glob(f"*{mark}*.onnx"), key=lambda file: ("fp16" not in file.name, file))
+    marked = [file for file in folder.glob("*.onnx") if mark in file.name]
+    found = sorted(marked, key=lambda file: ("fp16" not in file.name, file))
     if not found:
         raise StepError(f"no files in {folder}")
     return found[:2] if context.settings.quick else found
