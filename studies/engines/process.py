@@ -84,14 +84,11 @@ class Process:
 
     def close(self) -> None:
         """End it, by force where it does not end by itself."""
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
         try:
-            self._process.wait(2)
+            self._process.communicate(timeout=2)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
         self._printed.close()
 
     def _death(self, what: str) -> str:

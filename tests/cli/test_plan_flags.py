@@ -72,8 +72,9 @@ def test_every_parameter_has_a_flag_that_refuses_nonsense(name: str, key: str) -
     if isinstance(kind, Switch):
         assert getattr(parsed("--attn", name, flag).default, key) is True
     else:
-        given = parsed("--attn", name, f"{flag}={kind.show(kind.default)}").default
-        assert given == mechanism(name)
+        text = "4" if kind.default is None else kind.show(kind.default)
+        given = parsed("--attn", name, f"{flag}={text}").default
+        assert given == mechanism(name, **{key: kind.read(key, text)})
         with pytest.raises(NystraError, match=f"^`{key}` is 'nonsense', expected "):
             parsed("--attn", name, flag, "nonsense")
 

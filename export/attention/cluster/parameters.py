@@ -60,7 +60,7 @@ class Cluster(Windowed):
     block: int | None = option(
         Number(
             None,
-            "side of the blocks that are exact inside",
+            "side of the blocks of exact attention",
             2,
             MAX_BLOCK,
             usual="4; 8 in windows of 2,304 tokens and more",
