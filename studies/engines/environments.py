@@ -37,7 +37,9 @@ ENVIRONMENTS = {
     "ncnn": Environment(("ncnn==1.0.20261020", "pnnx==20261020"), shares=True),
     "executorch": Environment(("executorch==1.5.1",), shares=True),
     "zentorch": Environment(
-        ("zentorch==2.14.0.1",), shares=True, without_dependencies=("torch==2.14.1",)
+        ("zentorch==2.14.0.1",),
+        shares=True,
+        without_dependencies=("torch==2.14.1", "nvidia-curand==10.4.5.25"),
     ),
     "litert": Environment(
         ("onnx2tf==2.6.9",),
