@@ -196,7 +196,7 @@ def file(network: str, form: str, folder: Path) -> Path:
     """Return a file of a network, which is made in a process of its own where it is missing.
 
     Raises:
-        EngineError: It cannot be made; a reason but for the time is kept, and it is tried once.
+        EngineError: It cannot be made; a reason of its own is kept, and it is tried once.
     """
     path = folder / FILES[form]
     failure = folder / f"{form}.failed"
@@ -216,6 +216,8 @@ def file(network: str, form: str, folder: Path) -> Path:
         text = "" if done.returncode == 0 else reason[0]
     except subprocess.TimeoutExpired:
         raise EngineError(f"{FILES[form]}: longer than {FILE_SECONDS} s") from None
+    if text and done.returncode < 0:  # by a signal: of whoever wants the machine
+        raise EngineError(f"{FILES[form]}: ended by signal {-done.returncode}")
     if text:
         failure.write_text(f"{FILES[form]}: {short(text)}")
         raise EngineError(failure.read_text())
