@@ -60,8 +60,8 @@ class Case:
         return False
 
     @property
-    def plain_only(self) -> bool:
-        """Whether it takes the emulator's slow builds too long."""
+    def large(self) -> bool:
+        """Whether it takes seconds: not in quick runs, nor on the emulator's slow builds."""
         return False
 
     @property

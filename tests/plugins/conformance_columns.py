@@ -60,7 +60,7 @@ class Column:
         """Marks of a row."""
         if self.sparse and CASES.index(case) % 3:
             return [pytest.mark.release]
-        return [pytest.mark.full] if self.long else []
+        return [pytest.mark.full] if self.long or case.large else []
 
 
 def _outputs(results: list[np.ndarray]) -> Outputs:

@@ -63,7 +63,7 @@ def dtypes(build: str, limits: str, case: Case) -> tuple[str, ...]:
     types without tensor cores.
     """
     tensor = on_tensor_cores(case)
-    if case.plain_only and build != "plain":
+    if case.large and build != "plain":
         return ()
     if limits == "simt":  # without tensor cores; float32 has none anyway
         runs = tensor and build != "race" and (build == "plain" or _thorough(case))

@@ -23,7 +23,13 @@ from operators.patch_match import PatchMatchCase
 
 GOOD = [case for case in CASES if not case.refused_by]
 REFUSED = [case for case in CASES if case.refused_by]
-by_id = pytest.mark.parametrize("case", GOOD, ids=lambda case: case.id)
+
+
+def by_id(cases: list[Case]) -> pytest.MarkDecorator:
+    """Rows without columns."""
+    marked = [(case, [pytest.mark.full] if case.large else []) for case in cases]
+    rows = [pytest.param(case, marks=marks, id=case.id) for case, marks in marked]
+    return pytest.mark.parametrize("case", rows)
 
 
 def available(column: Column) -> Column:
@@ -84,7 +90,7 @@ def test_the_reference_refuses(case: Case) -> None:
         expected(case, "float32")
 
 
-@by_id
+@by_id(GOOD)
 def test_plain_torch_in_float64_is_the_reference(case: Case) -> None:
     want, got = expected(case, "float32"), plain(case, "float32", torch.float64)
     if isinstance(case, PatchMatchCase):
@@ -123,11 +129,7 @@ def test_rows_are_unique() -> None:
     assert len({case.id for case in CASES}) == len(CASES)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in GOOD if not isinstance(case, PatchMatchCase)],
-    ids=lambda case: case.id,
-)
+@by_id([case for case in GOOD if not isinstance(case, PatchMatchCase)])
 def test_negative_control(case: Case) -> None:
     """One entry that is off by 1 % of the largest value, or is missing, fails."""
     want = expected(case, "float32")

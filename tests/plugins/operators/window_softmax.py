@@ -29,7 +29,7 @@ class SoftmaxCase(WindowCase):
         return self.attributes["window_w"] >= 36 and bool(self.attributes.get("bias"))
 
     @property
-    def plain_only(self) -> bool:
+    def large(self) -> bool:
         return self.attributes["window_h"] * self.attributes["window_w"] >= 4096
 
 
