@@ -176,12 +176,12 @@ def draw(results: Mapping[str, Rows]) -> None:
         ticks = [tick for tick in (0.5, 1, 2, 4, 8, 16) if tick <= 1.3 * place.get_xlim()[1]]
         place.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         place.minorticks_off()
-    axes[0].set_yticks(range(len(names)), [NETWORKS[name].label.strip("`") for name in names])
+    axes[0].set_yticks(range(len(names)), [NETWORKS[name].label.replace("`", "") for name in names])
     for label, colour in colours.items():
         axes[0].plot([], [], "o", color=colour, label=label)
     figure.legend(loc="outside lower center", ncols=4, fontsize="small")
     CHART.parent.mkdir(exist_ok=True)
-    figure.savefig(CHART, dpi=90, metadata={"Software": None})
+    figure.savefig(CHART, dpi=90, bbox_inches="tight", metadata={"Software": None})
 
 
 _COLOURS = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "k", "gold", "lime")
