@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from . import kernels, machine, pieces
+from . import kernels, machine
 from .running import Context, Step, StepError
 
 _OWN = "studies.device.engines"
@@ -44,13 +44,7 @@ def models(context: Context, mark: str = "") -> list[Path]:
 
 def sites(context: Context, *bundles: str) -> list[Path]:
     """Folders of packages, the first found first."""
-    whole = []
-    for name in (*bundles, "kernels"):
-        try:
-            whole.append(pieces.whole(name, context.settings.store) / "site")
-        except pieces.PieceError as error:
-            raise StepError(str(error)) from error
-    return whole
+    return [kernels.bundle(context, name) / "site" for name in (*bundles, "kernels")]
 
 
 def environment(context: Context, *bundles: str) -> dict[str, str]:
@@ -118,14 +112,39 @@ def validate_without_graphs(context: Context) -> None:
 
 
 def _validate(context: Context, name: str, env: dict[str, str]) -> None:
+    files: dict[str, list[str | Path]] = {
+        model.name: ["validate", model, "--backend", name] for model in models(context)
+    }
+    _each(context, files, env, 60)
+
+
+def _each(
+    context: Context,
+    commands: Mapping[str, Sequence[str | Path]],
+    env: dict[str, str],
+    limit: float,
+    spare: float = 0,
+) -> None:
+    """Run commands of nystra and keep what each says last; one that fails stops no other.
+
+    Args:
+        context: Of the step.
+        commands: By name.
+        env: Of all of them.
+        limit: Seconds of each.
+        spare: Seconds of the step that the last one leaves.
+
+    Raises:
+        StepError: Some failed.
+    """
     outcomes, failed = {}, []
-    for model in models(context):
+    for name, words in commands.items():
         try:
-            words = nystra(context, ["validate", model, "--backend", name], env, 60)
-            outcomes[model.name] = " / ".join(words.strip().splitlines()[-3:])
+            text = nystra(context, words, env, min(limit, context.left - spare))
+            outcomes[name] = " / ".join(text.strip().splitlines()[-3:])
         except StepError as error:
-            failed.append(model.name)
-            outcomes[model.name] = f"FAILED: {str(error)[-400:]}"
+            failed.append(name)
+            outcomes[name] = f"FAILED: {str(error)[-400:]}"
         context.keep(facts=outcomes)
     if failed:
         raise StepError(f"{', '.join(failed)}: {outcomes[failed[0]]}")
@@ -173,21 +192,13 @@ def probe_tensorrt(context: Context) -> None:
 def build_tensorrt(context: Context) -> None:
     """Engines with plugins, and without."""
     env = environment(context, "ort", "tensorrt")
-    outcomes, failed = {}, []
-    for model in models(context):
-        for library in ("auto", "none"):
-            words: list[str | Path] = ["build", model, "--tile", str(TILE), "--library", library]
-            words += ["--level", "2", "--builder-threads", "8"]
-            name = f"{model.name}, library {library}"
-            try:
-                text = nystra(context, words, env, min(100, context.left - 2))
-                outcomes[name] = " / ".join(text.strip().splitlines()[-3:])
-            except StepError as error:
-                failed.append(name)
-                outcomes[name] = f"FAILED: {str(error)[-400:]}"
-            context.keep(facts=outcomes)
-    if failed:
-        raise StepError(f"{', '.join(failed)}: {outcomes[failed[0]]}")
+    more = ["--tile", str(TILE), "--level", "2", "--builder-threads", "8"]
+    commands: dict[str, list[str | Path]] = {
+        f"{model.name}, library {library}": ["build", model, *more, "--library", library]
+        for model in models(context)
+        for library in ("auto", "none")
+    }
+    _each(context, commands, env, 100, spare=2)
 
 
 def bench_tensorrt(context: Context) -> None:

@@ -44,10 +44,10 @@ def unpack(context: Context) -> None:
     programs(context)
 
 
-def bundle(context: Context) -> Path:
-    """The folder of the bundle ``kernels``."""
+def bundle(context: Context, name: str = "kernels") -> Path:
+    """The folder of a bundle."""
     try:
-        return pieces.whole("kernels", context.settings.store)
+        return pieces.whole(name, context.settings.store)
     except pieces.PieceError as error:
         raise StepError(str(error)) from error
 
