@@ -21,6 +21,12 @@ constexpr int kTensorMost = 64;  // channels
 constexpr int kStages = 2;       // of tiles
 constexpr int kKeyTiles = 3;  // that a block knows the keys of: one is read, one copied, one next
 
+// Keys whose scores a warp has at once. Where the sums of the values take 32 registers of a thread,
+// the scores of a whole tile do not fit beside them.
+__host__ __device__ constexpr int scored_keys(int steps) {
+  return steps < 4 ? kTensorKeys : kTensorKeys / 2;
+}
+
 struct SoftmaxTensorJob : SoftmaxJob {
   int copy_bytes;  // 16 or 4
 };
@@ -92,12 +98,12 @@ __device__ __forceinline__ void load_queries(const Windows& s, const T* map, int
 }
 
 // scores[n] of the queries with keys 8 n ... 8 n + 7.
-template <int kSteps, class T>
+template <int kSteps, int kEights, class T>
 __device__ __forceinline__ void score_keys(const uint32_t (&q)[kSteps][4], const T* keys, int lane,
-                                           float (&scores)[kTensorKeys / 8][4]) {
+                                           float (&scores)[kEights][4]) {
   const T* const row = keys + (lane / 16 * 8 + lane % 8) * tensor_step(kSteps) + lane / 8 % 2 * 8;
 #pragma unroll
-  for (int n = 0; n < kTensorKeys / 16; ++n)
+  for (int n = 0; n < kEights / 2; ++n)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       uint32_t k[4];
@@ -109,14 +115,14 @@ __device__ __forceinline__ void score_keys(const uint32_t (&q)[kSteps][4], const
 
 // sums[c] += weights V in channels 8 c ... 8 c + 7; totals += the sums of the weights, which are
 // rounded to T.
-template <int kSteps, class T>
-__device__ __forceinline__ void add_values(const float (&weights)[kTensorKeys / 8][4],
-                                           const T* values, int lane, float (&sums)[2 * kSteps][4],
+template <int kSteps, int kEights, class T>
+__device__ __forceinline__ void add_values(const float (&weights)[kEights][4], const T* values,
+                                           int lane, float (&sums)[2 * kSteps][4],
                                            float (&totals)[4]) {
   const T* const row = values + lane % 16 * tensor_step(kSteps) + lane / 16 * 8;
   const uint32_t ones = word_of<T>(1.0f, 1.0f);
 #pragma unroll
-  for (int n = 0; n < kTensorKeys / 16; ++n) {
+  for (int n = 0; n < kEights / 2; ++n) {
     const uint32_t left[4] = {word_of<T>(weights[2 * n][0], weights[2 * n][1]),
                               word_of<T>(weights[2 * n][2], weights[2 * n][3]),
                               word_of<T>(weights[2 * n + 1][0], weights[2 * n + 1][1]),
@@ -133,21 +139,20 @@ __device__ __forceinline__ void add_values(const float (&weights)[kTensorKeys / 
 }
 
 // Calls f(row 0 or 1 of the lane, key of the tile, score) for all scores.
-template <class F>
-__device__ __forceinline__ void for_scores(int in, float (&scores)[kTensorKeys / 8][4],
-                                           const F& f) {
+template <int kEights, class F>
+__device__ __forceinline__ void for_scores(int in, float (&scores)[kEights][4], const F& f) {
 #pragma unroll
-  for (int n = 0; n < kTensorKeys / 8; ++n)
+  for (int n = 0; n < kEights; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) f(i / 2, 8 * n + 2 * in + i % 2, scores[n][i]);
 }
 
 // Scale, bias and mask: scores become logits, in powers of 2.
-template <class T>
+template <int kEights, class T>
 __device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& place,
                                             const Biases<T>& biases, const Query (&queries)[2],
                                             const Keys& keys, int count, int in,
-                                            float (&scores)[kTensorKeys / 8][4]) {
+                                            float (&scores)[kEights][4]) {
   if (biases.there())
     for_scores(in, scores, [&](int row, int key, float& score) {
       score = fmaf(score, job.scale, biases.staged(queries[row].place + keys.places[key]));
@@ -158,22 +163,21 @@ __device__ __forceinline__ void make_logits(const SoftmaxJob& job, const Place& 
     for_scores(in, scores, [&](int row, int key, float& score) {
       if (queries[row].region != keys.regions[key]) score += kApart;
     });
-  if (count < kTensorKeys)
+  if (count < 8 * kEights)
     for_scores(in, scores, [&](int, int key, float& score) {
       if (key >= count) score = -INFINITY;
     });
 }
 
 // Logits become weights relative to the largest so far; sums and totals follow it.
-template <int kParts>
-__device__ __forceinline__ void make_weights(float (&scores)[kTensorKeys / 8][4],
-                                             float (&maxima)[2], float (&sums)[kParts][4],
-                                             float (&totals)[4]) {
+template <int kEights, int kParts>
+__device__ __forceinline__ void make_weights(float (&scores)[kEights][4], float (&maxima)[2],
+                                             float (&sums)[kParts][4], float (&totals)[4]) {
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     float largest = maxima[row];
 #pragma unroll
-    for (int n = 0; n < kTensorKeys / 8; ++n)
+    for (int n = 0; n < kEights; ++n)
       largest = fmaxf(largest, fmaxf(scores[n][2 * row], scores[n][2 * row + 1]));
     largest = row_max(largest);
     const float correction = power_of_two(maxima[row] - largest);
@@ -181,7 +185,7 @@ __device__ __forceinline__ void make_weights(float (&scores)[kTensorKeys / 8][4]
 #pragma unroll
     for (int i = 2 * row; i < 2 * row + 2; ++i) {
 #pragma unroll
-      for (int n = 0; n < kTensorKeys / 8; ++n) scores[n][i] = power_of_two(scores[n][i] - largest);
+      for (int n = 0; n < kEights; ++n) scores[n][i] = power_of_two(scores[n][i] - largest);
 #pragma unroll
       for (int c = 0; c < kParts; ++c) sums[c][i] *= correction;
       totals[i] *= correction;
@@ -190,7 +194,7 @@ __device__ __forceinline__ void make_weights(float (&scores)[kTensorKeys / 8][4]
 }
 
 template <bool kAround, int kSteps, class T>
-__global__ void __launch_bounds__(kMaxWarps* kWarp, kSteps == 4 ? 3 : 4)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, 4)
     window_softmax_tensor_kernel(SoftmaxTensorJob job, const T* __restrict__ qkv,
                                  const T* __restrict__ table, T* __restrict__ out) {
   if constexpr (kTensorCores) {
@@ -198,6 +202,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, kSteps == 4 ? 3 : 4)
     SharedMemory shared(memory);
     const Windows& s = job.shape;
     const SoftmaxTensorLayout<T> b(job, kSteps, shared);
+    constexpr int kScored = scored_keys(kSteps);
     const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
     const int group = lane / 4, in = lane % 4, queries_here = int(blockDim.x) / kWarp * kQueries;
     const int chunk = int(blockIdx.x) % job.chunks, rest = int(blockIdx.x) / job.chunks;
@@ -243,12 +248,17 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, kSteps == 4 ? 3 : 4)
         find_keys<kAround>(s, place, (tile + 2) * kTensorKeys, kTensorKeys, b.of_tile(tile + 2));
       const int at = tile % kStages * kTensorKeys * tensor_step(kSteps);
       const int again = thread_again() % kWarp;
-      float scores[kTensorKeys / 8][4] = {};
-      score_keys(q, b.keys + at, again, scores);
-      make_logits(job, place, biases, queries, b.of_tile(tile), s.keys - tile * kTensorKeys,
-                  again % 4, scores);
-      make_weights(scores, maxima, sums, totals);
-      add_values<kSteps>(scores, b.values + at, again, sums, totals);
+      const int count = s.keys - tile * kTensorKeys;
+#pragma unroll 1
+      for (int first = 0; first < min(count, kTensorKeys); first += kScored) {
+        const int from_key = at + first * tensor_step(kSteps);
+        float scores[kScored / 8][4] = {};
+        score_keys(q, b.keys + from_key, again, scores);
+        make_logits(job, place, biases, queries, b.of_tile(tile).from(first), count - first,
+                    again % 4, scores);
+        make_weights(scores, maxima, sums, totals);
+        add_values<kSteps>(scores, b.values + from_key, again, sums, totals);
+      }
     }
 
 #pragma unroll

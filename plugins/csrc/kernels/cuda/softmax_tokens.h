@@ -26,6 +26,8 @@ struct Keys {
   int* pixels;   // kNoPixel: beyond the map or the window
   int* places;   // in the bias table, times -1
   int* regions;  // of windows that are cut
+
+  __device__ Keys from(int key) const { return {pixels + key, places + key, regions + key}; }
 };
 
 __host__ __device__ inline int bias_across(const Windows& s) { return s.window_w + s.key_w - 1; }
