@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..core.cpus import usable_cpus
 from ..core.errors import BackendUnavailableError, NystraError
+from .c_tensors import REFUSED, TYPES, CTensor, described_tensor, request
 from .library import CPU_LIBRARY, library_path
 from .operators import find_schema
 
@@ -27,28 +28,7 @@ Described = tuple[tuple[int, ...], str]
 """Shape and type of an array, such as ((1, 8, 8, 36), "float32")."""
 
 _INTERFACE = 2
-_REFUSED = 1
-_MAX_RANK = 8
 _MAX_THREADS = (1 << 31) - 1
-_TYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3}
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("is_number", ctypes.c_int32),
-        ("integer", ctypes.c_int64),
-        ("number", ctypes.c_double),
-    )
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("type", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("shape", ctypes.c_int64 * _MAX_RANK),
-    )
 
 
 @functools.cache
@@ -121,15 +101,15 @@ def run(
     """
     arrays = [_native(array) for array in inputs]
     types = [array.dtype.name for array in arrays] if kinds is None else kinds
-    request = _request(operator, list(map(_tensor, arrays, types)), attributes)
-    described = _described(operator, request)
+    called = request(operator, list(map(_tensor, arrays, types)), attributes)
+    described = _described(operator, called)
     filled = [new(shape, kind) for shape, kind in described]
-    results = (_Tensor * len(filled))(*map(_tensor, filled, (kind for _, kind in described)))
+    results = (CTensor * len(filled))(*map(_tensor, filled, (kind for _, kind in described)))
     threads = usable_cpus() if threads is None else threads
     if not 1 <= threads <= _MAX_THREADS:
         raise NystraError(f"`threads` is {threads}; expected 1 to {_MAX_THREADS}")
     library = _library()
-    _check(library, library.nystra_cpu_run(*request, results, len(results), threads))
+    _check(library, library.nystra_cpu_run(*called, results, len(results), threads))
     return filled
 
 
@@ -149,8 +129,8 @@ def outputs(
         OSError: The library cannot be loaded on this machine.
         BackendUnavailableError: The library has no kernels for this machine.
     """
-    tensors = [_described_tensor(None, shape, kind) for shape, kind in inputs]
-    return _described(operator, _request(operator, tensors, attributes))
+    tensors = [described_tensor(None, shape, kind) for shape, kind in inputs]
+    return _described(operator, request(operator, tensors, attributes))
 
 
 def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -160,51 +140,18 @@ def _native(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return np.ascontiguousarray(array)
 
 
-def _request(
-    operator: str, tensors: Sequence[_Tensor], attributes: Mapping[str, int | float]
-) -> tuple[Any, ...]:
-    """Return the arguments that the library's functions begin with."""
-    kinds = {attribute.name: attribute.kind for attribute in find_schema(operator).attributes}
-    named = (_Attribute * len(attributes))(
-        *(_attribute(name, value, kinds.get(name)) for name, value in attributes.items())
-    )
-    listed = (_Tensor * len(tensors))(*tensors)
-    return operator.encode(), named, len(named), listed, len(listed)
-
-
-def _described(operator: str, request: tuple[Any, ...]) -> list[Described]:
-    library, described = _library(), (_Tensor * len(find_schema(operator).outputs))()
-    _check(library, library.nystra_cpu_outputs(*request, described, len(described)))
-    types = list(_TYPES)
+def _described(operator: str, called: tuple[Any, ...]) -> list[Described]:
+    library, described = _library(), (CTensor * len(find_schema(operator).outputs))()
+    _check(library, library.nystra_cpu_outputs(*called, described, len(described)))
+    types = list(TYPES)
     return [(tuple(array.shape[: array.rank]), types[array.type]) for array in described]
 
 
-def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
-    """Describe an attribute; a number that should be an integer goes as it is, to be refused."""
-    if kind == "float" or isinstance(value, float):
-        return _Attribute(name.encode(), 1, 0, float(value))
-    return _Attribute(name.encode(), 0, max(-(1 << 63), min(int(value), (1 << 63) - 1)), 0.0)
-
-
-def _tensor(array: npt.NDArray[np.generic], kind: str) -> _Tensor:
-    return _described_tensor(array.ctypes.data, array.shape, kind)
-
-
-def _described_tensor(data: int | None, shape: tuple[int, ...], kind: str) -> _Tensor:
-    """Describe an array by its address, shape and type.
-
-    Raises:
-        NystraError: The kernels take no such type or rank.
-    """
-    if kind not in _TYPES or len(shape) > _MAX_RANK:
-        raise NystraError(
-            f"an array of {kind} with {len(shape)} dimensions; expected "
-            f"{', '.join(_TYPES)} with at most {_MAX_RANK}"
-        )
-    return _Tensor(data, _TYPES[kind], len(shape), (ctypes.c_int64 * _MAX_RANK)(*shape))
+def _tensor(array: npt.NDArray[np.generic], kind: str) -> CTensor:
+    return described_tensor(array.ctypes.data, array.shape, kind)
 
 
 def _check(library: ctypes.CDLL, status: int) -> None:
     if status:
         message = library.nystra_cpu_error().decode()
-        raise NystraError(message) if status == _REFUSED else MemoryError(message)
+        raise NystraError(message) if status == REFUSED else MemoryError(message)

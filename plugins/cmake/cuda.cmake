@@ -1,4 +1,4 @@
-# ---- CUDA. nystra_cuda: a static library of the kernels (csrc/kernels/cuda), where nvcc works.
+# ---- CUDA. nystra_cuda_kernels: a static library of the kernels (csrc/kernels/cuda), where nvcc works.
 #
 # nvcc is that of CUDACXX or -DCMAKE_CUDA_COMPILER, else of CUDA_HOME or CUDA_PATH, else the one on
 # PATH, else /usr/local/cuda. Nothing here needs a GPU.
@@ -34,11 +34,20 @@ set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 find_package(CUDAToolkit REQUIRED)
 
 list(TRANSFORM operators REPLACE "(.+)" "csrc/kernels/cuda/\\1.cu" OUTPUT_VARIABLE sources)
-add_library(nystra_cuda STATIC ${sources})
-target_include_directories(nystra_cuda PUBLIC csrc)
+add_library(nystra_cuda_kernels STATIC ${sources})
+target_include_directories(nystra_cuda_kernels PUBLIC csrc)
 # In place of the options for C++, which nvcc does not know.
-set_target_properties(nystra_cuda PROPERTIES COMPILE_OPTIONS "-Xcompiler=-Wall,-Wextra")
+set_target_properties(nystra_cuda_kernels PROPERTIES COMPILE_OPTIONS "-Xcompiler=-Wall,-Wextra")
 if(NYSTRA_WERROR)
-  target_compile_options(nystra_cuda PRIVATE "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
+  target_compile_options(nystra_cuda_kernels PRIVATE "SHELL:-Werror all-warnings" -Xcompiler=-Werror)
 endif()
-target_link_libraries(nystra_cuda PUBLIC CUDA::cudart_static)
+target_link_libraries(nystra_cuda_kernels PUBLIC CUDA::cudart_static)
+
+# ---- libnystra_cuda.so: the kernels for any program, in C; the torch ops call them on CUDA tensors.
+add_library(nystra_cuda SHARED csrc/c_api/nystra_cuda.cc)
+target_link_libraries(nystra_cuda PRIVATE nystra_operators nystra_cuda_kernels CUDA::cudart_static)
+target_link_options(nystra_cuda PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/cmake/cuda_exports.map)
+if(NOT NYSTRA_SANITIZE)
+  target_link_options(nystra_cuda PRIVATE -Wl,--no-undefined)
+endif()
+install(TARGETS nystra_cuda LIBRARY DESTINATION nystra/plugins)

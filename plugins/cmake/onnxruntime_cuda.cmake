@@ -2,9 +2,9 @@
 # ---- the CUDA kernels are built. A session registers it in place of libnystra_onnxruntime.so.
 #
 # It needs no library of CUDA: the runtime is inside, and is initialised by the first kernel only.
-if(NOT TARGET nystra_cuda)
+if(NOT TARGET nystra_cuda_kernels)
   return()
 endif()
 nystra_library(nystra_onnxruntime_cuda exports.map csrc/onnxruntime/cuda/register.cc csrc/onnxruntime/cuda/binding.cc)
 target_link_libraries(nystra_onnxruntime_cuda
-  PRIVATE nystra_onnxruntime_binding nystra_cuda CUDA::cudart_static)
+  PRIVATE nystra_onnxruntime_binding nystra_cuda_kernels CUDA::cudart_static)

@@ -1,0 +1,73 @@
+"""Tensors and attributes as the C interfaces of the kernels take them (``csrc/nystra_cpu.h``)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.errors import NystraError
+from .operators import find_schema
+
+__all__ = ["REFUSED", "TYPES", "CTensor", "described_tensor", "request"]
+
+REFUSED = 1
+"""The status of a call with bad input."""
+
+TYPES = {"float32": 0, "float16": 1, "bfloat16": 2, "int32": 3}
+"""Their numbers in the interface."""
+
+_MAX_RANK = 8
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("is_number", ctypes.c_int32),
+        ("integer", ctypes.c_int64),
+        ("number", ctypes.c_double),
+    )
+
+
+class CTensor(ctypes.Structure):
+    """A tensor: the address of its data, its type, rank and shape."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("type", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.c_int64 * _MAX_RANK),
+    )
+
+
+def described_tensor(data: int | None, shape: Sequence[int], kind: str) -> CTensor:
+    """Describe a tensor by its address, shape and type.
+
+    Raises:
+        NystraError: The kernels take no such type or rank.
+    """
+    if kind not in TYPES or len(shape) > _MAX_RANK:
+        raise NystraError(
+            f"an array of {kind} with {len(shape)} dimensions; expected "
+            f"{', '.join(TYPES)} with at most {_MAX_RANK}"
+        )
+    return CTensor(data, TYPES[kind], len(shape), (ctypes.c_int64 * _MAX_RANK)(*shape))
+
+
+def request(
+    operator: str, tensors: Sequence[CTensor], attributes: Mapping[str, int | float]
+) -> tuple[Any, ...]:
+    """Return the arguments that the functions of the libraries begin with."""
+    kinds = {attribute.name: attribute.kind for attribute in find_schema(operator).attributes}
+    named = (_Attribute * len(attributes))(
+        *(_attribute(name, value, kinds.get(name)) for name, value in attributes.items())
+    )
+    listed = (CTensor * len(tensors))(*tensors)
+    return operator.encode(), named, len(named), listed, len(listed)
+
+
+def _attribute(name: str, value: float, kind: str | None) -> _Attribute:
+    """Describe an attribute; a number that should be an integer goes as it is, to be refused."""
+    if kind == "float" or isinstance(value, float):
+        return _Attribute(name.encode(), 1, 0, float(value))
+    return _Attribute(name.encode(), 0, max(-(1 << 63), min(int(value), (1 << 63) - 1)), 0.0)

@@ -1,0 +1,103 @@
+"""The CUDA kernels on tensors in device memory, by their C interface (``csrc/nystra_cuda.h``).
+
+Addresses come in and work is put on a stream: whoever calls has the memory, of PyTorch for
+instance. Where the library is not built, `missing` says so and `run` raises.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from ..core.errors import BackendUnavailableError, NystraError
+from .c_tensors import REFUSED, CTensor, described_tensor, request
+from .library import CUDA_KERNELS, library_path
+
+__all__ = ["DeviceTensor", "missing", "run"]
+
+DeviceTensor = tuple[int, tuple[int, ...], str]
+"""Address, shape and type of a contiguous tensor, such as ``(address, (1, 4, 4), "float16")``."""
+
+_INTERFACE = 1
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the library, its functions declared.
+
+    Raises:
+        FileNotFoundError: It was not built.
+        OSError: It cannot be loaded on this machine.
+        BackendUnavailableError: It has another interface.
+    """
+    path = library_path(CUDA_KERNELS)
+    library = ctypes.CDLL(str(path))
+    for name in ("nystra_cuda_version", "nystra_cuda_error"):
+        getattr(library, name).restype = ctypes.c_char_p
+    listed = (ctypes.c_void_p, ctypes.c_size_t)
+    library.nystra_cuda_workspace.argtypes = (
+        *(ctypes.c_char_p, *listed * 2, ctypes.c_size_t),
+        ctypes.POINTER(ctypes.c_size_t),
+    )
+    library.nystra_cuda_run.argtypes = (
+        *(ctypes.c_char_p, *listed * 3),
+        *(ctypes.c_void_p, ctypes.c_void_p),
+    )
+    if library.nystra_cuda_interface() != _INTERFACE:
+        raise BackendUnavailableError(
+            f"{path} of nystra {library.nystra_cuda_version().decode()} has interface "
+            f"{library.nystra_cuda_interface()}; expected {_INTERFACE}: build it anew"
+        )
+    return library
+
+
+@functools.cache
+def missing() -> str | None:
+    """Return why the kernels cannot be called on this machine, or None."""
+    try:
+        _library()
+    except (BackendUnavailableError, OSError) as error:
+        return str(error)
+    return None
+
+
+def run(
+    operator: str,
+    inputs: Sequence[DeviceTensor],
+    attributes: Mapping[str, int | float],
+    outputs: Sequence[DeviceTensor],
+    allocate: Callable[[int], int],
+    stream: int,
+) -> None:
+    """Put an operator on a stream of the current device, and return before it is done.
+
+    Args:
+        operator: The node type, such as ``NystraPinv``.
+        inputs: In the order of the schema.
+        attributes: By name; what is left out takes its default.
+        outputs: Are written. They overlap nothing.
+        allocate: Returns the address, a multiple of 256, of so many bytes of device memory, which
+            nothing else uses until the work is done. It is called at most once.
+        stream: A ``cudaStream_t`` as a number.
+
+    Raises:
+        NystraError: The operator refuses the attributes or the inputs; the message says why.
+        RuntimeError: CUDA did not launch the kernel.
+        FileNotFoundError: The library was not built.
+        OSError: The library cannot be loaded on this machine.
+        BackendUnavailableError: The library has another interface.
+    """
+    library = _library()
+    called = request(operator, [described_tensor(*tensor) for tensor in inputs], attributes)
+    size = ctypes.c_size_t()
+    _check(library, library.nystra_cuda_workspace(*called, len(outputs), ctypes.byref(size)))
+    results = (CTensor * len(outputs))(*(described_tensor(*tensor) for tensor in outputs))
+    workspace = allocate(size.value) if size.value else None
+    _check(library, library.nystra_cuda_run(*called, results, len(results), workspace, stream))
+
+
+def _check(library: ctypes.CDLL, status: int) -> None:
+    if status:
+        message = library.nystra_cuda_error().decode()
+        raise NystraError(message) if status == REFUSED else RuntimeError(message)
