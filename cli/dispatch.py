@@ -32,7 +32,7 @@ _COMMANDS = (
     "check",
     "deploy",
 )
-"""Each is a module of ``commands``, imported when it is wanted."""
+"""Each is a module of ``commands``, imported on use."""
 
 _EXTRAS = {
     "torch": "export",
@@ -169,15 +169,17 @@ def _unexpected(args: argparse.Namespace, error: Exception) -> int:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
-        return "not enough memory: take smaller pictures, tiles or sizes, or a larger machine"
+        return (
+            "not enough memory: use smaller images, tiles or sizes, or a machine with more memory"
+        )
     if isinstance(error, RecursionError):
-        return "what was given is nested too deeply"
+        return "the input is nested too deeply"
     words = next(iter(str(error).strip().splitlines()), "")[:300]
     if isinstance(error, OSError):
         place = "a file" if error.filename is None else error.filename
         return f"cannot use {place}: {error.strerror or words}"
     kind = type(error).__name__
-    return f"what was given led to {kind} ({words}): run it with -v for the traceback"
+    return f"the input caused {kind} ({words}): add -v for the traceback"
 
 
 def _drop_output() -> None:

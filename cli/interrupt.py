@@ -30,7 +30,8 @@ INTERRUPTED = 130
 """The exit code."""
 
 _PAUSE = 0.01
-"""Seconds after which a dropped interrupt comes again: what dropped it has ended by then."""
+"""Seconds after which a dropped interrupt is repeated: the code that dropped it has ended by
+then."""
 
 _awaited = False
 _came = False

@@ -36,7 +36,7 @@ def print_layers(report: LayerReport) -> None:
     echo(f"reference: {report.reference}")
     echo(f"against:   {report.candidate}")
     if report.first is None:
-        echo("no layer departs; the one nearest to what is allowed is shown")
+        echo("no layer exceeds its tolerance; the closest one is shown")
         return
     echo(f"first departs: {describe(report.first)}: {report.first.finding}")
 

@@ -129,7 +129,7 @@ class ModelMetadata:
         where = f"the metadata entry {key_of('attention')}"
         plan = parse_json(self.attention, where)
         if not isinstance(plan, dict):
-            raise NystraError(f"{where} is no plan: export the model again")
+            raise NystraError(f"{where} is not a plan: export the model again")
         return plan
 
 
@@ -225,7 +225,7 @@ _READERS: dict[str, Callable[[str, str], Any]] = {
     "exact_layers": _layers,
     "quadratic_bytes": _bytes,
 }
-"""Of the fields that are not their text: text and where it stands -> value."""
+"""Parsers of the fields that are not plain text: text and its origin -> value."""
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "io": write_ports,

@@ -137,7 +137,7 @@ class Words(Option):
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        return "words with commas between them"
+        return "comma-separated words"
 
     @property
     def placeholder(self) -> str:
@@ -149,7 +149,7 @@ class Words(Option):
         return self._accepted(name, tuple(text.split(",")))
 
     def show(self, value: tuple[str, ...]) -> str:
-        """Return the words with commas between them."""
+        """Return the comma-separated words."""
         return ",".join(value)
 
     def _accepted(self, name: str, value: Any) -> tuple[str, ...]:

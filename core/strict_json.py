@@ -19,7 +19,7 @@ from .files.reading import open_regular
 MAXIMUM_BYTES = 64 << 20
 MAXIMUM_DEPTH = 64
 MAXIMUM_DIGITS = 18
-"""Of a whole number: so many fit into 64 bits."""
+"""Most digits of an integer: as many as fit into 64 bits."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -57,7 +57,7 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
             infinity, a whole number of more than 18 digits, or a key twice.
     """
     if len(text) > MAXIMUM_BYTES:
-        raise error(f"{where} is longer than {MAXIMUM_BYTES >> 20} MiB: it is not nystra's")
+        raise error(f"{where} is longer than {MAXIMUM_BYTES >> 20} MiB: nystra did not write it")
     try:
         content = text.decode("utf-8") if isinstance(text, bytes) else text
         _refuse_depth(content)
@@ -72,7 +72,7 @@ def parse_json(text: str | bytes, where: str, error: type[NystraError] = NystraE
             json.dumps(value, ensure_ascii=False).encode()  # raises for a lone surrogate
         return value
     except ValueError as reason:
-        raise error(f"{where} is not JSON that nystra reads: {reason}") from reason
+        raise error(f"{where} is not valid JSON: {reason}") from reason
 
 
 def _refuse_depth(text: str) -> None:
@@ -82,13 +82,13 @@ def _refuse_depth(text: str) -> None:
         if token in "[{":
             depth += 1
             if depth > MAXIMUM_DEPTH:
-                raise ValueError(f"nested more than {MAXIMUM_DEPTH} deep")
+                raise ValueError(f"nested more than {MAXIMUM_DEPTH} levels deep")
         elif token in "]}":
             depth -= 1
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} stands for a number, expected a finite one")
+    raise ValueError(f"the number is {name}, expected a finite one")
 
 
 def _finite(digits: str) -> float:
@@ -110,6 +110,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in pairs:
         if name in members:
-            raise ValueError(f"the key {name[:80]!r} stands there twice")
+            raise ValueError(f"the key {name[:80]!r} occurs twice")
         members[name] = value
     return members

@@ -79,14 +79,14 @@ def host_problems(session: Session) -> list[str]:
     if header.has_operators and not header.has_bodies:
         problems.append("its operators of nystra have no bodies: export without `no_functions`")
     if external_files(session.path):
-        problems.append("its weights lie in another file, which such programs do not look for")
+        problems.append("its weights are in a data file, which such programs do not load")
     return problems
 
 
 def _size_problems(session: Session) -> list[str]:
     facts = session.facts
     if facts.picture is None or not set(SIDES) <= {*facts.picture.axes}:
-        return ["what it gives is no picture"]
+        return ["its output is not a picture"]
     if facts.scale is None:
-        return ["it does not say how much larger its picture is: only files of nystra do"]
+        return ["its metadata does not state the scale, which only files of nystra have"]
     return []

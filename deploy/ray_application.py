@@ -59,12 +59,13 @@ def ray_serve(
     files = [Path(path).absolute() for path in paths]
     missing = [str(file) for file in files if not file.is_file()]
     if missing or not files:
-        raise NystraError(f"there is no model file at {', '.join(missing) or 'all'}: give one")
+        raise NystraError(f"no model file at {', '.join(missing) or 'all'}: give one")
     least, most = replicas
     if not 0 <= least <= most or most < 1 or busy <= 0 or threads < 1:
         raise NystraError(
-            f"got {least} to {most} replicas of {threads} threads, busy at {busy:g} requests; "
-            "expected 0 or more, no fewer at most than at least, and 1 or more threads"
+            f"got {least} to {most} replicas of {threads} threads, {busy:g} requests per "
+            "replica; expected 0 or more replicas, a maximum not below the minimum, and 1 or "
+            "more threads and requests"
         )
     serve = _ray_serve()
     bounds = limits or Limits()
@@ -105,8 +106,9 @@ def _connect(ray: Any) -> None:
             ray.init(namespace="serve", runtime_env=runtime_env)  # as serve.run does
     elif "working_dir" not in ray.get_runtime_context().runtime_env:
         raise NystraError(
-            "Ray was started so that its workers import modules from the present folder: call "
-            "ray_serve before ray.init, or give that runtime_env={'working_dir': AN_EMPTY_FOLDER}"
+            "Ray was started so that its workers import modules from the current folder: call "
+            "ray_serve before ray.init, or give that runtime_env={'working_dir': "
+            "AN_EMPTY_FOLDER}"
         )
 
 
@@ -118,6 +120,6 @@ def _ray_serve() -> Any:
         return import_module("ray.serve")
     except ImportError as error:
         raise BackendUnavailableError(
-            f"Ray Serve is not here ({error}): {install_command('ray-serve')}, on every machine of "
-            "the cluster"
+            f"Ray Serve is not installed ({error}): {install_command('ray-serve')}, on every "
+            "machine of the cluster"
         ) from error

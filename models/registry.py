@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from .architecture import Architecture, State
 
 FOREIGN = "spandrel"
-"""The row of what the library of that name reads; facts say ``spandrel:DRCT``."""
+"""The row of the networks that the library spandrel reads; facts have ``spandrel:DRCT``."""
 
 MORE = "spandrel_extra_arches"
 """The package of the architectures of spandrel whose licences restrict their use."""
 
 OTHERWISE = (
-    "A network of your own: give its code as `module` FILE.py:CALLABLE (docs/own.md); an ONNX file "
-    "of it that another program made can be run by nystra run, bench and serve"
+    "Your own network: give its code as `module` FILE.py:CALLABLE (docs/own.md); or export it "
+    "to ONNX with another program: nystra run, bench and serve accept such files"
 )
-"""What can be done where no network is known for a checkpoint."""
+"""The advice if no network is known for a checkpoint."""
 
 _NEAR = 0.5  # the share of its keys, each by its weight, from which on a row is worth naming
 _SHOWN_KEYS, _SHOWN_LETTERS = 3, 60
@@ -185,7 +185,7 @@ ARCHITECTURES = (
 )
 
 OWN = RegistryRow("own", (), ".own.checkpoint")
-"""A module of the user's own, named and never recognised; facts say ``own:MyNet``."""
+"""The user's own module, given by name and never recognised; facts have ``own:MyNet``."""
 
 
 def missing(patterns: Collection[str], keys: Collection[str]) -> list[str]:
@@ -222,7 +222,7 @@ def row_named(name: str) -> RegistryRow:
     for row in (*ARCHITECTURES, OWN):
         if row.name == str(name).partition(":")[0]:
             return row
-    raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; nystra knows: {_known()}")
+    raise UnsupportedModelError(f"architecture {name!r:.80} is unknown; supported are: {_known()}")
 
 
 def find_architecture(state: State, name: str | None = None) -> RegistryRow:
@@ -242,7 +242,7 @@ def find_architecture(state: State, name: str | None = None) -> RegistryRow:
         lacking = missing(row.keys, state)
         if lacking:
             raise CheckpointError(
-                f"the file is said to be of architecture {name}, but it has no "
+                f"the architecture is given as {name}, but the file has no "
                 f"{_alternatives(lacking)}. {likeness(state)}"
             )
         return row
@@ -263,7 +263,7 @@ def likeness(state: State) -> str:
     """Return what a state dict looks like, in words, where no row takes it."""
     foreign = _foreign(state)
     if foreign is not None:
-        return f"its keys look like those of {foreign}, of which nystra has no network"
+        return f"its keys look like those of {foreign}, which nystra does not support"
     near = {row: _nearness(row, state) for row in ARCHITECTURES if row.keys}
     nearest = max(near, key=lambda row: near[row])
     if near[nearest] == 1:
@@ -271,8 +271,8 @@ def likeness(state: State) -> str:
     if near[nearest] >= _NEAR:
         return (
             f"the nearest is {nearest.name}, but the file has no "
-            f"{_alternatives(missing(nearest.keys, state))}: a part of the network, or another "
-            "variant of it?"
+            f"{_alternatives(missing(nearest.keys, state))}: it may be a part or a variant of "
+            "that network"
         )
     keys = ", ".join(key[:_SHOWN_LETTERS] for key in list(state)[:_SHOWN_KEYS])
     return f"its {len(state)} keys ({keys}, ...) are not those of {_known()}"
@@ -295,7 +295,7 @@ def _tried_elsewhere() -> str:
     if find_spec(FOREIGN) is None:
         return f"{FOREIGN}, which reads many others, is not installed: {install_command(FOREIGN)}"
     if find_spec(MORE) is None:
-        return f"nor does {FOREIGN} read it ({MORE}, which reads more, is not installed)"
+        return f"{FOREIGN} does not read it either ({MORE}, which reads more, is not installed)"
     return f"neither {FOREIGN} nor {MORE} reads it"
 
 

@@ -19,4 +19,4 @@ UNSUPPORTED = {
         "body.0.rdb1.conv1.weight|RRDB_trunk.0.RDB1.conv1.weight|*1.sub.0.RDB1.conv1.0.weight",
     ),
 }
-"""Name -> patterns of keys, as in the rows of the registry."""
+"""Name -> patterns of its keys, as in the rows of the registry."""

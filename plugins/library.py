@@ -39,7 +39,7 @@ INSTRUCTION_SETS = ("generic", "avx2", "avx512", "avx512_bf16", "amx")
 """The instruction sets the CPU kernels are built for (x86-64), slowest first."""
 
 LIBRARY_DIR_VARIABLE = "NYSTRA_LIBRARY_DIR"
-"""The environment variable that names the folder to look in first."""
+"""The environment variable for the folder that is searched first."""
 
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
 
@@ -54,9 +54,10 @@ _GPU_BUILD = (
     "cmake -S plugins -B build/gpu && cmake --build build/gpu "
     f"and set {LIBRARY_DIR_VARIABLE}=build/gpu"
 )
-_CUDA_HINT = f"build it where nvcc is (CUDACXX): {_GPU_BUILD}"
+_CUDA_HINT = f"build it on a machine with nvcc (CUDACXX): {_GPU_BUILD}"
 _TENSORRT_HINT = (
-    f"build it where nvcc (CUDACXX) and TensorRT's headers (TENSORRT_ROOT) are: {_GPU_BUILD}"
+    "build it on a machine with nvcc (CUDACXX) and TensorRT's headers (TENSORRT_ROOT): "
+    f"{_GPU_BUILD}"
 )
 
 

@@ -50,7 +50,7 @@ def _library() -> ctypes.CDLL:
     if library.nystra_cpu_interface() != _INTERFACE:
         raise BackendUnavailableError(
             f"{path} of nystra {library.nystra_cpu_version().decode()} has interface "
-            f"{library.nystra_cpu_interface()}; expected {_INTERFACE}: build it anew"
+            f"{library.nystra_cpu_interface()}; expected {_INTERFACE}: build it again"
         )
     if library.nystra_isa() is None:
         raise BackendUnavailableError(

@@ -29,10 +29,10 @@ from .timing.bench import bench, session_configuration, session_spec
 from .timing.rows import describe_machine
 
 CLASSES = (64, 128, 256)
-"""Sides of the square pictures that are timed; what is larger counts as the last."""
+"""Sides of the square inputs that are timed; larger inputs count as the last."""
 
 _WAYS = ("ort-cpu", "openvino", "openvino-bf16")
-"""Names of a benchmark; bfloat16 is timed only where it is asked for."""
+"""Names of the benchmark's configurations; bfloat16 is timed only on request."""
 
 Times = Mapping[str, float]
 """Way -> milliseconds of a run."""
@@ -74,9 +74,9 @@ def choose_fastest(
         )
     here, missing = _ways(spec)
     if not here:
-        raise BackendUnavailableError(f"nothing is there to be the fastest: {missing}")
+        raise BackendUnavailableError(f"no backend is installed to choose from: {missing}")
     if len(here) == 1:
-        return _chosen(spec, here[0], f"fastest: {here[0]}, which is alone here ({missing})")
+        return _chosen(spec, here[0], f"fastest: {here[0]}, the only one installed ({missing})")
     size = read_facts(spec.model).sides or picture_size(*[_class_of(side)] * 2)
     record = cache.home() / "fastest" / f"{_key(spec, here, size)}.json"
     times, when = _remembered(record, here), "remembered"
@@ -154,5 +154,5 @@ def _timed(
     times = {row.backend: 1e3 * row.percentile(50) for row in rows if row.reason is None}
     if not times:
         reasons = "; ".join(f"{row.backend} {row.reason}" for row in rows)
-        raise NystraError(f"{spec.model} runs in none of {', '.join(ways)}: {reasons}")
+        raise NystraError(f"{spec.model} does not run on any of {', '.join(ways)}: {reasons}")
     return times

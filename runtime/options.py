@@ -14,7 +14,7 @@ MAX_MEMORY = Bytes(None, "memory limit of the process, such as 4G", 1, usual="th
 BACKEND = Text("auto", "backend", metavar="NAME")
 BATCH = Number(8, "images per run, from different requests", 1)
 THREADS = Number(None, "threads", 1, usual="all cores")
-WORKERS = Number(None, "worker processes", 1, usual="as many as CPUs or GPUs allow")
+WORKERS = Number(None, "worker processes", 1, usual="one per CPU or GPU")
 LIBRARY = FileOrWord(
     "auto",
     "the operator or plugin library; none runs the standard-operator bodies",

@@ -81,8 +81,8 @@ class Session:
         )
         if spec.backend == FASTEST:
             raise NystraError(
-                "fastest is no backend: nystra.runtime.choose_fastest times a SessionSpec and "
-                "returns the one to open"
+                "fastest is not a backend: call nystra.runtime.choose_fastest, which times a "
+                "SessionSpec and returns the fastest one"
             )
         self._backend = loaded = open_backend(spec)
         self.kind: type[Backend] = type(loaded)
@@ -139,7 +139,7 @@ class Session:
         if port is None:
             names = [f"{tensor.name} {tensor.shape}" for tensor in self.inputs]
             raise NystraError(
-                f"{self.path} has no input that is plainly an image (floating, 4-D, the only "
-                f"one): its inputs are {names}. Use run() with names."
+                f"{self.path} does not have exactly one image input (4-D, floating point): its "
+                f"inputs are {names}. Use run() with names."
             )
         return self.run({port.name: image, **others})[self.outputs[0].name]

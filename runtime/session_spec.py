@@ -13,7 +13,7 @@ from ..core.option import Options, option
 from .options import BACKEND, EP_LIBRARY, LIBRARY, PRECISION, THREADS
 
 FASTEST = "fastest"
-"""Not a backend: `choose_fastest` says which of them takes its place."""
+"""Not a backend: `choose_fastest` replaces it by the fastest one."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,6 @@ class SessionSpec(Options):
         known = {item.name for item in fields(cls)}
         if set(document) != known:
             raise NystraError(
-                f"a session is described by {sorted(known)}, got the keys {sorted(document)}"
+                f"expected the keys {sorted(known)} of a session, got {sorted(document)}"
             )
         return cls(**document)

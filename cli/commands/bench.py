@@ -107,9 +107,9 @@ def run(args: argparse.Namespace) -> int:
                 "least_seconds": args.seconds,
                 "or_runs": args.runs,
                 "spinning": "onnxruntime's threads stop after each run",
-                "memory": "peak resident bytes above those before the first run",
-                "device_memory": "growth of the GPU's memory in use from before the model was "
-                "loaded to after the first runs, in bytes",
+                "memory": "peak resident memory minus that before the first run, in bytes",
+                "device_memory": "growth of the used GPU memory from before loading to after the "
+                "first runs, in bytes",
                 "megapixels": "of the input",
             },
             "rows": [row.as_dict() for row in rows],
@@ -134,7 +134,7 @@ def _sizes(args: argparse.Namespace) -> Sequence[Size]:
             if not any(set(SIDES) <= set(port.axes) for port in stated.inputs):
                 taken = ", ".join(f"{port.name} ({', '.join(port.axes)})" for port in stated.inputs)
                 raise NystraError(
-                    f"--sizes are heights and widths, which {model} does not take: its inputs are "
+                    f"--sizes does not apply to {model}, whose inputs have no height and width: "
                     f"{taken}. Omit --sizes"
                 )
         wanted: Sequence[Size] = args.sizes
@@ -227,7 +227,7 @@ def _print(rows: list[Row], machine: dict[str, Any], verbose: bool) -> None:
         + (f", {machine['gpu']}" if machine["gpu"] else "")
     )
     for first in dict.fromkeys(row.ratio_to for row in rows if row.ratio_to):
-        echo(f"faster, slower: than {first}, the median of interleaved runs")
+        echo(f"faster, slower: relative to {first}, median of interleaved runs")
 
 
 def _fell_back(row: Row) -> bool:

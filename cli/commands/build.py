@@ -27,7 +27,7 @@ _OF_TENSORRT = (
     *("output", "targets", "dry_run", "sizes", "seconds", "level", "builder_threads"),
     *("engine", "trust"),
 )
-"""Options that OpenVINO has no use for."""
+"""Options that do not apply to OpenVINO."""
 
 SUMMARY = "Build a TensorRT engine of a model file, or compile it with OpenVINO."
 
@@ -153,7 +153,7 @@ def _compile(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     if args.precision and args.backend.partition(":")[0] != "openvino":
-        raise NystraError("--precision is for openvino: TensorRT computes as the file says")
+        raise NystraError("--precision is for openvino: TensorRT computes in the types of the file")
     if args.targets and args.backend != "tensorrt-rtx":
         raise NystraError("--target is for --backend tensorrt-rtx: TensorRT builds for its own GPU")
     if args.sizes and not args.dry_run:
@@ -234,6 +234,6 @@ def _print_built(
     echo(f"plugins   {len(record.plugins)}; {reason}")
     echo(f"sha256    {record.sha256}")
     if record.targets:
-        echo("not run   an engine built ahead of time: no GPU has loaded it yet")
+        echo("not run: the engine was built ahead of time, and no GPU has loaded it yet")
     if line is not None:
         echo(f"the same  {line}")

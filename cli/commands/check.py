@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         print_table([("item", "verdict", ""), *((v.item, v.state, v.message) for v in verdicts)])
         echo(session.library_reason)
         if args.update:
-            state = "written" if updated else "not written: the model is wrong by itself"
+            state = "written" if updated else "not written: the model fails its own checks"
             echo(f"{args.baseline}: {state}")
     else:
         for verdict in verdicts:
@@ -180,7 +180,7 @@ def _check_measured(args: argparse.Namespace, baseline: Baseline, measured: Meas
 
 def _unasked(args: argparse.Namespace, item: str, needs: str) -> NystraError:
     return NystraError(
-        f"the baseline {args.baseline} guards {item}, which was not asked for: give {needs}, or "
+        f"the baseline {args.baseline} guards {item}, which is not measured: give {needs}, or "
         "`partial` to skip it"
     )
 

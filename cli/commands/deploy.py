@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         echo(f"{folder}: {', '.join(files)}")
         if "README.md" in files:
-            echo(f"how to start and ask the server: {folder / 'README.md'}")
+            echo(f"how to start and query the server: {folder / 'README.md'}")
     return 0

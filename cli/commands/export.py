@@ -57,8 +57,8 @@ class PageOptions(Options):
     report: Path | None = option(
         Folder(
             None,
-            "write a page there: figures, pictures, sites, how to load the file; with `mechanism` "
-            "auto another that says why (needs matplotlib)",
+            "write a page there: figures, images, sites, how to load the file; with `mechanism` "
+            "auto also one that explains the plan (needs matplotlib)",
         )
     )
 
@@ -132,7 +132,7 @@ def _draw(result: ExportResult, sheet: Path) -> None:
         session = Session(result.model)
         draw_model_sheet(sheet, session, sheet_restorer(sheet, session), result.source)
     except NystraError as error:
-        raise type(error)(f"{result.model} is written; the sheet is not: {error}") from error
+        raise type(error)(f"{result.model} was written, the sheet was not: {error}") from error
 
 
 def _as_dict(result: ExportResult) -> dict[str, Any]:

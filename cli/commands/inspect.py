@@ -25,9 +25,9 @@ _LONGEST = 400
 """Characters of a metadata entry that are shown."""
 
 _LEGEND = (
-    "tokens: keys a query sees; FLOPs: share of the network's, in exact attention there; bias: "
-    "largest entry, in logits; error: of the site's output under the plan, all other sites exact; "
-    "guarded: tokens whose result the guard changes"
+    "tokens: keys per query; FLOPs: share of the network's operations in exact attention at the "
+    "site; bias: largest entry, in logits; error: of the site's output under the plan, with all "
+    "other sites exact; guarded: tokens whose result the guard changes"
 )
 
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             return _inspect_checkpoint(args)
         except UnsupportedModelError as error:
-            warn(f"{error}: its attention is not listed")
+            warn(f"{error}: its attention cannot be listed")
     return _inspect_model(args)
 
 
@@ -189,7 +189,7 @@ def _inspect_model(args: argparse.Namespace) -> int:
         print_table([("node", "operator", "path"), *((n, o, path) for n, o in nodes), *plain])
         echo("path: kernel, a fused kernel of the library; body, standard operators in its place")
         if plain:
-            echo("plain: attention that is written in standard operators only")
+            echo("plain: attention of standard operators only")
     else:
         echo("no nystra nodes: plain ONNX")
     return 0
@@ -209,7 +209,7 @@ def _sites(metadata: ModelMetadata) -> dict[str, Any]:
         isinstance(site, dict) and isinstance(site.get("mechanism"), str) for site in sites.values()
     ):
         key = key_of("attention")
-        raise NystraError(f"the metadata entry {key} is no plan: export the model again")
+        raise NystraError(f"the metadata entry {key} is not a plan: export the model again")
     return sites
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SUMMARY = "Run a model file on an image, a folder of images or a video."
 
 _LONG = 30.0
-"""Seconds after which a run that nobody watches says where it is."""
+"""Seconds between progress lines if the output is not a terminal."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
     prints = args.output == "-" or (args.output is None and args.format is not None)
     if args.json and prints:
-        raise NystraError(
-            "--json and what is written to the standard output contradict each other: give one"
-        )
+        raise NystraError("--json and an output on stdout contradict each other: give one")
     cluster = cluster_options(args)
     if cluster is None:
         _check_threads(args.threads)
@@ -212,10 +210,10 @@ def _counts(results: Sequence[Result], seconds: float) -> str:
     counts = Counter(result.status for result in results)
     strange = [result.input for result in results if result.reason == "no picture"]
     there = counts["skipped"] - len(strange)
-    reasons = [f"{there} with an output"] if there else []
+    reasons = [f"{there} with existing outputs"] if there else []
     if strange:
         names = ", ".join(Path(path).name for path in strange[:3])
-        reasons.append(f"{len(strange)} no pictures: {names}{', ...' if strange[3:] else ''}")
+        reasons.append(f"{len(strange)} not images: {names}{', ...' if strange[3:] else ''}")
     why = f" ({'; '.join(reasons)})" if reasons else ""
     return (
         f"{counts['done']} done, {counts['failed']} failed, {counts['skipped']} skipped{why} in "

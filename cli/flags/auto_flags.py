@@ -82,5 +82,5 @@ def _report(args: argparse.Namespace) -> Callable[[AutoResult], None]:
     require_matplotlib()
     folder, page = args.report, page_path(args.report, args.checkpoint)
     if page.exists() and not args.overwrite:
-        raise NystraError(f"{page} is there: choose another --report, or give --overwrite")
+        raise NystraError(f"{page} exists: choose another --report, or add --overwrite")
     return partial(write_report, folder=folder)

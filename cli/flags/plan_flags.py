@@ -17,7 +17,7 @@ from .option_flags import add_options
 from .shared_flags import Records, add_shared_options, flag_among, given_texts, read_shared
 
 AUTO = "auto"
-"""The word in the place of a mechanism that lets `export.auto` choose."""
+"""The value of ``--attn`` with which `export.auto` chooses the plan."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def plan_from(args: argparse.Namespace) -> Plan:
     name = args.mechanism or "full"
     if name == AUTO:
         raise NystraError(
-            "--attn auto is for nystra-export, which writes the plan that it finds beside the "
-            "model file: give that one with --plan"
+            "--attn auto is for nystra-export, which writes the plan next to the model file: "
+            "give that file with --plan"
         )
     if name not in MECHANISMS:
         raise NystraError(f"--attn {name!r:.40} is unknown; known are {', '.join(MECHANISMS)}")
@@ -87,7 +87,9 @@ def _refuse_beside_a_plan(args: argparse.Namespace, texts: dict[str, Any]) -> No
         *(parameter_flag(name) for name in texts),
     ]
     if flags:
-        raise NystraError(f"--plan and {flags[0]} contradict each other: the plan says it all")
+        raise NystraError(
+            f"--plan and {flags[0]} contradict each other: the plan holds every parameter"
+        )
 
 
 def parameter_flag(name: str) -> str:

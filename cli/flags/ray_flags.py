@@ -34,7 +34,7 @@ def cluster_options(args: argparse.Namespace) -> ClusterOptions | None:
             raise NystraError("--workers goes with --ray local or --ray HOST:PORT: give one")
         return None
     if args.jobs is not None:
-        raise NystraError("--jobs and --ray contradict each other: --workers says how many")
+        raise NystraError("--jobs and --ray contradict each other: --workers sets the number")
     from ...runtime.distributed.options import ClusterOptions
 
     threads = 1 if args.threads is None else args.threads
@@ -53,5 +53,5 @@ def distributed_runner(task: Task, name: str, cluster: ClusterOptions) -> Runner
         NystraError: The task is not distributed.
     """
     if task.run_distributed is None:
-        raise NystraError(f"--ray does not apply to a model of the task {name!r}: leave it out")
+        raise NystraError(f"--ray does not apply to a model of the task {name!r}: omit it")
     return partial(task.run_distributed(), cluster=cluster)

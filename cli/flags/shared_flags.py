@@ -15,7 +15,7 @@ from ...core.option import Option, Options
 from .option_flags import add_option, flag_of
 
 Records = Mapping[str, type[Options]]
-"""Records by the name that the command line chooses one with."""
+"""Name on the command line -> record."""
 
 
 def add_shared_options(

@@ -217,8 +217,8 @@ def _read(path: Path, leader: Path) -> tuple[list[Rename], bool]:
         good = False
     if not good:
         raise NystraError(
-            f"the journal {path} is damaged or not nystra's: the files {leader.stem}.* may be of "
-            "two writers; remove it and write them again"
+            f"the journal {path} is damaged or not written by nystra: the files {leader.stem}.* "
+            "may be of two different runs; remove the journal and write them again"
         )
     return renames, forward
 

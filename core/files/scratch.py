@@ -33,7 +33,7 @@ def scratch_folder() -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or error
         raise NystraError(
-            f"cannot make a temporary folder in {place}: {reason}. TMPDIR names another place"
+            f"cannot create a temporary folder in {place}: {reason}. Set TMPDIR to another folder"
         ) from error
     try:
         yield folder

@@ -63,6 +63,6 @@ def make_folder(folder: Path) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise NystraError(
-            f"cannot create the folder {folder}: {reason}. Choose another."
+            f"cannot create the folder {folder}: {reason}. Choose another output."
         ) from error
     check_writable_folder(folder)

@@ -59,8 +59,7 @@ def read_ports(text: str, where: str) -> tuple[Port, ...]:
     ports = tuple(_port(entry, where) for entry in entries[: _MOST_PORTS + 1])
     if len({port.name for port in ports}) != len(entries):
         raise NystraError(
-            f"{where} lists {len(entries)} tensors, expected at most {_MOST_PORTS}, and each of "
-            "them once"
+            f"{where} lists {len(entries)} tensors, expected at most {_MOST_PORTS} different ones"
         )
     return ports
 
@@ -97,8 +96,8 @@ def _port(entry: dict[str, Any], listing: str) -> Port:
     for key in ("name", "role", "dtype"):
         if not isinstance(texts[key], str) or not 0 < len(texts[key]) <= _LONGEST_WORD:
             raise NystraError(
-                f"{where} has the {key} {shown(texts[key])}, expected a text "
-                f"of 1 to {_LONGEST_WORD} characters"
+                f"{where} has the {key} {shown(texts[key])}, expected a string of 1 to "
+                f"{_LONGEST_WORD} characters"
             )
     return Port(
         texts["name"],

@@ -52,7 +52,7 @@ class PictureSizes(Option):
     @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        return f"{_SIZE.expected}, or several with commas between them"
+        return f"{_SIZE.expected}, or a comma-separated list of them"
 
     @property
     def placeholder(self) -> str:

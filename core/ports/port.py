@@ -43,7 +43,7 @@ LOGITS_AXES = ("batch", "classes")
 
 ROLES = ("image", "mask", "reference", "frames", "picture", "logits")
 UNKNOWN = "unknown"
-"""The role of a tensor that nothing is known of: of a file by another program."""
+"""The role of an unknown tensor, such as one of another program's file."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Port:
         if own != wanted:
             raise NystraError(
                 f"{self.name!r} has the fixed size {size_text(own)}, got {size_text(wanted)}: "
-                "ask for its own"
+                "use the fixed size"
             )
         return tuple(self._length(axis, size) for axis in self.axes)
 
@@ -134,7 +134,7 @@ class Port:
         default = AXES[axis].default if axis in AXES else 1
         length = self.lengths.get(axis, default if stated is None else stated)
         if length is None:
-            raise NystraError(f"the {axis} of {self.name!r} is open: say how long it is to be")
+            raise NystraError(f"the {axis} of {self.name!r} has no fixed length: give one")
         return length
 
 

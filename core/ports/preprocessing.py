@@ -79,18 +79,17 @@ class Preprocessing:
         """Refuse what contradicts itself."""
         if len(self.mean) != len(self.std) or not all(value > 0 for value in self.std):
             raise NystraError(
-                f"the mean is {self.mean} and the std {self.std}, expected as many numbers of "
-                "both, each std above 0"
+                f"the mean is {self.mean} and the std {self.std}, expected equally many numbers, "
+                "each std above 0"
             )
         if self.crop is None:
             return
         if self.resize is None or self.crop[0] < 1 or self.crop[1] < 1:
-            raise NystraError(f"the crop {self.crop} needs a size that pictures are resized to")
+            raise NystraError(f"the crop {self.crop} needs a size to resize to")
         smallest = self.resize.size(1, 1)
         if self.crop[0] > smallest[0] or self.crop[1] > smallest[1]:
             raise NystraError(
-                f"the crop {self.crop} is larger than what pictures are resized to, "
-                f"{self.resize.sides}"
+                f"the crop {self.crop} is larger than the size to resize to, {self.resize.sides}"
             )
 
     @property
@@ -168,19 +167,19 @@ def _crop(where: str, value: Any) -> tuple[int, int]:
 def _values(where: str, value: Any) -> tuple[float, ...]:
     if isinstance(value, list) and len(value) <= _MOST_CHANNELS and all(map(_is_value, value)):
         return tuple(map(float, value))
-    raise _refusal(where, value, f"at most {_MOST_CHANNELS} numbers to {_LARGEST_VALUE:g}")
+    raise _refusal(where, value, f"at most {_MOST_CHANNELS} numbers up to {_LARGEST_VALUE:g}")
 
 
 def _labels(where: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, list) and len(value) <= _MOST_LABELS:
         return tuple(_text(where, label) for label in value)
-    raise _refusal(where, value, f"a list of at most {_MOST_LABELS} texts")
+    raise _refusal(where, value, f"a list of at most {_MOST_LABELS} strings")
 
 
 def _text(where: str, value: Any) -> str:
     if isinstance(value, str) and 0 < len(value) <= _LONGEST_LABEL:
         return value
-    raise _refusal(where, value, f"a text of 1 to {_LONGEST_LABEL} characters")
+    raise _refusal(where, value, f"a string of 1 to {_LONGEST_LABEL} characters")
 
 
 def _truth(where: str, value: Any) -> bool:

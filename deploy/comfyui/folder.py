@@ -51,7 +51,9 @@ def write_node(
     restorer = restorer_for(session)
     if restorer.auxiliary:
         names = ", ".join(port.name for port in restorer.auxiliary)
-        raise NystraError(f"{model} takes {names} besides a picture, and the node takes a picture")
+        raise NystraError(
+            f"{model} takes {names} besides a picture, and the node supports a single picture"
+        )
     target = Path(folder, f"nystra-{name}")
     with atomic_folder(target, overwrite=how.overwrite) as made:
         shutil.copyfile(path, made / "model.onnx")

@@ -15,7 +15,7 @@ from .text_format import Symbol
 
 LABELS = "labels.txt"
 WARM_UP_SIDE = 64
-"""Least height and width of the picture that the server warms up with, in pixels."""
+"""Smallest height and width of the server's warm-up picture, in pixels."""
 
 _QUEUE_DELAY = 2000
 _TYPES = {
@@ -162,7 +162,7 @@ def _data_type(port: Port) -> Symbol:
     if port.dtype not in _TYPES:
         known = ", ".join(_TYPES)
         raise NystraError(
-            f"{port.name!r} is of {port.dtype}, which Triton has no type for: expected {known}"
+            f"{port.name!r} is of {port.dtype}, a type that Triton does not have: expected {known}"
         )
     return Symbol(f"TYPE_{_TYPES[port.dtype]}")
 

@@ -59,15 +59,16 @@ class TritonOptions(Options):
             )
         if (self.engine is not None) != (self.backend == "tensorrt"):
             raise NystraError(
-                "TensorRT runs an engine: build one on a GPU like the server's with nystra build "
-                "MODEL.onnx -o model.engine, and give `engine` model.engine"
+                "`backend` tensorrt needs an engine: build one with nystra build MODEL.onnx -o "
+                "model.engine on the same type of GPU as the server's, and give `engine` "
+                "model.engine"
                 if self.engine is None
                 else f"`engine` is for `backend` tensorrt, got {self.backend}"
             )
         if self.gpu and self.backend == "openvino":
-            raise NystraError("`gpu` does not apply to OpenVINO, which runs on the CPU: leave it")
+            raise NystraError("`gpu` does not apply to OpenVINO, which runs on the CPU: omit it")
         if (self.tile or self.overlap is not None) and self.backend != "python":
             raise NystraError(
-                f"`tile` and `overlap` are for `backend` python: {self.backend} gives Triton the "
-                "network alone, and the client cuts pictures"
+                f"`tile` and `overlap` are for `backend` python: with {self.backend} Triton runs "
+                "the network alone, and the client has to tile"
             )

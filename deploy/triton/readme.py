@@ -63,13 +63,14 @@ def _start(
             f"wrote this folder:\n\n```dockerfile\nFROM nvcr.io/nvidia/tritonserver:<xx.yy>-py3\n"
             "COPY nystra-*.whl /tmp/\n"
             f"RUN pip install \"$(ls /tmp/nystra-*.whl)[{extra}]\" 'numpy<2'\n```\n\n"
-            'With numpy 2 the backend of Triton 2.51 dies over the first request ("not healthy"). '
+            'With numpy 2 the backend of Triton 2.51 crashes at the first request ("not healthy"). '
             f"Built as `{image}`:"
         )
     if record is not None:
         notes.append(
             f"The engine was built by TensorRT {record.version} on "
-            f"{record.device.get('name', 'a GPU')}: the server needs that TensorRT and such a GPU."
+            f"{record.device.get('name', 'a GPU')}: the server needs the same version of "
+            "TensorRT and the same type of GPU."
         )
         if library is not None:
             preload = f"-e LD_PRELOAD={place}/{name}/1/{library.name} "
@@ -82,7 +83,8 @@ def _start(
     if options.backend == "onnxruntime":
         notes.append(
             f"`model_operations` names the operator library at {place}/{name}/1/{library.name}: "
-            "where the server sees the repository elsewhere, write the folder with --server-path."
+            "if the server has the repository at another path, write the folder with "
+            "--server-path."
             if library is not None
             else "There is no operator library in this folder: the operators of nystra, if the "
             "model has any, run as their bodies of standard operators."
@@ -95,8 +97,8 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
     if answerer is None:
         inputs = ", ".join(f"`{port.name}` ({port.role}, {port.layout})" for port in ports)
         return (
-            f"Tensors: {inputs}, RGB, values {_range(facts)}; tiles, colour and alpha are the "
-            "client's business. `--backend python` serves picture files."
+            f"Tensors: {inputs}, RGB, values {_range(facts)}; the client has to handle tiles, "
+            "colour and alpha. `--backend python` serves picture files."
         )
     first = f'a = InferInput("{ports[0].name}", [1], "BYTES")'
     more = "".join(
@@ -122,7 +124,7 @@ def _ask(name: str, options: TritonOptions, facts: ModelFacts, answerer: Answere
         names = "InferInput"
         listed = "; ".join(f"`{key}`: {kind.help}" for key, kind in known.items())
         note = f"Parameters, all optional: {listed}." if known else "There are no parameters."
-        note += " The file is equal to the byte to what `nystra run` writes."
+        note += " The file is byte for byte the one that `nystra run` writes."
     return (
         "```python\nimport numpy as np\n"
         f"from tritonclient.http import InferenceServerClient, {names}\n\n"

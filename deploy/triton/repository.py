@@ -90,7 +90,7 @@ class _Model:
         self.labels = stated or own
         classes = self.facts.outputs[0].channels
         if options.labels is not None and "classes" not in self.facts.outputs[0].axes:
-            raise NystraError(f"`labels` is for a model that classifies, and {path} does not")
+            raise NystraError(f"`labels` is for classifiers, and {path} is none")
         if self.labels and classes is not None:
             check_labels(self.labels, classes, str(options.labels or path))
         self.record = self._record()
@@ -160,9 +160,11 @@ class _Model:
         engine = Path(self.how.engine)
         record = EngineRecord.read(EngineRecord.path_for(engine))
         if record.backend != "tensorrt":
-            raise NystraError(f"{engine} is an engine of {record.backend}, Triton runs tensorrt")
+            raise NystraError(
+                f"{engine} is an engine for {record.backend}, expected one for tensorrt"
+            )
         if record.hashes.get("model") != file_sha256(self.path):
-            raise NystraError(f"the engine {engine} is of another model than {self.path}")
+            raise NystraError(f"the engine {engine} was built from another model than {self.path}")
         check_hash(engine, record)
         return record
 
@@ -172,8 +174,8 @@ class _Model:
             self.answerer = find_answerer(self.session).open(self.session, self.name)
         elif self.how.backend == "openvino" and self.header.has_operators:
             raise NystraError(
-                f"{self.path} has operators of nystra, which Triton's openvino backend cannot be "
-                "told of: export it with `inline`, or take `backend` python, which runs it"
+                f"{self.path} has operators of nystra, which Triton's openvino backend does not "
+                "support: export it with `inline`, or use `backend` python"
             )
 
     def _write_warm_up(self, folder: Path, config: dict[str, Any]) -> None:

@@ -37,12 +37,12 @@ def write_script(
     how = options or VapourSynthOptions()
     session = Session(model)
     if problems := vapoursynth_problems(session):
-        raise NystraError(f"{model} is nothing for VapourSynth: {'; '.join(problems)}")
+        raise NystraError(f"{model} does not run in VapourSynth: {'; '.join(problems)}")
     entry = HostModel.of(session)
     if entry.channels[0] != entry.channels[1]:
         raise NystraError(
-            f"{model} takes {entry.channels[0]} channels and gives {entry.channels[1]}: clips of "
-            "VapourSynth keep theirs"
+            f"{model} takes {entry.channels[0]} channels and returns {entry.channels[1]}: in "
+            "VapourSynth both have to be equal"
         )
     name = how.name or entry.path.stem
     VapourSynthOptions(name=name)  # a stem may be no name of a folder

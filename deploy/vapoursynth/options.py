@@ -37,8 +37,8 @@ class VapourSynthOptions(Options):
         check_model_name(self.name)
         if self.tile and self.tile <= 2 * self.margin:
             raise NystraError(
-                f"`tile` is {self.tile} and `overlap` {self.margin}: the tile has to be more than "
-                "twice the overlap, which is cut off on each side"
+                f"`tile` is {self.tile} and `overlap` {self.margin}: the tile has to be more "
+                "than twice the overlap, which is cropped on each side"
             )
 
     @property

@@ -38,5 +38,10 @@ def vapoursynth_problems(session: Session) -> list[str]:
     if not all(isinstance(length, int) for length in made):
         return [f"with an input of {taken} its output is {'x'.join(map(str, made))}, not numbers"]
     if any(large % small for large, small in zip(made, sides, strict=True)):
-        return [f"of {taken} pixels it makes {'x'.join(map(str, made))}, no whole multiple"]
+        return [
+            (
+                f"for {taken} pixels it returns {'x'.join(map(str, made))}, which is not an "
+                "integer multiple"
+            )
+        ]
     return []

@@ -23,13 +23,13 @@ PAGE = Path(__file__).with_name("page")
 _PARTS = ("*.html", "*.css", "*.svg", "*.js")
 _PLAIN_NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _PRECISION = "fp32"
-"""Of the files that the page was tried with."""
+"""The precision of the files that the page was tested with."""
 
 _README = """# {name} in the browser
 
 Written by `nystra deploy web`. Start `python -m http.server` in this folder, or any other server
-of files, and open its address, http://localhost:8000. From the disk (`file:`) browsers start no
-worker.
+of files, and open its address, http://localhost:8000. Browsers start no worker from `file:`
+addresses.
 
 | file | what |
 | --- | --- |
@@ -38,10 +38,10 @@ worker.
 | `index.html`, `*.js`, `style.css`, `icon.svg` | the page, of nystra (Apache-2.0) |
 | `ort/` | onnxruntime-web {version}, of Microsoft (MIT, `ort/LICENSE`) |
 
-The page asks no other host for anything, and sends pictures nowhere. It runs on WebGPU where the
-browser has it and the recorded references come out right; else on the CPU by WebAssembly, and says
-so. `?provider=wasm` at the end of its address does not try WebGPU. WebAssembly uses one thread
-unless the server sends `Cross-Origin-Opener-Policy: same-origin` and
+The page makes no requests to other hosts, and sends pictures nowhere. It runs on WebGPU if the
+browser supports it and the recorded references are reproduced, otherwise on the CPU by WebAssembly,
+and shows which. `?provider=wasm` at the end of its address skips WebGPU. WebAssembly uses
+one thread unless the server sends `Cross-Origin-Opener-Policy: same-origin` and
 `Cross-Origin-Embedder-Policy: require-corp`.
 """
 
@@ -105,19 +105,19 @@ def _problems(session: Session) -> list[str]:
     if {tensor.dtype for tensor in (*session.inputs, *session.outputs)} != {"float32"}:
         problems.append("it takes or gives float16, expected float32")
     if facts.task != "restoration":
-        problems.append(f"it is of the task {facts.task}, expected restoration")
+        problems.append(f"its task is {facts.task}, expected restoration")
     if facts.precision != _PRECISION:
-        problems.append(f"it is of the precision {facts.precision}, expected {_PRECISION}")
+        problems.append(f"its precision is {facts.precision}, expected {_PRECISION}")
     if facts.tiling == "internal":
-        problems.append("it has to see the whole picture, and the page cuts tiles")
+        problems.append("it needs the whole picture, and the page works in tiles")
     if any(isinstance(length, str) for length in session.inputs[0].shape):
         problems.append(
-            "it takes any size, and the page cuts tiles of one: export it with `target` portable "
-            "and `static` 1x3x128x128, say"
+            "it takes any size, and the page uses tiles of one size: export it with `target` "
+            "portable and, for example, `static` 1x3x128x128"
         )
     if read_onnx_header(session.path).has_operators:
         problems.append(
-            "it has operators of nystra, whose bodies take long to open there: export it with "
+            "it has operators of nystra, whose bodies load slowly in browsers: export it with "
             "`target` portable"
         )
     return problems
@@ -125,5 +125,5 @@ def _problems(session: Session) -> list[str]:
 
 def _row(references: str | None) -> str:
     if references is None:
-        return "no `.npz` file | so that nothing is compared with PyTorch"
-    return f"`{references}` | what PyTorch made of recorded inputs"
+        return "no `.npz` file | nothing is compared with PyTorch"
+    return f"`{references}` | recorded inputs and PyTorch's outputs"

@@ -12,7 +12,7 @@ from ...core.errors import NystraError
 from ...core.files.reading import open_regular
 
 VERSION = "1.30.0"
-"""Of onnxruntime-web: the one that the page is tested with."""
+"""The version of onnxruntime-web that the page is tested with."""
 
 FILES = {
     "ort.webgpu.min.mjs": "Pf//cYEbwTo6PZWRxXyl7lc1uPXz6veJUQsCuwQK46A=",
@@ -45,15 +45,15 @@ def copy_runtime(source: Path | None, folder: Path) -> None:
     """
     if source is None:
         raise NystraError(
-            f"the page runs on onnxruntime-web {VERSION}, which is no part of nystra: {_HOW}"
+            f"the page needs onnxruntime-web {VERSION}, which nystra does not include: {_HOW}"
         )
     missing = dict(FILES)
     for name, content in _contents(source):
         expected = missing.pop(name)
         if base64.b64encode(hashlib.sha256(content).digest()).decode() != expected:
             raise NystraError(
-                f"{name} in {source} is not the one of onnxruntime-web {VERSION}, with which the "
-                f"page is tested: {_HOW}"
+                f"{name} in {source} is not the file of onnxruntime-web {VERSION}, the version "
+                f"that the page is tested with: {_HOW}"
             )
         (folder / name).write_bytes(content)
     if missing:
@@ -84,4 +84,4 @@ def _packed(archive: Path) -> Iterator[tuple[str, bytes]]:
                     if content is not None:
                         yield wanted.pop(member.name), content.read(_LARGEST)
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise NystraError(f"{archive} is damaged or no package ({error}): {_HOW}") from error
+            raise NystraError(f"{archive} is damaged or not a package ({error}): {_HOW}") from error

@@ -117,7 +117,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise
     except Exception as error:  # whatever the file provokes is a bad file
         raise CheckpointError(
-            f"{path} is not a whole safetensors file: {_first_line(str(error))}"
+            f"{path} is not a complete safetensors file: {_first_line(str(error))}"
         ) from error
     hyper = parse_json(
         metadata.get("nystra", "{}"), f"{path}: its metadata 'nystra'", CheckpointError
@@ -140,9 +140,9 @@ def _read_torch(path: Path) -> Any:
         wanted = _foreign_object(path, text)
         if wanted:
             raise CheckpointError(
-                f"{path} is refused: besides tensors, its pickle asks to run code or build foreign "
-                f"objects ({wanted}). nystra reads tensors only; if you trust the source, save its "
-                "state dict with safetensors.torch.save_file"
+                f"{path} is refused: besides tensors, its pickle runs code or builds other "
+                f"objects ({wanted}). nystra reads tensors only; if you trust the source, save "
+                "its state dict with safetensors.torch.save_file"
             ) from error
         raise CheckpointError(
             f"{path} is not a checkpoint that PyTorch can read, or it is truncated: "
@@ -171,7 +171,7 @@ def _kind(path: Path) -> str:
     with path.open("rb") as file:
         head = file.read(32)
     if path.suffix == ".onnx":
-        return "it is an ONNX model; give the checkpoint it was made from"
+        return "it is an ONNX model; give the checkpoint that it was exported from"
     return next((f"it is {kind}" for magic, kind in _MAGIC if head.startswith(magic)), "")
 
 

@@ -48,8 +48,8 @@ def require(hyper: Hyper, source: str, names: Sequence[str]) -> None:
     for key in names:
         if hyper.get(key) is None:
             raise NystraError(
-                f"{source}: its tensors do not tell {key} (there is no position bias "
-                f"table or mask to read it from): give `{key}`"
+                f"{source}: {key} cannot be read from its tensors (no position bias table and no "
+                f"mask): give `{key}`"
             )
 
 
@@ -91,12 +91,12 @@ def construct(
     except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
         raise NystraError(
-            f"{source}: {build.__name__} cannot be built of {hyper!s:.600}: {reason}"
+            f"{source}: {build.__name__} cannot be built with {hyper!s:.600}: {reason}"
         ) from error
     weights = {key: state[key].to(torch.float32) for key in outline}
     beyond = [key for key, value in weights.items() if not bool(torch.isfinite(value).all())]
     if beyond:
-        raise CheckpointError(f"{source}: {beyond[0]} holds values beyond float32")
+        raise CheckpointError(f"{source}: {beyond[0]} has values beyond the range of float32")
     network.load_state_dict(weights)
     return network
 

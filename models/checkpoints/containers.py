@@ -12,7 +12,7 @@ from ...core.errors import CheckpointError
 from ..registry import read_by_another, recognised
 
 _AVERAGED = ("params_ema", "state_dict_ema", "model_ema", "net_g_ema", "generator_ema", "ema")
-"""Names of a moving average of the weights: what their authors mean to be used."""
+"""Names of a moving average of the weights, which is the one for inference."""
 
 _PLAIN = (
     *("params", "state_dict", "model_state_dict", "model", "net", "network", "weights"),
@@ -26,7 +26,7 @@ _TRAINING_ONLY = (
 """Names of what only training needs."""
 
 Fits: TypeAlias = Callable[[Mapping[str, Tensor]], bool]
-"""Tells whether a state dict has the keys of a network."""
+"""Returns whether a state dict has the keys of a network."""
 
 _DEEPEST = 4
 _LONGEST_KEY = 400
@@ -70,7 +70,7 @@ def unwrap(
         )
     for key in state:
         if not key.isprintable() or len(key) > _LONGEST_KEY:
-            raise CheckpointError(f"{path}: {key[:80]!r} is no name of a tensor")
+            raise CheckpointError(f"{path}: {key[:80]!r} is not the name of a tensor")
     state = _without_prefix(state, path, notes, fits)
     return state, "/".join(wrappers), tuple(notes)
 
@@ -103,14 +103,14 @@ def _choose(names: Collection[str], path: Path, notes: list[str]) -> str | None:
         return None
     if len(chosen) > 1:
         raise CheckpointError(
-            f"{path} holds several networks: {', '.join(sorted(chosen)[:8])}. Save the state dict "
-            "of the one that is meant, with safetensors.torch.save_file"
+            f"{path} holds several networks: {', '.join(sorted(chosen)[:8])}. Save the state "
+            "dict of one of them with safetensors.torch.save_file"
         )
     others = sorted(set(names) - set(chosen))
     if others:
         notes.append(
-            f"{path.name} holds {' and '.join([chosen[0], *others])}: took {chosen[0]}, the moving "
-            "average of the weights"
+            f"{path.name} holds {' and '.join([chosen[0], *others])}: using {chosen[0]}, the "
+            "moving average of the weights"
         )
     return chosen[0]
 
@@ -143,6 +143,6 @@ def _strip(state: dict[str, Tensor], path: Path, notes: list[str]) -> dict[str, 
         return None
     prefix = f"{_choose(names, path, notes)}."
     if others:
-        notes.append(f"{path.name}: left out the tensors of {', '.join(others)}")
+        notes.append(f"{path.name}: ignored the tensors of {', '.join(others)}")
     kept = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
     return kept or None

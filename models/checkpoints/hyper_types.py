@@ -11,7 +11,7 @@ from ...core.errors import NystraError
 from ...core.json_records import is_number, is_whole
 
 LARGEST = 1 << 20
-"""The largest whole number that a hyper-parameter may be, either way."""
+"""The largest magnitude of an integer hyper-parameter."""
 
 _LONGEST = 1000  # of a list
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.errors import CheckpointError
 
 MOST_BLOCKS = 500
-"""Of a network that is read off keys: ten times as many as the largest published one has."""
+"""Most tensors of a network that is built from its keys: ten times the largest published one."""
 
 _HIGHEST_RANK = 8
 _MOST_TENSORS = 100_000
@@ -37,8 +37,8 @@ def check_tensors(state: Mapping[str, Tensor], path: Path) -> None:
     bad = [key for key, value in state.items() if not _finite(value)]
     if bad:
         raise CheckpointError(
-            f"{path} holds NaN or infinite values in {len(bad)} tensors, first {bad[0]}: "
-            "the training diverged or the file is damaged"
+            f"{path} holds NaN or infinite values in {len(bad)} tensors, first {bad[0]}: its "
+            "training diverged, or the file is damaged"
         )
 
 

@@ -17,7 +17,7 @@ from ..layers.padding import crop, pad_to_multiple
 from ..sites import PatchSite
 
 MULTIPLE = 8
-"""Height and width inside are multiples of it."""
+"""Inside the network height and width are multiples of it."""
 
 _MASK_STEP = 4  # features are at a quarter of the picture's size
 

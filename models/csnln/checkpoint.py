@@ -30,8 +30,8 @@ def csnln_hyper(state: State) -> Hyper:
     kernel = shape_of(state, "SEM.multi_source_projection.upsample.0.weight", 4)[-1]
     if kernel not in _FACTOR_OF_KERNEL:
         raise UnsupportedModelError(
-            f"a CSNLN whose enlarging convolution has a side of {kernel} is unknown: x2 and x4 "
-            "have 6, x3 has 9"
+            f"unknown CSNLN with an upscaling convolution of size {kernel}: expected 6 (x2 and "
+            "x4) or 9 (x3)"
         )
     twice = "SEM.multi_source_projection_2.upsample.0.weight" in state
     colours, joined, *_ = shape_of(state, "tail.0.weight", 4)

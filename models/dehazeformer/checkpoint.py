@@ -25,8 +25,8 @@ def load(state: State, request: Request) -> BuiltNetwork:
     hyper = merge_hyper(dehazeformer_hyper(state), request)
     if hyper.get("window_size") is None:
         raise NystraError(
-            f"{request.source}: its tensors do not tell the window, since the buffers that do were "
-            "not saved: give `window_size`, 8 for the published networks"
+            f"{request.source}: the window cannot be read from its tensors, since its buffers "
+            "were not saved: give `window_size`, 8 for the published networks"
         )
     network = construct(DehazeFormer, hyper, state, request.source, optional_keys=(_POSITIONS,))
     return BuiltNetwork(network, dehazeformer_facts(network, request.license), hyper)

@@ -19,8 +19,8 @@ def load(state: State, request: Request) -> BuiltNetwork:
     hyper = merge_hyper(esc_hyper(state, build), request)
     if hyper.get("window_size") is None:
         raise NystraError(
-            f"{request.source}: its tensors do not tell the window of ESC-RIB: give `window_size`, "
-            "64 for the published networks"
+            f"{request.source}: the window of ESC-RIB cannot be read from its tensors: give "
+            "`window_size`, 64 for the published networks"
         )
     require(hyper, request.source, ("num_heads",))
     network = construct(build, hyper, state, request.source, optional_keys=_OPTIONAL)

@@ -29,8 +29,8 @@ def variant(state: State) -> type[EscNetwork]:
     folded = "proj.1.weight" in state
     if "to_img.init_pos" in state or (folded and not all(key in state for key in _SHUFFLES)):
         raise UnsupportedModelError(
-            "the file has another upsampler of ESC-Real than nystra knows: expected the one of the "
-            "published ESC-Real, or 'pixelshuffle' of ESC-RealM"
+            "unknown upsampler of ESC-Real: expected the one of the published ESC-Real, or "
+            "'pixelshuffle' of ESC-RealM"
         )
     if "lk_channel" in state:
         return ESCFP

@@ -144,8 +144,8 @@ class ESCRealM(_Real):
         if upscaling_factor not in (1, 2) or upsampler != "pixelshuffle" or not unshuffle_mod:
             raise ValueError(
                 f"upscaling_factor {upscaling_factor}, upsampler {upsampler!r}, unshuffle_mod "
-                f"{unshuffle_mod}: of ESC-RealM nystra knows the scales 1 and 2 with unshuffle_mod "
-                "and the upsampler 'pixelshuffle'"
+                f"{unshuffle_mod}: of ESC-RealM nystra supports the scales 1 and 2 with "
+                "unshuffle_mod, and the upsampler 'pixelshuffle'"
             )
         super().__init__(
             dim=dim,

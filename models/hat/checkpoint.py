@@ -33,9 +33,9 @@ def _check_index(state: State, read: Hyper, source: str) -> None:
     expected = published_index(window, (side, side))
     if not torch.equal(state[_OVERLAP_INDEX].to(torch.int64), expected):
         raise CheckpointError(
-            f"{source}: {_OVERLAP_INDEX} is not the published one "
-            f"({expected.min()} to {expected.max()}, {tuple(expected.shape)}): the position biases "
-            "of its overlapping attention are in another order than those of HAT"
+            f"{source}: {_OVERLAP_INDEX} is not the published one ({expected.min()} to "
+            f"{expected.max()}, {tuple(expected.shape)}): the position biases of its overlapping "
+            "attention are in a different order than in HAT"
         )
 
 

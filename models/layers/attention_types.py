@@ -17,7 +17,7 @@ from .position_channels import (
 )
 
 TABLES = ("Naive", "SDPA", "Flex")
-"""Types with a table of position biases: the same mathematics, computed by other programs."""
+"""Types with a table of position biases, which compute the same function in different ways."""
 
 ATTENTION_TYPES = ("RIB", "RIBSiren", "FlashBias", *TABLES, "RoPEViT", "NoPE")
 
@@ -92,8 +92,8 @@ def attention_hyper(state: State, prefix: str) -> Hyper:
     hyper: Hyper = {"gate_type": _gate(state, prefix)}
     if f"{prefix}cpe.weight" in state:
         raise UnsupportedModelError(
-            f"the file has {prefix}cpe.weight: attention of the type CPE, of which nothing is "
-            f"published; nystra knows {', '.join(ATTENTION_TYPES)}"
+            f"the file has {prefix}cpe.weight: attention of the unpublished type CPE; nystra "
+            f"supports {', '.join(ATTENTION_TYPES)}"
         )
     if f"{prefix}to_hidden" in state:
         heads, hidden, rank = shape_of(state, f"{prefix}to_q", 3)

@@ -12,7 +12,7 @@ from .swin import to_image, to_map
 from .window_sides import position_bias_table
 
 GATES = ("DWC", "Linear")
-"""What the result of attention may be multiplied with: a sigmoid of convolutions of its input."""
+"""The gates of attention: a sigmoid of convolutions of its input, which multiplies its result."""
 
 
 class MapAttention(WindowSite):

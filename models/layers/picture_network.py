@@ -28,7 +28,7 @@ def _shuffle_upsampler(scale: int, width: int) -> nn.Sequential:
     if scale == 3:
         return nn.Sequential(nn.Conv2d(width, 9 * width, 3, 1, 1), nn.PixelShuffle(3))
     if scale < 1 or scale & (scale - 1):
-        raise ValueError(f"pixelshuffle doubles or triples: upscale {scale} is neither 3 nor 2^n")
+        raise ValueError(f"upscale {scale} is neither 3 nor a power of 2, as pixelshuffle needs")
     steps: list[nn.Module] = []
     for _ in range(scale.bit_length() - 1):
         steps += [nn.Conv2d(width, 4 * width, 3, 1, 1), nn.PixelShuffle(2)]
@@ -125,7 +125,7 @@ class PictureNetwork(nn.Module):
         else:
             raise ValueError(
                 f"upsampler {self.upsampler!r} is none of pixelshuffle, pixelshuffledirect, "
-                "nearest+conv and the empty one"
+                "nearest+conv and ''"
             )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -171,7 +171,9 @@ class RotaryAttention(MapAttention):
         """Build the layers; arguments as of `LowRankAttention`."""
         super().__init__(dim, plain_geometry(dim, heads, window, shift, scale=1.0), gate)
         if self.geometry.head_dim % 2:
-            raise ValueError(f"{dim} channels of {heads} heads leave no pairs to rotate")
+            raise ValueError(
+                f"{dim} channels of {heads} heads cannot be split into pairs to rotate"
+            )
         self.rope_freqs = nn.Parameter(torch.randn(2, heads, self.geometry.head_dim // 2))
 
     def packed(self, qkv: Tensor) -> Tensor:

@@ -98,8 +98,8 @@ def _window(module: nn.Module) -> tuple[int, ...] | None:
 
 def _load(_: State, request: Request) -> BuiltNetwork:
     raise NystraError(
-        f"{request.source}: a network of your own is told by its code: give `module` "
-        "FILE.py:CALLABLE"
+        f"{request.source}: your own network needs its code: give `module` FILE.py:CALLABLE "
+        "(docs/own.md)"
     )
 
 

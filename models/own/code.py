@@ -61,7 +61,8 @@ class Code:
                 made = self.found(**arguments)
         elif arguments:
             raise NystraError(
-                f"{self.text} is a network, which takes no arguments: omit {', '.join(arguments)}"
+                f"{self.text} is a network and not a function with arguments: omit "
+                f"{', '.join(arguments)}"
             )
         if not isinstance(made, (nn.Module, OwnNetwork)):
             raise NystraError(
@@ -85,7 +86,7 @@ def read_code(text: str) -> Code:
         raise NystraError(f"`module` is {text!r:.200}, expected FILE.py:CALLABLE")
     path = regular_file(file, "the code")
     if path.stat().st_size > _LARGEST:
-        raise NystraError(f"{path} has {path.stat().st_size} bytes, expected a file of code")
+        raise NystraError(f"{path} has {path.stat().st_size} bytes, expected a Python file")
     source = path.read_bytes()
     space = _run(path, source)
     if not hasattr(space, name):
@@ -150,10 +151,10 @@ def _import_fault(path: Path, error: ImportError) -> str:
     name = (error.name or "").partition(".")[0]
     beside = any(path.with_name(each).exists() for each in (name, f"{name}.py")) if name else False
     if beside or "relative import" in str(error):
-        what = f"{name}, which lies beside it" if beside else "by a relative import"
+        what = f"{name}, which is in the same folder" if beside else "by a relative import"
         return (
-            f"{path.name} imports {what}: only the named file runs, nothing else of its folder is "
-            "imported. Put the code into that one file, or install it as a package"
+            f"{path.name} imports {what}: only that file is executed, other files in its folder "
+            "cannot be imported. Put the code into that file, or install it as a package"
         )
     if isinstance(error, ModuleNotFoundError):
         return f"{path.name} imports {error.name}, which is not installed"

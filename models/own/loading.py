@@ -30,7 +30,7 @@ def of_module(
     own = OwnNetwork.of(network)
     if hyper:
         raise NystraError(
-            f"{own.title} is built already: {', '.join(hyper)} cannot be given besides"
+            f"{own.title} is built already, so {', '.join(hyper)} does not apply: omit it"
         )
     module = plain_copy(own)
     state = module.state_dict()

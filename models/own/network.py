@@ -44,7 +44,7 @@ class OwnNetwork:
                 f"got a {type(self.module).__name__}, expected a torch.nn.Module with its weights"
             )
         if self.name and not self.name.isprintable():
-            raise NystraError(f"the name {self.name!r:.80} is no printable text")
+            raise NystraError(f"the name {self.name!r:.80} is not printable text")
 
     @classmethod
     def of(cls, network: nn.Module | OwnNetwork) -> OwnNetwork:

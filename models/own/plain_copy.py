@@ -27,8 +27,7 @@ def plain_copy(network: OwnNetwork) -> nn.Module:
     module = _unwrapped(network.module)
     if isinstance(module, torch.jit.ScriptModule):
         raise NystraError(
-            f"{network.title} is a scripted module, whose code is gone: hand over the module that "
-            "it was made of"
+            f"{network.title} is a scripted module: pass the module that it was scripted from"
         )
     memo: dict[int, object] = {}
     for tensor in _tensors(module):

@@ -14,7 +14,7 @@ from ...core.ports.port import LOGITS_AXES, Port, picture_size
 from ..sizes.padded_network import in_order
 
 _SIDES = (64, 48, 56, 60, 72, 80, 96, 112, 120, 128, 32, 28, 144, 160, 192, 224, 240, 256, 384)
-"""Sides that are tried, multiples of all that windows and strides are mostly made of."""
+"""Sides that are tried: multiples of the usual windows and strides."""
 
 _CHANNELS = (3, 1, 4)
 _ANY = (Port("output", "picture"),)
@@ -57,8 +57,8 @@ def _hint(reason: str) -> str:
     if not any(name in reason for name in ("Half", "BFloat16", "float16")):
         return ""
     return (
-        "; weights and pictures are float32 here, so convert neither inside of it "
-        "(`.half()`, `.bfloat16()`), or to the type of its weights"
+        "; weights and pictures are float32 here, so do not convert them inside of it "
+        "(`.half()`, `.bfloat16()`), or convert to the type of its weights"
     )
 
 
@@ -87,6 +87,6 @@ def _output(returned: Tensor, given: Tensor) -> Port:
     if scale == 0 or tuple(sides) != (scale * own[0], scale * own[1]):
         raise UnsupportedModelError(
             f"the network returns the shape {tuple(returned.shape)} for {tuple(given.shape)}, "
-            "expected a picture (B, C, H, W) of a whole scale, or logits (B, K)"
+            "expected a picture (B, C, H, W) of an integer scale, or logits (B, K)"
         )
     return Port("output", "picture", lengths={"channels": returned.shape[1]}, multiple=scale)

@@ -22,7 +22,7 @@ def pretrained_path(name: str = "swinir_x2_w16") -> Path:
     known = sorted(file.stem for file in _FOLDER.glob("*.safetensors"))
     if name not in known:
         raise NystraError(
-            f"no file and no shipped checkpoint is named {name!r:.80}; shipped are: "
+            f"no file and no shipped checkpoint has the name {name!r:.80}; shipped checkpoints: "
             f"{', '.join(known)}"
         )
     return _FOLDER / f"{name}.safetensors"

@@ -18,7 +18,7 @@ from ...core.errors import NystraError
 from ...plugins.operators.patch_match.torch_op import patch_match
 
 METRICS = ("l2", "dot", "cosine")
-"""Similarities, at the place of their number in ``NystraPatchMatch``."""
+"""Similarities, indexed by their number in ``NystraPatchMatch``."""
 
 Search: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
 """``NystraPatchMatch``: (query, key, query_mask, key_mask, start, **attributes) to index, score."""

@@ -145,7 +145,7 @@ def _reference(logits: Tensor, place: Tensor, padded: Tensor, patch: int, masked
         best = torch.where(usable, part, lowest(logits.dtype)).amax(1, keepdim=True)
         top = best if top is None else torch.maximum(top, best)
     if top is None:
-        raise ValueError(f"a patch of side {patch}: expected an odd number from 1 on")
+        raise ValueError(f"a patch of side {patch}: expected an odd number of 1 or more")
     return top.clamp(min=floor)
 
 
@@ -160,5 +160,5 @@ def weighted_sums(
         added = (take_rows(rows, where) * weights).sum(1)
         total = added if total is None else total + added
     if total is None:
-        raise ValueError(f"a patch of side {patch}: expected an odd number from 1 on")
+        raise ValueError(f"a patch of side {patch}: expected an odd number of 1 or more")
     return total

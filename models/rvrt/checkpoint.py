@@ -14,7 +14,7 @@ from .network import RVRT
 from .propagation import CLIP
 
 FRAMES = 6
-"""Of a video that a file takes, by default."""
+"""Default number of frames of a file."""
 
 _LEAST = 5  # pixels a side: a quarter of less is one pixel, which a traced graph cannot hold
 _REBUILT = (".relative_position_index",)  # buffers that published files hold
@@ -70,13 +70,13 @@ def _frames(count: object, source: str) -> int:
     )
 
 
-_PLACES = "samples lie where it says, to fractions of a pixel"
+_PLACES = "sampling positions depend on it at fractions of a pixel"
 
 ARCHITECTURE = Architecture(
     load,
     PrecisionPolicy(
         modules={"spynet.*": _PLACES, "deform_align.*.conv_offset.*": _PLACES},
-        refused={"int8": "its calibration would need films, and `calibrate` takes pictures"},
+        refused={"int8": "its calibration would need videos, and `calibrate` takes pictures"},
     ),
     retargets=True,
 )

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SLOPE = 0.1
-"""Of every LeakyReLU in RVRT."""
+"""Slope of every LeakyReLU in RVRT."""
 
 _QUARTER = (-0.09375, 0.59375, 0.59375, -0.09375)
-"""Cubic weights (a = -0.75) of the four pixels around the middle between the second and third."""
+"""Cubic weights (a = -0.75) of four pixels for the point halfway between the second and third."""
 
 
 class FrameConv(nn.Conv2d):

@@ -59,8 +59,8 @@ def _depth(state: State, stage: str) -> tuple[int, int]:
     groups, depth = (max(numbers) + 1 for numbers in zip(*blocks, strict=True))
     if groups * depth != len(blocks):
         raise CheckpointError(
-            f"{stage} has {len(blocks)} blocks in {groups} groups, one of them of {depth}: groups "
-            "and their blocks are numbered from 0 without a gap, all groups as deep"
+            f"{stage} has {len(blocks)} blocks in {groups} groups, one of them of {depth}: "
+            "expected groups and blocks numbered from 0 without a gap, and equally deep groups"
         )
     return groups, depth
 
@@ -82,7 +82,7 @@ def _windows(state: State, stages: tuple[str, ...]) -> Hyper:
     if len(tables) < len(stages):
         raise CheckpointError(
             f"{len(tables)} of {len(stages)} stages have a relative_position_bias_table: "
-            "either all have one or none"
+            "expected all or none"
         )
     side = (math.isqrt(tables[0][0]) + 1) // 2
     return {"window_size": [CLIP, side, side], "num_heads": [heads for _, heads in tables]}

@@ -41,7 +41,7 @@ class Stated:
 
     def found(self, text: str) -> str:
         """Return the sentence that something was found which should have been stated."""
-        return f"{text}, which {self.by} does not say" if self.by else text
+        return f"{text}, which {self.by} does not state" if self.by else text
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ def _measured(
         notes = (f"{stated.found(needed)}; they are padded to it",)
     single = bool(_fault(network, stated.inputs, *sizes[0], batch=2))
     if single:
-        notes += ("it takes one picture at a time: a batch of two fails",)
+        notes += ("it takes a batch of 1 only: a batch of 2 fails",)
     if stated.square:
         return Trial(network, least, sizes[0], single, notes)
     smallest = _least(network, stated.inputs, least, sizes[0][0])
     if smallest > least:
-        notes += (stated.found(f"it takes sides of {smallest} pixels and more"),)
+        notes += (stated.found(f"it needs sides of at least {smallest} pixels"),)
     return Trial(network, smallest, None, single, notes)
 
 
@@ -135,8 +135,8 @@ def _refuse_random(network: PaddedNetwork, stated: Stated, size: tuple[int, int]
     if not torch.allclose(one, other, rtol=1e-5, atol=1e-5):
         most = float((one - other).abs().max())
         raise UnsupportedModelError(
-            f"{stated.source}: the network draws random numbers in every run: two runs of one "
-            f"picture differ by {most:.0e}, so that no file could be compared with it"
+            f"{stated.source}: the output of the network is not deterministic: two runs on the "
+            f"same picture differ by {most:.0e}, so an exported file could not be validated"
         )
 
 
@@ -187,7 +187,7 @@ def _fault(
         expected = _shape(port, batch, height, width)
         if tuple(tensor.shape) != expected:
             found = tuple(tensor.shape)
-            return f"gives the shape {found} at {height}x{width}, expected {expected}"
+            return f"returns the shape {found} at {height}x{width}, expected {expected}"
     return ""
 
 

@@ -17,12 +17,12 @@ def load(state: State, request: Request) -> BuiltNetwork:
     """Return the network of a state dict, padded and cropped as its descriptor says."""
     if request.overrides:
         raise NystraError(
-            f"{request.source}: spandrel reads all hyper-parameters off the tensors; "
-            f"{', '.join(request.overrides)} cannot be given"
+            f"{request.source}: spandrel reads all hyper-parameters from the tensors, so "
+            f"{', '.join(request.overrides)} does not apply: omit it"
         )
     reading = find_reading(state)
     if reading is None:
-        raise CheckpointError(f"{request.source}: no architecture of spandrel takes its keys")
+        raise CheckpointError(f"{request.source}: no architecture of spandrel has its keys")
     descriptor = read(reading, state, request.source)
     trial = tried_network(descriptor, request.source)
     facts = _facts(reading, descriptor, request, trial)
@@ -50,8 +50,8 @@ def _licence(reading: Reading) -> tuple[str, ...]:
     if not reading.restricted:
         return ()
     text = (
-        f"the code of {reading.name} is of {MORE}, whose licences restrict its use, most of "
-        "them to what is not commercial: read that of the architecture"
+        f"the code of {reading.name} comes from {MORE}, whose licences restrict its use, mostly "
+        "to non-commercial use: read the licence of the architecture"
     )
     return (text,)
 

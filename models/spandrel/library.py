@@ -96,8 +96,8 @@ def read(reading: Reading, state: State, source: str) -> Any:
     except Exception as error:  # whatever the tensors provoke is about them
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         raise UnsupportedModelError(
-            f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} takes "
-            f"{source} for {reading.name} and refuses it: {reason}. {OTHERWISE}"
+            f"no known architecture: {likeness(state)}; spandrel {spandrel.__version__} "
+            f"recognises {source} as {reading.name} and refuses it: {reason}. {OTHERWISE}"
         ) from error
 
 
@@ -107,6 +107,6 @@ def _refuse_long(state: State, source: str) -> None:
         numbers = [part for part in key.split(".") if part.isdigit()]
         if any(len(part) > 9 or int(part) > _LARGEST_INDEX for part in numbers):
             raise CheckpointError(
-                f"{source}: {key[:80]} counts beyond {_LARGEST_INDEX}, the most layers that are "
-                "built of a file"
+                f"{source}: {key[:80]} has an index above {_LARGEST_INDEX}, the most layers that "
+                "are built from a file"
             )

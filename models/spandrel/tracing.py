@@ -55,7 +55,7 @@ _STANDINS: dict[str, Callable[..., Tensor]] = {
     "index_reverse": inverse_order,
     "tv_normalize": normalised,
 }
-"""Name of a function in the module of a third-party network -> what computes the same."""
+"""Name of a function in the module of a third-party network -> an equivalent function."""
 
 
 @contextmanager

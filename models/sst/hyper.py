@@ -17,7 +17,7 @@ PUBLISHED_WINDOWS = {
     "SST and SST-Large": (16, 32, 64, 16, 32, 64),
     "any Plus form and SST-XL": (16, 32, 48, 32, 48, 96),
 }
-"""The windows of the layers of a block: the tensors of a form and its Plus form are alike."""
+"""The windows of the layers of a block: a variant and its Plus variant have the same tensors."""
 
 _LAYER = re.compile(r"body\.(\d{1,9})\.(\d{1,9})\.norm_attn\.weight")
 
@@ -60,8 +60,8 @@ def _blocks(state: State) -> tuple[int, int]:
     layers = 1 + max((layer for _, layer in found), default=-1)
     if not found or len(found) != blocks * layers:
         raise CheckpointError(
-            f"{len(found)} layers in {blocks} blocks of up to {layers}: blocks hold as many layers "
-            "each, and all are numbered from 0 without a gap"
+            f"{len(found)} layers in {blocks} blocks of up to {layers}: expected equally many "
+            "layers in each block, numbered from 0 without a gap"
         )
     return blocks, layers
 
@@ -92,8 +92,8 @@ def require_windows(hyper: Hyper, source: str) -> None:
         return
     known = "; ".join(f"{name}: {_listed(sides)}" for name, sides in PUBLISHED_WINDOWS.items())
     raise NystraError(
-        f"{source}: its tensors do not tell the windows of the {len(hyper['ranks'])} layers of a "
-        f"block; give `hyper` window_sizes as its authors trained it ({known})"
+        f"{source}: the windows of the {len(hyper['ranks'])} layers of a block cannot be read "
+        f"from its tensors: give `hyper` window_sizes as in its training ({known})"
     )
 
 

@@ -52,8 +52,8 @@ def _depths(blocks: set[tuple[int, int]]) -> list[int]:
     if blocks != expected:
         group, block = min(blocks - expected)
         raise CheckpointError(
-            f"layers.{group}.residual_group.blocks.{block} is there, but not all before it: "
-            "groups and their blocks are numbered from 0 without a gap"
+            f"layers.{group}.residual_group.blocks.{block} exists, but not all blocks before it: "
+            "expected groups and blocks numbered from 0 without a gap"
         )
     return depths
 
@@ -86,8 +86,8 @@ def _windows(state: State, groups: int, blocks: set[tuple[int, int]]) -> Hyper:
     hyper: Hyper = {}
     if present and len(present) < groups:
         raise CheckpointError(
-            f"{len(present)} of {groups} groups have a relative_position_bias_table: "
-            "either all have one or none"
+            f"{len(present)} of {groups} groups have a relative_position_bias_table: expected "
+            "all or none"
         )
     if present:
         side = (math.isqrt(present[0][0]) + 1) // 2

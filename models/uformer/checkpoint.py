@@ -25,7 +25,7 @@ def load(state: State, request: Request) -> BuiltNetwork:
     hyper, kept, dropped = retarget(trained, request.overrides, state, _PARTS)
     if list(hyper["depths"]) != read["depths"]:
         raise CheckpointError(
-            f"{request.source}: depths {hyper['depths']!s:.80} were given, but its tensors are of "
+            f"{request.source}: depths {hyper['depths']!s:.80} were given, its tensors have "
             f"{read['depths']}"
         )
     require(hyper, request.source, _NEEDED)
@@ -48,9 +48,9 @@ def _assume_size(hyper: Hyper, read: Hyper) -> str:
     if read["depths"][4] == 1 or not hyper.get("shift_flag", True):
         return ""
     return (
-        f"img_size is not in the file: took {size}, the side of the crops that denoising networks "
-        "are trained on. A larger one shifts the windows of the bottleneck: for a network trained "
-        f"on crops of {2 * size} (deblurring) give `hyper` img_size={2 * size}"
+        f"img_size is not in the file: using {size}, the crop size of denoising networks. A "
+        "larger one shifts the windows of the bottleneck: for a network trained on crops of "
+        f"{2 * size} (deblurring) give `hyper` img_size={2 * size}"
     )
 
 

@@ -48,15 +48,15 @@ def uformer_hyper(state: State) -> Hyper:
 def _refuse_options(state: State) -> None:
     if "encoderlayer_0.blocks.0.attn.qkv.to_q.weight" not in state:
         raise UnsupportedModelError(
-            "the file has no encoderlayer_0.blocks.0.attn.qkv.to_q.weight: a Uformer whose "
-            "token_projection is not linear? The published code of 'conv' does not run with a "
-            "PyTorch of today; expected one with token_projection linear"
+            "the file has no encoderlayer_0.blocks.0.attn.qkv.to_q.weight: expected a Uformer "
+            "with token_projection linear (the published code of 'conv' does not run with "
+            "current PyTorch)"
         )
     crossed = next((key for key in state if ".cross_modulator." in key), None)
     if crossed is not None:
         raise UnsupportedModelError(
-            f"the file has {crossed}: no published Uformer is trained with cross_modulator, and "
-            "nystra does not know it; expected one without"
+            f"the file has {crossed}: cross_modulator is not supported, and no published Uformer "
+            "has it; expected a network without"
         )
 
 
@@ -70,7 +70,7 @@ def _depths(state: State) -> list[int]:
         absent = [index for index in range(max(depth, 1)) if (stage, index) not in blocks]
         if absent:
             raise CheckpointError(
-                f"the file has no {stage}.blocks.{absent[0]}: stages and their blocks are "
+                f"the file has no {stage}.blocks.{absent[0]}: expected stages and blocks "
                 "numbered from 0 without a gap"
             )
     return depths
@@ -89,7 +89,7 @@ def _windows(state: State) -> Hyper:
     if len(tables) < len(STAGE_NAMES):
         raise CheckpointError(
             f"{len(tables)} of {len(STAGE_NAMES)} stages have a relative_position_bias_table: "
-            "either all have one or none"
+            "expected all or none"
         )
     sides = [(math.isqrt(rows) + 1) // 2 for rows, _ in tables]
     hyper = {"window_size": sides[0], "num_heads": [heads for _, heads in tables]}

@@ -52,7 +52,12 @@ def load(state: State, request: Request) -> BuiltNetwork:
         tensors[_POSITIONS] = resize_positions(tensors[_POSITIONS], trained, wanted)
         size = [side * hyper["patch_size"] for side in wanted]
         before, after = ("x".join(map(str, sides)) for sides in (hyper["image_size"], size))
-        warnings = (f"positions for {before} pixels are resized to {after}: measure it",)
+        warnings = (
+            (
+                f"its positions for {before} pixels are resized to {after}, which changes its "
+                "output: measure the accuracy"
+            ),
+        )
         hyper["image_size"] = size
     network = construct(ViT, hyper, tensors, request.source, _REBUILT)
     prepared, assumed = preprocessing_for(
@@ -70,7 +75,7 @@ def _refuse_more_tokens(state: State, source: str) -> None:
     for key, what in _MORE_TOKENS.items():
         if key in state:
             raise UnsupportedModelError(
-                f"{source}: the network has {what} ({key}), expected one with a class token alone. "
+                f"{source}: the network has {what} ({key}), expected a class token only. "
                 f"{OTHERWISE}"
             )
 
@@ -83,8 +88,8 @@ def _require(hyper: Hyper, layout: Layout, source: str) -> None:
     for key, advice in needed.items():
         if hyper.get(key) is None:
             raise NystraError(
-                f"{source}: its tensors, with the keys of {layout.name}, do not tell {key}: give "
-                f"{advice}"
+                f"{source}: its tensors, with the keys of {layout.name}, do not determine {key}: "
+                f"give {advice}"
             )
 
 

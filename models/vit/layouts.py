@@ -125,7 +125,7 @@ def layout_of(state: State) -> Layout:
         if layout.patches in state:
             return layout
     known = ", ".join(layout.patches for layout in LAYOUTS)
-    raise CheckpointError(f"the file has none of {known}: it is no vision transformer of patches")
+    raise CheckpointError(f"the file has none of {known}: it is not a vision transformer")
 
 
 _HEAD = re.compile(r"(.*\.attention)\.heads\.(\d+)\.(query|key|value)\.(weight|bias)")
@@ -160,8 +160,8 @@ def join_heads(state: State) -> tuple[dict[str, torch.Tensor], int | None]:
         whole = [row for row in rows if row is not None]
         if len(whole) < len(rows) or len({row.shape for row in whole}) != 1:
             raise CheckpointError(
-                f"the heads of {key.rpartition('.')[0]} are not alike: {len(whole)} of "
-                f"{len(rows)} tensors for {key.rpartition('.')[2]}, shapes "
+                f"the heads of {key.rpartition('.')[0]} differ: {len(whole)} of {len(rows)} "
+                f"tensors for {key.rpartition('.')[2]}, shapes "
                 f"{sorted({tuple(row.shape) for row in whole})}"
             )
         joined[key] = torch.cat(whole) if roles == 3 else torch.stack(whole)

@@ -11,7 +11,7 @@ from ...core.ports.preprocessing import Preprocessing, Resize, read_preprocessin
 from .layouts import Layout
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_SHOWN = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' where it is another'
+_SHOWN = 'give `hyper` \'preprocessing={"mean": [...], "std": [...]}\' if it is another one'
 
 
 def preprocessing_for(
@@ -39,7 +39,7 @@ def preprocessing_for(
         fits = stated.size == sides
         return stated if fits else replace(stated, resize=Resize(sides), crop=None), ()
     if channels != 3 or layout.name not in ("timm", "torchvision"):
-        assumed = "how pictures are normalised is not told, so that they are not"
+        assumed = "the normalisation of pictures is unknown, so they are not normalised"
         return Preprocessing(Resize(sides)), (f"{assumed}: {_SHOWN}",)
     if layout.name == "torchvision":
         usual = Preprocessing(
@@ -48,7 +48,7 @@ def preprocessing_for(
     else:
         half = (0.5, 0.5, 0.5)
         usual = Preprocessing(*_middle(sides, 0.9, "bicubic"), mean=half, std=half)
-    assumed = f"pictures are prepared as {layout.name} mostly does (mean {usual.mean[0]:g}, ...)"
+    assumed = f"pictures are prepared as is usual for {layout.name} (mean {usual.mean[0]:g}, ...)"
     return usual, (f"{assumed}: {_SHOWN}",)
 
 

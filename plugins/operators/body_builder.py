@@ -147,7 +147,7 @@ class BodyBuilder:
 
     def known(self, size: str) -> int:
         """Return the value of an int64 scalar, where ``stepped`` is set."""
-        raise NotImplementedError(f"{self.schema.name}: {size} is known when the file runs")
+        raise NotImplementedError(f"{self.schema.name}: {size} is not known before the file runs")
 
     def count(self, size: str) -> str:
         """Return 0, 1, ..., size - 1."""

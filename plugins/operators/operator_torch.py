@@ -108,7 +108,8 @@ def _inputs(schema: OperatorSchema, arguments: Sequence[Tensor | float]) -> list
         )
         also = f", and torch.int32 for {', '.join(schema.int32)}" if schema.int32 else ""
         raise NystraError(
-            f"{schema.name}: the inputs are {got}; expected one floating type for all{also}"
+            f"{schema.name}: the inputs are {got}; expected the same floating point type for "
+            f"all{also}"
         )
     return tensors
 

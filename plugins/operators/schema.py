@@ -12,10 +12,11 @@ from ...core.errors import NystraError
 from .relation import Limit, Relation
 
 VERSION = 1
-"""The version of the domain."""
+"""Version of the operator domain."""
 
 REVISION = 1
-"""The meaning of the operators; a change of meaning raises it, and old kernels refuse it."""
+"""Revision of the operators' meaning; a change of meaning raises it, and older kernels refuse
+it."""
 
 PLUGIN_ATTRIBUTES = {"plugin_version": "1", "plugin_namespace": ""}
 """Strings that every node carries, so that TensorRT takes a registered plugin."""
@@ -58,7 +59,7 @@ class Attribute:
             if self.name == "revision":
                 raise NystraError(
                     f"{owner}: the node is of revision {checked}, this nystra knows revision "
-                    f"{REVISION}; use the nystra that exported the model, or one as new as it"
+                    f"{REVISION}; use the nystra version that exported the model, or a newer one"
                 )
             raise NystraError(
                 f"{owner}: {self.name} is {checked}; expected {self.minimum} to {self.maximum}"

@@ -36,7 +36,7 @@ _BACKENDS = {
     "openvino": ("openvino.backend", "OpenvinoBackend"),
     "ort": ("ort", "OrtProviderBackend"),
 }
-"""Name -> (module, class), in the order ``auto`` tries those that are `Backend.automatic`."""
+"""Name -> (module, class), in the order in which ``auto`` tries those with `Backend.automatic`."""
 
 _REGISTERED: dict[str, type[Backend]] = {}
 
@@ -53,7 +53,7 @@ def register_backend(name: str, kind: type[Backend]) -> None:
         NystraError: The name is one of the table.
     """
     if name in _BACKENDS or name in ("auto", FASTEST):
-        raise NystraError(f"there is a backend {name!r} already: choose another name")
+        raise NystraError(f"a backend {name!r} is already registered: choose another name")
     _REGISTERED[name] = kind
 
 
@@ -115,7 +115,7 @@ def backend_class(name: str, artefact: str = "onnx") -> tuple[str, type[Backend]
         if usable:
             return candidate, kind
         reasons.append(reason)
-    lead = "no backend can run here. " if name == "auto" else ""
+    lead = "no backend is available on this machine. " if name == "auto" else ""
     raise BackendUnavailableError(lead + "; ".join(dict.fromkeys(reasons)))
 
 
@@ -164,7 +164,7 @@ def _require_arithmetic(name: str, kind: type[Backend], precision: str) -> None:
         f"precision {precision} does not apply to {name}: expected "
         + (
             " or ".join(sorted(kind.arithmetic))
-            or f"none, it computes as the file says ({', '.join(takers)} can choose)"
+            or f"none, it computes in the types of the file ({', '.join(takers)} can choose)"
         )
     )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 RECORD = "session.record_ep_graph_assignment_info"
-"""The setting of a session by which onnxruntime (1.24 and later) keeps the assignment."""
+"""The session setting that makes onnxruntime (1.24 and later) keep the assignment."""
 
 _SHOWN = 8
-"""Operators that a sentence names."""
+"""Most operators named in a sentence."""
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ class CudaGraph:
         except NystraError as error:
             self.wanted = False
             warnings.warn(
-                f"the run cannot be recorded as a CUDA graph, so it is run without one: {error}. "
-                f"{VARIABLE}=0 switches the attempt off",
+                f"the run cannot be captured as a CUDA graph, so it runs without one: {error}. "
+                f"{VARIABLE}=0 disables the attempt",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -29,7 +29,7 @@ def engines_for(model: EngineModel, builder: toolkit.Toolkit) -> list[CachedEngi
     this_device = device if isinstance(device, str) else f"{device.name} ({device.capability})"
     other_devices = sorted({_place(record) for _, record in engines})
     raise BackendUnavailableError(
-        f"the cache has no engine of {model.path.name} for {builder.name} {builder.version} on "
+        f"the cache has no engine for {model.path.name} for {builder.name} {builder.version} on "
         f"{this_device}{f', only for {chr(44).join(other_devices)}' if other_devices else ''}: "
         f"nystra build {model.path} --backend {builder.name}"
     )
@@ -52,8 +52,9 @@ def engine_taking(engines: Sequence[CachedEngine], shapes: Shapes) -> CachedEngi
         if refused == name
     )
     raise NystraError(
-        f"the engines in the cache take {name!r} {ranges}; got {shapes[name]}: build one for it, "
-        "nystra build --minShapes ... --maxShapes ..., or run tiles of a size they take (`tile`)"
+        f"the engines in the cache accept {name!r} {ranges}; got {shapes[name]}: build one for "
+        "it, nystra build --minShapes ... --maxShapes ..., or run tiles of a size that they "
+        "accept (`tile`)"
     )
 
 

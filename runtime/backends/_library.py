@@ -41,15 +41,15 @@ def choose_library(
         NystraError: The path given is not a file.
     """
     if library is None or library == "none":
-        return LibraryChoice(None, "no operator library was wanted (library none)")
+        return LibraryChoice(None, "the operator library is disabled (library none)")
     if library != "auto":
         path = Path(library)
         if not path.is_file():
             raise NystraError(
-                f"there is no operator library at {path}: expected auto, none or the path of "
-                f"a built lib{name}"
+                f"no operator library at {path}: expected auto, none or the path of a built "
+                f"lib{name}"
             )
-        return LibraryChoice(path.resolve(), f"the operator library {path} was asked for", True)
+        return LibraryChoice(path.resolve(), f"the operator library {path} was requested", True)
     if not needed:
         return LibraryChoice(None, "the model has no nystra operators, so no library is needed")
     try:
@@ -58,6 +58,6 @@ def choose_library(
         path = Path(library_path(name))
     except (ImportError, FileNotFoundError, NystraError) as error:
         text = str(error).strip().rstrip(".")
-        reason = f"the operator library is not built here ({text})"
+        reason = f"the operator library is not built ({text})"
         return LibraryChoice(None, reason, missing=True)
-    return LibraryChoice(path, f"the operator library {path} is registered")
+    return LibraryChoice(path, f"the operator library {path} is loaded")

@@ -118,7 +118,7 @@ class OnnxRuntimeBackend(Backend):
         except Exception as error:  # as above
             if self.header.has_operators and (not self.header.has_bodies or _unregistered(error)):
                 raise BackendUnavailableError(
-                    f"{self.path} has nystra operators without ONNX bodies and so needs the "
+                    f"{self.path} has nystra operators without ONNX bodies, so it needs the "
                     f"operator library (lib{self.library_name or _LIBRARY}): {choice.reason}. "
                     "Build it, name it with `library`, or export without `no_functions`."
                 ) from error
@@ -181,5 +181,5 @@ def _run_message(path: Path, feeds: Mapping[str, Array], error: Exception) -> st
     text = _first_line(error)
     advice = ""
     if "alloc" in text.lower():
-        advice = " The memory does not suffice: run it in smaller tiles (`tile`)."
+        advice = " Not enough memory: use smaller tiles (`tile`)."
     return f"onnxruntime cannot run {path} on {shapes}: {text}.{advice}"

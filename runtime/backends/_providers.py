@@ -18,7 +18,7 @@ from ...core.errors import BackendUnavailableError, NystraError
 _PACKAGES = "onnxruntime_ep_"
 _LOCK = threading.Lock()
 _LOADED: set[str] = set()
-"""Libraries that this process registered; onnxruntime keeps them until it ends."""
+"""Libraries that this process registered; onnxruntime keeps them until the process ends."""
 
 
 def is_built_in(provider: str) -> bool:
@@ -56,14 +56,14 @@ def find_devices(provider: str, library: Path | None = None) -> list[Any]:
     version = f"onnxruntime {onnxruntime.__version__}"
     if library is None and provider in dict(_packages()):
         raise BackendUnavailableError(
-            f"{provider} is installed, and offers {version} no device on this machine: its "
-            "documentation says what driver or setting it needs"
+            f"{provider} is installed but offers {version} no device on this machine: see its "
+            "documentation for the driver and the settings that it needs"
         )
     source = "" if library is None else f" and {library} brings none"
     raise BackendUnavailableError(
-        f"{version} has no execution provider {provider!r} here{source}: there are "
-        f"{', '.join(available_providers())}; others come with packages onnxruntime-ep-*, a "
-        "library named by `ep_library`, or another package of onnxruntime"
+        f"{version} has no execution provider {provider!r} on this machine{source}: available "
+        f"are {', '.join(available_providers())}; install a package onnxruntime-ep-*, another "
+        "build of onnxruntime, or give `ep_library`"
     )
 
 
@@ -109,14 +109,16 @@ def _load(library: Path) -> None:
     import onnxruntime
 
     if not library.is_file():
-        raise NystraError(f"there is no plug-in of onnxruntime at {library}: expected a library")
+        raise NystraError(
+            f"no file at {library}: expected the plug-in library of an execution provider"
+        )
     path = str(library.resolve())
     if path in _LOADED:
         return
     if not hasattr(onnxruntime, "register_execution_provider_library"):
         raise BackendUnavailableError(
-            f"onnxruntime {onnxruntime.__version__} takes no plug-ins, and {library} is one: "
-            "install 1.22 or later"
+            f"onnxruntime {onnxruntime.__version__} cannot load the plug-in {library}: install "
+            "onnxruntime 1.22 or later"
         )
     try:
         onnxruntime.register_execution_provider_library(path, path)

@@ -23,8 +23,11 @@ from ..model.onnx_header import OnnxHeader, read_onnx_header
 from ..session_spec import SessionSpec
 from ._assignment import Assignment
 
-EMULATED = "this CPU has no bfloat16: it is emulated, or computed in float32, and slow"
-"""What is said where `Backend.emulated` is true."""
+EMULATED = (
+    "this CPU has no bfloat16 instructions: bfloat16 is emulated or computed in float32, "
+    "which is slow"
+)
+"""The warning where `Backend.emulated` is true."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Backend:
         Raises:
             NystraError: It has no such device.
         """
-        raise NystraError(f"it takes no device, got {device!r}: omit it")
+        raise NystraError(f"it has no devices, got {device!r}: omit the device")
 
     def read_metadata(self) -> dict[str, str]:
         """Return the metadata of the file, by the names that an ONNX file of nystra has."""

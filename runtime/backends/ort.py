@@ -38,10 +38,10 @@ class ProviderOptions(Options):
     """
 
     fallback: str = option(
-        Choice("cpu", "what computes the nodes that the provider does not take", ("cpu", "error"))
+        Choice("cpu", "where nodes run that the provider does not support", ("cpu", "error"))
     )
     hardware: str | None = option(
-        Choice(None, "the device of a plug-in", _HARDWARE, usual="the first that it offers")
+        Choice(None, "device of a plug-in", _HARDWARE, usual="the first one")
     )
 
 
@@ -108,9 +108,9 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         self.assignment = read_assignment(self._session, self.provider)
         if self.assignment is not None and self.assignment.others and self._strict:
             raise NystraError(
-                f"{self.assignment.sentence()}, and nothing is to fall back (option fallback is "
-                f"error) for {self.path}: give a file of operators that the provider has, such as "
-                "one exported with `target` portable, or fallback cpu"
+                f"{self.assignment.sentence()}, and the option fallback is error, for "
+                f"{self.path}: use a file whose operators the provider supports, such as one "
+                "exported with `target` portable, or the option fallback cpu"
             )
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -139,7 +139,9 @@ class OrtProviderBackend(OnnxRuntimeBackend):
     def _choose(self) -> LibraryChoice:
         if self.spec.library != "auto":
             return super()._choose()
-        reason = f"{self.provider} runs the operators' bodies: the library's kernels are the CPU's"
+        reason = (
+            f"{self.provider} runs the operators' bodies: the library has kernels for the CPU only"
+        )
         if not self.header.has_operators:
             reason = "the model has no nystra operators, so no library is needed"
         return LibraryChoice(None, reason)
@@ -169,8 +171,8 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         if self.provider not in session.get_providers():
             raise BackendUnavailableError(
                 f"onnxruntime {onnxruntime.__version__} would run {self.path} by "
-                f"{', '.join(session.get_providers())} and not by {self.provider}, which it could "
-                "not start: what it needs is not on this machine"
+                f"{', '.join(session.get_providers())} and not by {self.provider}, which it "
+                "could not start: its driver or libraries are missing on this machine"
             )
         return session
 
@@ -183,7 +185,8 @@ class OrtProviderBackend(OnnxRuntimeBackend):
         kinds = [device.device.type.name.lower() for device in found]
         if wanted is not None and wanted not in kinds:
             raise BackendUnavailableError(
-                f"{self.provider} has no {wanted} here: expected {' or '.join(sorted({*kinds}))}"
+                f"{self.provider} has no {wanted} on this machine: expected "
+                f"{' or '.join(sorted({*kinds}))}"
             )
         return found[0 if wanted is None else kinds.index(wanted)]
 

@@ -34,7 +34,7 @@ class CudaOptions(Options):
     conv_search: str = option(
         Choice(
             "heuristic",
-            "how cuDNN chooses the algorithm of a convolution",
+            "how cuDNN chooses convolution algorithms",
             ("heuristic", "exhaustive", "default"),
         )
     )
@@ -71,8 +71,8 @@ class OrtCudaBackend(OnnxRuntimeBackend):
 
         if cls.provider not in onnxruntime.get_available_providers():
             return False, (
-                f"the onnxruntime installed has no {cls.provider}: pip uninstall onnxruntime, then "
-                f"{install_command('gpu')}"
+                f"the installed onnxruntime has no {cls.provider}: pip uninstall onnxruntime, "
+                f"then {install_command('gpu')}"
             )
         return True, f"{cls.name} on {device.name}"
 
@@ -125,8 +125,8 @@ class OrtCudaBackend(OnnxRuntimeBackend):
         if self.provider not in session.get_providers():
             raise BackendUnavailableError(
                 f"onnxruntime {onnxruntime.__version__} would run {self.path} by "
-                f"{', '.join(session.get_providers())} and not by {self.provider}, which it could "
-                f"not load (its reason stands above). It needs {self.needs}"
+                f"{', '.join(session.get_providers())} and not by {self.provider}, which it "
+                f"could not load (see its log above). It needs {self.needs}"
             )
         session.disable_fallback()
         return session

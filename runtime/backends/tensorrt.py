@@ -230,10 +230,13 @@ class TensorrtBackend(Backend):
         for name, array in arrays.items():
             if not context.set_input_shape(name, array.shape):
                 raise NystraError(
-                    f"the engine does not take {name!r} of {array.shape}: see TensorRT's log above"
+                    f"the engine does not accept the shape {array.shape} of {name!r}: see "
+                    "TensorRT's log above"
                 )
         if context.infer_shapes():
-            raise NystraError(f"the engine needs more than {sorted(arrays)} to know its shapes")
+            raise NystraError(
+                f"the shapes of {sorted(arrays)} do not determine all shapes of the engine"
+            )
         for tensor in (*self.inputs, *self.outputs):
             shape = shapes[tensor.name] = tuple(context.get_tensor_shape(tensor.name))
             count = int(np.prod(shape, dtype=np.int64))
@@ -249,7 +252,7 @@ class TensorrtBackend(Backend):
             buffer, size = held.buffers[tensor.name], self._size(tensor)
             held.driver.to_device(buffer.device, buffer.pinned, size, held.stream)
         if not held.context.execute_async_v3(held.stream):
-            raise NystraError(f"{self.engine} could not run the engine: see its log above")
+            raise NystraError(f"{self.engine} could not run the engine: see the log above")
         for output in self.outputs:
             buffer, size = held.buffers[output.name], self._size(output)
             held.driver.to_host(buffer.pinned, buffer.device, size, held.stream)

@@ -48,7 +48,7 @@ DIGESTS = {
     "references": "the recorded inputs, outputs and tolerances",
     "weights": "the weights",
 }
-"""What a baseline holds SHA-256 digests of: key -> in words."""
+"""What a baseline holds SHA-256 digests of: key -> its description."""
 
 _SPEED_SETTINGS = {"against": str, "size": list}
 
@@ -120,7 +120,9 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
             that is unknown or of the wrong type; the message names it.
     """
     if not is_there(path, "the baseline"):
-        raise NystraError(f"there is no baseline {path}: accept the present figures with `update`")
+        raise NystraError(
+            f"no baseline at {path}: write one from the current figures with `update`"
+        )
     value = read_json(path, "the baseline")
     where = f"the baseline {path}"
     value = require_version(
@@ -130,7 +132,7 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     known = {"schema_version", "model", "items", "metadata", "digests", *types}
     require_keys(value, where, known, ["model", "items"])
     if not isinstance(value["model"], str):
-        raise NystraError(f"{where}: model is {shown(value['model'])}, expected model to be text")
+        raise NystraError(f"{where}: model is {shown(value['model'])}, expected a string")
     require_keys(value["items"], f"{where}, items", guarded_items())
     accepted = {name: _accepted(f"{where}, {name}", item) for name, item in value["items"].items()}
     settings = {
@@ -146,11 +148,13 @@ def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     if not isinstance(metadata, dict | None) or not all(
         isinstance(text, str) for text in (metadata or {}).values()
     ):
-        raise NystraError(f"{where}: metadata is {shown(metadata)}, expected an object of texts")
+        raise NystraError(
+            f"{where}: metadata is {shown(metadata)}, expected an object whose values are strings"
+        )
     digests = require_keys(value.get("digests", {}), f"{where}, digests", DIGESTS)
     for key, digest in digests.items():
         if not isinstance(digest, str):
-            raise NystraError(f"{where}, digests: {key} is {shown(digest)}, expected a text")
+            raise NystraError(f"{where}, digests: {key} is {shown(digest)}, expected a string")
     return Baseline(value["model"], accepted, settings, metadata, digests)
 
 
@@ -160,7 +164,7 @@ def _accepted(where: str, value: Any) -> Accepted:
     for key, number in record.items():
         if not is_number(number) or (key == "tolerance" and number < 0):
             raise NystraError(
-                f"{where}: {key} is {shown(number)}, expected a number, no tolerance < 0"
+                f"{where}: {key} is {shown(number)}, expected a number, and tolerances of 0 or more"
             )
     return Accepted(float(record["accepted"]), float(record["tolerance"]))
 

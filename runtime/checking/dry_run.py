@@ -20,8 +20,8 @@ from ..engines.refusal import Refusal, refusal_of, unsupported_reason
 from ..model.model_facts import ModelFacts
 from ..model.onnx_nodes import domain_nodes
 
-NOT_SHOWN = "numbers, speed, memory and that an engine loads: only a GPU shows them"
-"""What no dry run says anything about."""
+NOT_SHOWN = "numbers, speed, memory and loading of an engine: they need a GPU"
+"""What a dry run cannot check."""
 
 _CPU_ONLY_REFUSED = "CPU-only builder"
 _CHECK_SECONDS = 600.0
@@ -168,7 +168,7 @@ def _compare_shapes(report: DryRunReport, parsed: BuilderAnswer) -> None:
                 "",
                 "",
                 f"the output shapes for the inputs {case.inputs} are {engine}, in onnxruntime "
-                f"they are {case.onnxruntime}",
+                f"{case.onnxruntime}",
             )
             return
     report.checked.append("output shapes against onnxruntime")
@@ -192,8 +192,8 @@ def _begin_build(
     refusal = refusal_of(answer)
     if refusal is not None and _CPU_ONLY_REFUSED in refusal.reason:
         report.notes.append(
-            f"profile and plugin formats are not checked: TensorRT {report.version} begins no "
-            "build without a GPU"
+            f"profile and plugin formats are not checked: TensorRT {report.version} does not "
+            "start a build without a GPU"
         )
     elif refusal is not None:
         report.refusal = refusal

@@ -16,7 +16,7 @@ from .validation import sides_text
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 FILE = "file"
-"""The item that is no figure: whether the file is the one that was exported and accepted."""
+"""The item without a figure: whether the file is the one that was exported and accepted."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ def check_measured(measured: Measured, baseline: Baseline) -> list[CheckResult]:
     surplus = [name for name in measured.items if name not in {*baseline.items, KERNELS}]
     if surplus:
         raise NystraError(
-            f"the baseline has no accepted {', '.join(surplus)}: accept the present figures with "
-            "`update`"
+            f"the baseline has no {', '.join(surplus)}: accept the current figures with `update`"
         )
     for key, now in measured.settings.items():
         then = baseline.settings.get(key, {})
         if now != then:
             changed = [name for name in now if now[name] != then.get(name)]
             raise NystraError(
-                f"the {key} was measured with another {', '.join(changed)} than the baseline's: "
+                f"the {key} was measured with different settings ({', '.join(changed)}) than the "
+                "baseline's: "
                 + "; ".join(f"got {now[n]}, expected {then.get(n)}" for n in changed)
-                + ". Measure alike, or accept with `update`"
+                + ". Use the same settings, or accept the current figures with `update`"
             )
     figures = [
         _item_result(name, measured, baseline.items[name])
@@ -118,12 +118,12 @@ def _file_result(measured: Measured, baseline: Baseline) -> CheckResult:
     changes = list(measured.changes)
     if baseline.metadata is not None:
         changes += metadata_changes(baseline.metadata, measured.metadata)
-    accepted = "its metadata are those that were accepted"
+    accepted = "its metadata equal the accepted ones"
     if baseline.metadata is None:
         accepted = "the baseline records no metadata: accept them with `update`"
-    exported = "it is the one that its manifest lists"
+    exported = "it equals the file in its manifest"
     if not measured.listed:
-        exported = "no manifest beside it says whether it is the one that was exported"
+        exported = "no manifest next to it, so it is unknown whether it is the exported file"
     text = "; ".join(changes or [exported, accepted])
     return CheckResult(FILE, FAILED if changes else PASSED, None, None, None, f"model file: {text}")
 
@@ -139,14 +139,14 @@ def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]
             results.append(_unrecorded(key, title))
             continue
         if now is None:
-            state, text = SKIPPED, "not measured: the backend opens no ONNX file"
+            state, text = SKIPPED, "not measured: the backend does not open ONNX files"
         elif now == then:
-            state, text = PASSED, "those that were accepted"
+            state, text = PASSED, "equal the accepted ones"
         else:
             state = FAILED
             text = (
-                f"others than those that were accepted (SHA-256 {now:.16}..., accepted "
-                f"{then:.16}...): accept them with `update` where that is meant"
+                f"differ from the accepted ones (SHA-256 {now:.16}..., accepted {then:.16}...): "
+                "if that is intended, accept them with `update`"
             )
         results.append(CheckResult(key, state, None, None, None, f"{title}: {text}"))
     return results
@@ -154,7 +154,9 @@ def _digest_results(measured: Measured, baseline: Baseline) -> list[CheckResult]
 
 def _unrecorded(item: str, title: str, value: float | None = None) -> CheckResult:
     """Return the result of what was measured and is not in a baseline of a former version."""
-    text = f"{title}: the baseline is of a former version and does not record this: add it with "
+    text = (
+        f"{title}: the baseline was written by an earlier version without this item: add it with "
+    )
     return CheckResult(item, SKIPPED, value, None, None, f"{text}`update`")
 
 
@@ -208,7 +210,7 @@ def _size_by_size(name: str, measured: Measured, limit: float) -> _Sizes | None:
         else:
             allowed = limit if limit > measured.tolerance else min(limit, size.tolerance)
             good = size.max_abs <= allowed
-            text = f"at {where} it is {size.max_abs:.3g}, allowed is {allowed:.3g}"
+            text = f"at {where} it is {size.max_abs:.3g}, allowed {allowed:.3g}"
         if good:
             continue
         text += f", the mean {size.mean_abs:.3g}"

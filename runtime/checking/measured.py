@@ -26,7 +26,7 @@ from .validation import SizeReport, ValidationReport, allowed_differences, compa
 
 DEFAULT_SIZE = picture_size(128, 128)
 BY_BODIES = " by the operators' bodies"
-"""What is added to a size that was computed without the operator library beside it."""
+"""The suffix of a size that was also computed without the operator library."""
 
 
 @dataclass

@@ -185,9 +185,9 @@ def _recorded_for(references: References, precision: str) -> dict[str, Any]:
     )
     if limits is None:
         raise NystraError(
-            f"the references have no tolerance for computing in {precision}: files of fp32 and "
-            "int8 get one when they are exported, but for those that search and for networks that "
-            f"were not measured in {precision}. Export again, give `checkpoint`, or `tolerance`"
+            f"the references have no tolerance for computing in {precision}: an export of fp32 "
+            "or int8 records one, except for files with a patch search and for networks that "
+            f"were not measured in {precision}. Export again, or give `checkpoint` or `tolerance`"
         )
     return {"tolerances": limits} | ({} if means is None else {"mean_tolerances": means})
 
@@ -205,8 +205,8 @@ def _tolerances(value: Any, count: int, ceiling: float) -> list[float]:
     for number in numbers:
         if not is_number(number) or not 0 <= number < ceiling:
             raise NystraError(
-                f"a tolerance is {number!r}, expected a number from 0 to below {ceiling:.3g}, the "
-                "largest value an output should have: from there on anything passes"
+                f"a tolerance is {number!r}, expected a number from 0 to below {ceiling:.3g}, "
+                "the largest value of an output: a larger tolerance would accept any output"
             )
     return [float(number) for number in numbers]
 
@@ -233,7 +233,7 @@ def _size_report(
     pairs: list[tuple[str, Array, Array]] = []
     for name, expected in case.outputs.items():
         if name not in outputs:
-            raise NystraError(f"the model gives {sorted(outputs)}, the references hold {name!r}")
+            raise NystraError(f"the model returns {sorted(outputs)}, the references have {name!r}")
         got = np.asarray(outputs[name])
         findings += [finding.message for finding in find_problems(got, name, expected)]
         worst = float(np.maximum(worst, max_abs(got, expected)))
@@ -263,5 +263,7 @@ def _run(runner: Runner, feeds: Mapping[str, Array], names: tuple[str, ...]) -> 
         outputs: Mapping[str, Array] = runner.run(feeds)
         return outputs
     if len(feeds) != 1 or len(names) != 1:
-        raise NystraError("a plain function runs models with one input and one output only")
+        raise NystraError(
+            "a function in place of a session needs a model with one input and one output"
+        )
     return {names[0]: runner(next(iter(feeds.values())))}

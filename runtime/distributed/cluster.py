@@ -17,12 +17,12 @@ from ..workers.child import Child, ChildError
 from .options import LOCAL, ClusterOptions
 
 PATIENCE = 10.0
-"""Seconds in which a cluster has to answer."""
+"""Seconds after which a cluster that does not answer is given up."""
 
 _LOCAL_STORE = 200 << 20
 _PROBE = f"{__package__}.cluster_probe"
 _NOT_INSTALLED = 3
-"""The exit code of a child that lacks a module."""
+"""Exit code of a child process in which a module is missing."""
 
 
 @contextmanager
@@ -46,11 +46,11 @@ def connected(options: ClusterOptions) -> Iterator[Any]:
         workers = options.workers or max((os.cpu_count() or 1) // options.threads, 1)
         cpus = workers * options.threads  # Ray starts a process for each before one is asked for
         where |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _LOCAL_STORE}
-        failure = "no Ray starts on this machine"
-        advice = "It gives itself 30 s: try again when the machine has less to do, or `jobs`"
+        failure = "Ray could not be started on this machine"
+        advice = "It has to start in 30 s: try again when the machine is less busy, or use `jobs`"
     else:
         failure = f"this machine cannot join the Ray cluster at {options.address}"
-        advice = f"It has to be part of it: ray start --address={options.address}"
+        advice = f"Add it to the cluster: ray start --address={options.address}"
     try:
         with isolated_workers() as runtime_env:
             where |= {"runtime_env": runtime_env, "configure_logging": True}
@@ -80,7 +80,9 @@ def isolated_workers() -> Iterator[dict[str, Any]]:
 def _check_answers(options: ClusterOptions) -> None:
     """Raise `BackendUnavailableError` unless Ray answers at an address."""
     end = time.monotonic() + PATIENCE
-    advice = "start one with `ray start --head` and give the address it prints, or `address` local"
+    advice = (
+        "start one with `ray start --head` and use the address that it prints, or `address` local"
+    )
     try:
         with socket.create_connection(options.place, PATIENCE):
             pass
@@ -98,15 +100,16 @@ def _check_answers(options: ClusterOptions) -> None:
             return  # the import that follows says what to install
         if error.death is not None:
             raise BackendUnavailableError(
-                f"what listens at {options.address} did not answer as a Ray cluster in "
+                f"the service at {options.address} did not answer as a Ray cluster in "
                 f"{PATIENCE:.0f} s: {advice}"
             ) from error
         if "uthentication" in str(error):
             raise BackendUnavailableError(
-                f"the Ray cluster at {options.address} wants a token: set RAY_AUTH_MODE=token, and "
-                "give the one of its head in ~/.ray/auth_token or RAY_AUTH_TOKEN, on every machine"
+                f"the Ray cluster at {options.address} requires a token: on every machine set "
+                "RAY_AUTH_MODE=token, and put the token of its head into ~/.ray/auth_token or "
+                "RAY_AUTH_TOKEN"
             ) from error
         raise BackendUnavailableError(
-            f"what listens at {options.address} is no Ray cluster that this Ray understands: "
+            f"the service at {options.address} is not a Ray cluster of a compatible version: "
             f"{advice}"
         ) from error

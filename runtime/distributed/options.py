@@ -46,7 +46,9 @@ class ClusterOptions(Options):
         )
     )
     workers: int | None = option(WORKERS)
-    threads: int = option(THREADS, default=1, doc="threads of a worker, and the CPUs it is given")
+    threads: int = option(
+        THREADS, default=1, doc="threads of a worker, and the CPUs that Ray reserves for it"
+    )
     library: str = option(LIBRARY)
 
     @property

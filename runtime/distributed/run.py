@@ -120,14 +120,14 @@ def _worker_pool(
         if there.get("CPU", 0) < cluster.threads:
             raise NystraError(
                 f"a worker needs {cluster.threads} CPUs, and the cluster has "
-                f"{there.get('CPU', 0):g} in all: give fewer `threads`"
+                f"{there.get('CPU', 0):g} in all: use fewer `threads`"
             )
         size = cluster.workers or max(int(there.get("CPU", 1)) // cluster.threads, 1)
         if gpu and cluster.workers is None:
             size = int(there.get("GPU", 0))
         if size < 1:
             raise NystraError(
-                f"the model runs on {session.backend}, and the cluster has no GPU: give `backend` "
+                f"the model runs on {session.backend}, and the cluster has no GPU: use `backend` "
                 "ort-cpu"
             )
         pool = WorkerPool(ray, setup, min(size, most or size), gpu=gpu)

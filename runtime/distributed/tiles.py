@@ -16,7 +16,7 @@ from .worker_pool import WorkerPool
 Network = TypeVar("Network", bound=TiledNetwork)
 
 TILE = 512
-"""Side of the tiles where none is asked for, in input pixels."""
+"""Default side of the tiles, in input pixels."""
 
 
 def distribute_tiles(network: Network, pool: WorkerPool) -> Network:

@@ -98,12 +98,15 @@ class Worker:
         setup = self._setup
         model = setup.session.model
         if file_sha256(model, "the model") != setup.sha256:
-            raise NystraError(f"{model} is another file here: put the same on every machine")
+            raise NystraError(
+                f"{model} is a different file on this machine: copy the same file to every machine"
+            )
         session = Session.open(setup.session)
         if (session.library is not None) != setup.kernels:
             raise NystraError(
-                f"{session.library_reason}, unlike on the machine that began the run: results "
-                "would differ. Install the same nystra on every machine, or give `library` none"
+                f"{session.library_reason}, unlike on the machine that started the run, so "
+                "results would differ. Install the same nystra on every machine, or use "
+                "`library` none"
             )
         self._restorer = restorer_for(session)
         options = setup.options

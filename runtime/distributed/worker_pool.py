@@ -15,10 +15,10 @@ Call: TypeAlias = tuple[str, tuple[Any, ...]]
 """A method of `Worker` and its arguments."""
 
 MOST_TRIES = 3
-"""Workers that may die over one call before it is given up."""
+"""Workers that may die during one call before the call is given up."""
 
 _CONCURRENT_CALLS = 2
-"""Of a worker: files of one are read or written while the model runs for the other."""
+"""Calls per worker: files of one are read or written while the model runs for the other."""
 
 _PATIENCE = 300.0
 """Seconds until the first worker has loaded the model; a cluster may have to start machines."""
@@ -202,7 +202,7 @@ class WorkerPool:
             if call.tries < MOST_TRIES:
                 again.append(call)
                 continue
-            text = f"{call.tries} workers died over it, the last one at {worker.where}"
+            text = f"{call.tries} workers died during this call, the last one on {worker.where}"
             yield CallResult(call.place, Failed(text), worker.where or "", call.tries)
         if worker.where is None:
             self._deaths_at_start += 1
@@ -215,11 +215,12 @@ class WorkerPool:
             return f"no worker could load the model. {self._refused[-1]}"
         if self._deaths_at_start:
             return (
-                "the workers die when they load the model: their machines may lack memory. "
-                "Give fewer `workers`"
+                "the workers die while loading the model: their machines may lack memory. Use "
+                "fewer `workers`"
             )
         needs = f"{self._threads} CPUs{' and a GPU' if self._gpu else ''}"
         return (
             f"no worker could start in {_PATIENCE:.0f} s: each needs {needs}, and the cluster "
-            f"has {self._ray.available_resources()}. Wait for room, or give fewer `threads`"
+            f"has {self._ray.available_resources()}. Wait until resources are free, or use fewer "
+            "`threads`"
         )

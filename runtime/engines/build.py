@@ -36,7 +36,7 @@ class BuildOptions(Options):
         Words(
             (),
             "GPUs for tensorrt-rtx, such as sm86,sm89,sm120",
-            usual="this machine's, else sm80 and newer",
+            usual="the one of this machine, else sm80 and newer",
             flag="--target",
         )
     )
@@ -47,7 +47,7 @@ class BuildOptions(Options):
     level: int | None = option(
         Number(
             None,
-            "how long the builder looks for fast kernels: 0 starts soonest, 5 runs fastest",
+            "effort of the search for fast kernels: 0 builds fastest, 5 gives the fastest engine",
             0,
             5,
             usual="the builder's own",
@@ -142,7 +142,9 @@ def build_engine(
         if (refusal := refusal_of(answer)) is not None:
             raise ExportError(f"{options.backend} {record.version} built no engine: {refusal}")
         if model.hashes() != record.hashes:
-            raise ExportError(f"{model.path} or what goes with it changed meanwhile: build again")
+            raise ExportError(
+                f"{model.path} or one of its files changed during the build: build again"
+            )
         return BuiltEngine(cache.store(record, engine), record, fresh=True)
 
 

@@ -46,7 +46,7 @@ def configure(
         for name, (least, best, largest) in profile.items():
             shapes.set_shape(name, tuple(least), tuple(best), tuple(largest))
         if config.add_optimization_profile(shapes) < 0:
-            raise NystraError(f"{network.toolkit.name} does not take the profile {dict(profile)}")
+            raise NystraError(f"{network.toolkit.name} does not accept the profile {dict(profile)}")
     return config
 
 
@@ -64,8 +64,8 @@ def set_targets(toolkit: Toolkit, config: Any, targets: Sequence[str]) -> None:
             (name.lower() for name in dir(known) if name.startswith("SM")), key=by_number
         )
         raise NystraError(
-            f"TensorRT-RTX {toolkit.version} has no target {', '.join(wrong)}; "
-            f"expected some of {', '.join(offered)}"
+            f"TensorRT-RTX {toolkit.version} has no target {', '.join(wrong)}; expected one or "
+            f"more of {', '.join(offered)}"
         )
     config.num_compute_capabilities = len(names)
     for index, name in enumerate(names):
@@ -107,13 +107,15 @@ def build(
     engine = network.builder.build_serialized_network(network.definition, config)
     if monitor.late:
         raise ExportError(
-            f"the engine was not built in {seconds:.0f} s: give it more (`seconds`) or fewer shapes"
+            f"the engine was not built in {seconds:.0f} s: allow more time (`seconds`) or fewer "
+            "shapes"
         )
     if engine is None:
         reason = log.errors[0] if log.errors else "no reason was logged"
         if any("CPU-only builder" in line for line in log.errors):
             raise BackendUnavailableError(
-                f"TensorRT {toolkit.version} builds engines only where an NVIDIA GPU is ({reason})"
+                f"TensorRT {toolkit.version} builds engines only on a machine with an NVIDIA GPU "
+                f"({reason})"
             )
         raise RefusedError(reason)
     if cache is not None and timing_cache is not None:

@@ -28,11 +28,13 @@ from ...core.files.writing import atomic_path, make_folder
 from .record import EngineRecord
 
 CACHE_VARIABLE = "NYSTRA_CACHE_DIR"
-"""The environment variable that names the cache; else ``nystra`` in the user's cache folder."""
+"""The environment variable for the folder of the cache; default: ``nystra`` in the user's cache
+folder."""
 
 _SECRET_BYTES = 32
 _ORPHAN_SECONDS = 3600.0
-"""An engine without a record is a leftover after so long; before, its record may be on its way."""
+"""Seconds after which an engine without a record is a leftover; before, its record may still be
+written."""
 
 
 def home() -> Path:
@@ -101,7 +103,9 @@ def find(key: str) -> tuple[Path, EngineRecord] | None:
         return None
     verify(engine, record)
     if record.key != key:
-        raise NystraError(f"{path} is not the record its name says: delete it and build again")
+        raise NystraError(
+            f"{path} is not the record that its name stands for: delete it and build again"
+        )
     return engine, record
 
 
@@ -126,8 +130,8 @@ def verify(path: Path, record: EngineRecord) -> None:
     """
     if not hmac.compare_digest(record.seal.encode(), _seal(record).encode()):
         raise NystraError(
-            f"the engine {path} was not built by this machine's nystra, and loading an engine is "
-            "running its code: build it here, or take it with `trust` if you trust who made it"
+            f"the engine {path} was not built by nystra on this machine, and an engine is "
+            "executable code: build it here, or add `trust` if you trust its author"
         )
     check_hash(path, record)
 
@@ -165,8 +169,8 @@ def _refuse_foreign(path: Path) -> None:
         return
     raise NystraError(
         f"{path} belongs to user {status.st_uid} with the mode {stat.S_IMODE(status.st_mode):o}, "
-        "so that others could plant an engine, which is code: delete it, or name a cache of your "
-        f"own with {CACHE_VARIABLE}"
+        "so other users could put an engine there, which is executable code: delete it, or "
+        f"choose your own folder with {CACHE_VARIABLE}"
     )
 
 
@@ -186,8 +190,8 @@ def _secret() -> bytes:
     _refuse_foreign(path)
     if len(secret) != _SECRET_BYTES:
         raise NystraError(
-            f"{path} holds {len(secret)} bytes, expected {_SECRET_BYTES}: delete it, and the "
-            "engines are built again"
+            f"{path} holds {len(secret)} bytes, expected {_SECRET_BYTES}: delete it, then build "
+            "the engines again"
         )
     return secret
 

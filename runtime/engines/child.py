@@ -20,7 +20,7 @@ from . import toolkit
 
 WORKER = f"{__package__}.worker"
 _GRACE_SECONDS = 60.0
-"""TensorRT takes its time to let everything go, and says things on the way."""
+"""TensorRT needs time to release its resources, and logs while it does."""
 
 _ADDR_NO_RANDOMIZE = 0x0040000
 

@@ -48,15 +48,15 @@ class EngineModel:
         header = read_onnx_header(path)
         file = Path(path).absolute()
         if str(library) == "none":
-            return cls(file, None, "no plugin library was wanted (library none)")
+            return cls(file, None, "the plugin library is disabled (library none)")
         if str(library) != "auto":
             chosen = Path(library)
             if not chosen.is_file():
                 raise NystraError(
-                    f"there is no plugin library at {chosen}: expected auto, none or the path of a "
-                    "built libnystra_trt"
+                    f"no plugin library at {chosen}: expected auto, none or the path of a built "
+                    "libnystra_trt"
                 )
-            return cls(file, chosen.absolute(), f"the plugin library {chosen} was asked for")
+            return cls(file, chosen.absolute(), f"the plugin library {chosen} was requested")
         if not header.has_operators:
             return cls(file, None, "the model has no nystra operators, so no plugins are needed")
         from ...plugins.library import library_path

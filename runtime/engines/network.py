@@ -79,8 +79,8 @@ class Network:
             registry.load_library(library)
             if len(registry.all_creators) == before:
                 raise NystraError(
-                    f"{toolkit.name} does not take the plugin library {library}: "
-                    f"{log.errors[0] if log.errors else 'it brought no plugin'}"
+                    f"{toolkit.name} cannot load the plugin library {library}: "
+                    f"{log.errors[0] if log.errors else 'it registered no plugin'}"
                 )
         self.definition = self.builder.create_network(toolkit.strongly_typed)
         self._parser = module.OnnxParser(self.definition, log.logger)
@@ -97,7 +97,7 @@ class Network:
             }
         if parsed and not log.errors:
             return None
-        return self.blame(log.errors[0] if log.errors else "the parser says no more")
+        return self.blame(log.errors[0] if log.errors else "the parser gives no further reason")
 
     def blame(self, reason: str) -> dict[str, str]:
         """Return a refusal for a logged error, with the layer that is named in it."""

@@ -13,16 +13,16 @@ from ...core.ports.port import SIDES, Port
 from ..options import TILE
 
 DEFAULT_TILE = 256
-"""Side of the one picture an engine is built for where nothing else is asked, in pixels."""
+"""Default side of the image that an engine is built for, in pixels."""
 
 ENGINE_TILE = replace(
     TILE,
     default=None,
     minimum=1,
-    doc="side of the one picture, where no shapes are given",
+    doc="side of the single input size, if no shapes are given",
     usual=str(DEFAULT_TILE),
 )
-REBUILD = Switch("even if the cache has the engine")
+REBUILD = Switch("build even if the cache has the engine")
 
 Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape, Shape]]
@@ -106,7 +106,8 @@ def make_profile(
         return {name: (shape, shape, shape) for name, shape in fixed.items()}
     if tile is not None:
         raise NystraError(
-            "`tile` and `min_shapes`, `opt_shapes`, `max_shapes`: give one or the other"
+            "`tile` and `min_shapes`, `opt_shapes`, `max_shapes` exclude each other: give one "
+            "of the two"
         )
     least, best, largest = wanted.min_shapes, wanted.opt_shapes, wanted.max_shapes
     best = best or largest or least or {}
@@ -125,7 +126,7 @@ def profile_text(profile: Mapping[str, tuple[Shape, Shape, Shape]], index: int) 
 
 def _tile_shape(port: Port, side: int) -> Shape:
     if not set(SIDES) <= set(port.axes):
-        raise NystraError(f"{_open(port)}: say which with `opt_shapes`")
+        raise NystraError(f"{_open(port)}: set it with `opt_shapes`")
     return port.shape(dict.fromkeys(SIDES, side) | dict(port.lengths))
 
 

@@ -141,7 +141,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "plugins": _are_texts,
     "seal": lambda seal: seal == "" or _is_hash(seal),
 }
-"""What the values of a record must be besides their types."""
+"""Checks of the values of a record, beyond their types."""
 
 
 def _check_types(where: str, value: dict[str, Any]) -> None:

@@ -19,10 +19,11 @@ TENSORRT, RTX = "tensorrt", "tensorrt-rtx"
 TARGETS = ("sm80", "sm86", "sm89", "sm120", "sm121")
 """What TensorRT-RTX builds for where there is no GPU and no target is named.
 
-It also takes sm75, for which it has no float32 matrix products; SM 90 (H100, H200) it has not."""
+It also takes sm75, for which it has no float32 matrix products; it does not support SM 90 (H100,
+H200)."""
 
 FLAGS = ("NO_TF32", "STRONGLY_TYPED")
-"""How every engine is built, for its record: an engine built otherwise is not used.
+"""How every engine is built, for its record: an engine built with other settings is not used.
 
 Types are those of the file, and float32 is float32: TensorRT rounds the factors of float32 products
 to TF32 (10 bits of mantissa) by default, in strongly typed networks too."""
@@ -46,8 +47,8 @@ CPU_ONLY = {"TRT_INTERNAL_OPTIONS": "--cpu_only=1"}
 _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
 _TITLES = {TENSORRT: "TensorRT", RTX: "TensorRT-RTX"}
 _BESIDES = {
-    TENSORRT: " (to build, an NVIDIA GPU too; nystra build --dry-run needs the TensorRT package, "
-    "but no GPU)"
+    TENSORRT: " (a build also needs an NVIDIA GPU; nystra build "
+    "--dry-run needs only the TensorRT package)"
 }
 
 

@@ -48,14 +48,14 @@ def take_engine(model: EngineModel, engine: Path, *, trust: bool) -> BuiltEngine
     record = EngineRecord.read(EngineRecord.path_for(engine))
     if not trust:
         raise NystraError(
-            f"the engine {engine} comes from elsewhere, and loading an engine is running its code: "
-            "build it here, or add `trust` if you trust who made it"
+            f"the engine {engine} was built elsewhere, and an engine is executable code: build "
+            "it here, or add `trust` if you trust its author"
         )
     cache.check_hash(engine, record)
     hashes = model.hashes()
     if record.hashes != hashes:
         raise NystraError(
-            f"the engine {engine} was built from {record.hashes}; here they are {hashes}: take the "
-            "model and the plugin library it was built with"
+            f"the engine {engine} was built from {record.hashes}; here they are {hashes}: use "
+            "the model and the plugin library that it was built with"
         )
     return BuiltEngine(cache.store(replace(record, seal=""), engine), record, fresh=False)

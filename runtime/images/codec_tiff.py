@@ -82,8 +82,8 @@ class TiffFile:
             image.seek(self._index)
             if sorted(image.size) != sorted(self.size):  # before the pixels take their memory
                 raise NystraError(
-                    f"the picture {self._name} is damaged: its size is read as {image.size} and "
-                    f"as {self.size[::-1]}"
+                    f"the picture {self._name} is damaged: two libraries read different sizes, "
+                    f"{image.size} and {self.size[::-1]}"
                 )
             image.load()
             return with_extras(picture_of(image, self._name), image)
@@ -137,8 +137,8 @@ def _check_kind(name: str, page: Any) -> None:
         return
     advice = "install imagecodecs, or " if compression == LZW else ""
     raise NystraError(
-        f"{name} is compressed by {named(page.compression)}, which is not read in 16 bits: "
-        f"{advice}save it with deflate"
+        f"{name} is compressed by {named(page.compression)}, which is not supported with 16 "
+        f"bits: {advice}save it with deflate"
     )
 
 

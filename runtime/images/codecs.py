@@ -58,15 +58,15 @@ def _explained(name: str) -> Iterator[None]:
     except NystraError:
         raise
     except MemoryError as error:
-        raise NystraError(f"the memory does not suffice to read the picture {name}") from error
+        raise NystraError(f"not enough memory to read the image {name}") from error
     except Exception as error:  # the codecs raise whatever a damaged file makes them run into
         from PIL import UnidentifiedImageError
 
         if isinstance(error, UnidentifiedImageError):
             kinds = ", ".join(codec_pillow.FORMATS)
             raise NystraError(
-                f"{name} is not a picture that is read here: expected {kinds} (AVIF with Pillow "
-                "11.3 or newer)"
+                f"{name} is not an image in a supported format: expected {kinds} (AVIF needs "
+                "Pillow 11.3 or newer)"
             ) from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise NystraError(f"the picture {name} is damaged or truncated: {reason}") from error
@@ -99,6 +99,6 @@ def _check_size(name: str, size: tuple[int, int], max_pixels: int) -> None:
         raise NystraError(f"the picture {name} is {width}x{height}: it has no pixels")
     if width * height > max_pixels:
         raise NystraError(
-            f"the picture {name} says it is {width}x{height}, more than {max_pixels} pixels: cut "
-            "it into parts, or raise NYSTRA_MAX_PIXELS if it is what it says"
+            f"the picture {name} declares {width}x{height}, more than {max_pixels} pixels: cut "
+            "it into parts, or raise NYSTRA_MAX_PIXELS if the size is right"
         )

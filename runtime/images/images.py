@@ -37,7 +37,8 @@ READ_SUFFIXES = (*SUFFIXES, ".bmp", ".gif", ".avif")
 """File suffixes that are read."""
 
 MAX_PIXELS = 500_000_000
-"""Largest picture that is read, in pixels; the environment's NYSTRA_MAX_PIXELS replaces it."""
+"""Largest image that is read, in pixels; the environment variable NYSTRA_MAX_PIXELS overrides
+it."""
 
 DECODING_BYTES = 40
 """Memory that a pixel takes at most while a picture is decoded, besides its file: 36 of a turned

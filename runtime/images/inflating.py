@@ -29,7 +29,7 @@ def inflated_length(parts: Iterable[bytes], limit: int) -> int:
     while not inflater.eof:
         more = len(inflater.decompress(inflater.unconsumed_tail, _STEP))
         if not more:
-            raise zlib.error("its deflate stream has no end")
+            raise zlib.error("its deflate stream is truncated")
         total += more
         if total > limit:
             return total

@@ -60,7 +60,7 @@ def _lengths(codes: Array) -> int:
     count = len(codes)
     extended = np.where(codes < _CLEAR, count, codes - _FIRST)
     if bool(np.any((codes >= _FIRST) & (extended >= np.arange(count)))):
-        raise ValueError("its LZW codes lie outside their table")
+        raise ValueError("an LZW code is outside its table")
     lengths = np.append(np.ones(count, np.int64), 0)
     extended = np.append(extended, count)
     while bool(np.any(extended < count)):

@@ -56,7 +56,7 @@ def _pictures(
     """Return the pictures of a folder, without the other side's where both lie in it."""
     place = Path(folder)
     if not place.is_dir():
-        raise NystraError(f"there is no folder {place}, expected a folder of pictures")
+        raise NystraError(f"no folder at {place}, expected a folder of images")
     pictures = sorted(
         path
         for path in place.iterdir()

@@ -38,18 +38,18 @@ def check_chunks(stream: BinaryIO, name: str) -> None:
     """
     stream.seek(0)
     if stream.read(len(_SIGNATURE)) != _SIGNATURE:
-        raise _damaged(name, "it does not begin as a PNG")
+        raise _damaged(name, "it has no PNG signature")
     kind, length = _head(stream, name)
     header = stream.read(length) if (kind, length) == (b"IHDR", 13) else b""
     if len(header) != 13 or stream.read(4) != struct.pack(">I", zlib.crc32(kind + header)):
-        raise _damaged(name, "its header fails its checksum")
+        raise _damaged(name, "the checksum of its header is wrong")
     expected = _raw_bytes(header, name)
     try:
         held = inflated_length(_pixel_data(stream, name), expected)
     except zlib.error as error:
         raise _damaged(name, str(error)) from error
     if held != expected:
-        more = "it inflates to more than its pixels"
+        more = "it inflates to more bytes than its pixels have"
         raise _damaged(name, more if held > expected else f"it holds {held} of {expected} bytes")
 
 
@@ -68,7 +68,7 @@ def _pixel_data(stream: BinaryIO, name: str) -> Iterator[bytes]:
             if kind == b"IDAT":
                 yield part
         if stream.read(4) != struct.pack(">I", checksum):
-            raise _damaged(name, f"its chunk {kind!r} fails its checksum")
+            raise _damaged(name, f"the checksum of its chunk {kind!r} is wrong")
 
 
 def _head(stream: BinaryIO, name: str) -> tuple[bytes, int]:

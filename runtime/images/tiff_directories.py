@@ -85,14 +85,14 @@ class _Directory:
     def add(self, tag: int, kind: int, values: int, value: int) -> None:
         """Take an entry."""
         if tag in self.tags:  # of which one library takes the first and another one the last
-            self.fault = f"tag {tag} is there twice"
+            self.fault = f"tag {tag} occurs twice"
         self.tags.add(tag)
         if tag == _SUBFILE_TYPE:
             self.reduced = bool(value & _REDUCED)
         if tag in _NUMBERS:
             least, most = _NUMBERS[tag]
             if kind not in (_SHORT, _LONG) or values != 1 or not least <= value <= most:
-                self.fault = f"tag {tag} is no whole number from {least} to {most}"
+                self.fault = f"tag {tag} is not a whole number from {least} to {most}"
 
 
 def _walk(stream: BinaryIO, name: str) -> list[_Directory]:
@@ -107,7 +107,7 @@ def _walk(stream: BinaryIO, name: str) -> list[_Directory]:
     directories: list[_Directory] = []
     while offset:
         if offset in seen:
-            raise NystraError(f"the picture {name} is damaged: its directories go in a circle")
+            raise NystraError(f"the picture {name} is damaged: its directories form a cycle")
         if len(seen) == MOST_DIRECTORIES:
             raise NystraError(
                 f"{name} has more than {MOST_DIRECTORIES} pages, expected a single picture"

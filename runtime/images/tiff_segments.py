@@ -73,8 +73,8 @@ def check_segments(stream: BinaryIO, name: str, page: Any) -> None:
     if compression not in _CHECKED and compression != JPEG:
         kinds = ", ".join(dict.fromkeys((*_CHECKED.values(), "JPEG")))
         raise NystraError(
-            f"{name} is compressed by {named(page.compression)}, which is not read: save it with "
-            f"deflate (read are {kinds})"
+            f"{name} is compressed by {named(page.compression)}, which is not supported: save it "
+            f"with deflate (supported: {kinds})"
         )
     layout = _layout(name, page)
     tiled = page.is_tiled
@@ -92,7 +92,7 @@ def check_segments(stream: BinaryIO, name: str, page: Any) -> None:
     length = stream.seek(0, os.SEEK_END)
     for index, (offset, count) in enumerate(zip(offsets, counts, strict=True)):
         if offset + count > length:
-            raise _damaged(name, f"its {kind} lie behind the end of the file")
+            raise _damaged(name, f"its {kind} extend beyond the end of the file")
         rows = layout.rows_of(index)
         stream.seek(offset)
         _check_segment(stream, name, page, count, (layout.width, rows))
@@ -173,12 +173,12 @@ def _check_jpeg(data: bytes, name: str, page: Any, size: tuple[int, int]) -> Non
     tables = page.tags.get(_JPEG_TABLES)
     if tables is not None:
         if not (isinstance(tables.value, bytes) and tables.value[-2:] == _JPEG_END):
-            raise _damaged(name, "its JPEG tables are no bytes, or have no end")
+            raise _damaged(name, "its JPEG tables are not bytes, or have no end marker")
         data = tables.value[:-2] + data[2:]
     with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
         found, channels = image.size, len(image.getbands())
     if (found, channels) != (size, page.samplesperpixel):
-        raise _damaged(name, f"a JPEG of {found} and {channels} channels is where {size} belongs")
+        raise _damaged(name, f"a JPEG of {found} and {channels} channels, expected {size}")
     whole = without_end(io.BytesIO(data)) or data
     with JpegImagePlugin.JpegImageFile(io.BytesIO(whole)) as image:
         image.load()

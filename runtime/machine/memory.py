@@ -15,7 +15,7 @@ from pathlib import Path
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _FALLBACK = 4 << 30
-"""What is taken for available where the system does not tell."""
+"""The available memory that is assumed where the system does not report it."""
 
 
 class PeakMemory:

@@ -21,7 +21,7 @@ from ...core.arrays import Array
 from .image_quality import luma
 
 STEPS = 255.0
-"""The figure is given in steps of 8 bits."""
+"""The unit of the figure: steps of 8 bits."""
 
 
 class Flicker:

@@ -100,8 +100,8 @@ def ssim(
     first, second = _prepare(got, expected, crop_border, channel, peak)
     if min(first.shape[:2]) < SSIM_SIDE:
         raise NystraError(
-            f"SSIM needs {SSIM_SIDE} pixels in both directions, {first.shape[:2]} are left inside "
-            f"a border of {crop_border}"
+            f"SSIM needs {SSIM_SIDE} pixels in both directions, got {first.shape[:2]} after "
+            f"cropping a border of {crop_border}"
         )
     c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
     mean_a, mean_b = _blur(first), _blur(second)
@@ -124,7 +124,7 @@ def _prepare(
     if channel not in ("rgb", "y"):
         raise NystraError(f"the channel is {channel!r}, expected 'rgb' or 'y'")
     if crop_border < 0 or 2 * crop_border >= min(got.shape[:2]):
-        raise NystraError(f"a border of {crop_border} pixels leaves nothing of {got.shape[:2]}")
+        raise NystraError(f"a border of {crop_border} pixels leaves no pixels of {got.shape[:2]}")
     pair = []
     for picture in (got, expected):
         height, width = picture.shape[:2]

@@ -21,7 +21,7 @@ ROUNDING = 1e-4
 """Largest difference, as a share of the peak, that counts as float32's rounding."""
 
 PSNR_CEILING = 100.0
-"""Above so many dB two outputs differ by rounding only, and another CPU rounds otherwise."""
+"""dB above which two outputs differ by rounding only, which depends on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ FIGURES = {
     "top1": Figure("top-1", "{:.1%}"),
     "top5": Figure("top-5", "{:.1%}"),
 }
-"""The figures that compare a file with its references."""
+"""The figures of a comparison of a file with its references."""
 
 
 def reference_figures(pairs: Iterable[tuple[str, Array, Array]]) -> dict[str, float]:
@@ -247,13 +247,13 @@ _LOGITS = Measure(
 )
 
 MEASURES = {"picture": _PICTURE, "image": _PICTURE, "frames": _PICTURE, "logits": _LOGITS}
-"""By the role of an output."""
+"""Role of an output -> its measure."""
 
 SHARE_OF_A_SEED = 0.1
-"""Mean difference allowed to a seeded search, over the one that another seed makes."""
+"""Mean difference allowed to a seeded search, as a multiple of the difference between two seeds."""
 
 MOST_OF_A_SEED = 0.5
-"""The same, at most, where the rounding of a transform asks for more."""
+"""The largest such multiple, where the rounding of a transform needs more."""
 
 
 def measure_for(port: Port) -> Measure:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...core.errors import NystraError
 
 FLAT = 1e-6
-"""An output whose largest and smallest value differ by less is flat."""
+"""An output is flat if its largest and smallest value differ by less than this."""
 
 
 @dataclass(frozen=True)

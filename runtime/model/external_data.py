@@ -77,7 +77,7 @@ def tensors(data: mmap.mmap, *, without: Container[str] = ()) -> Iterator[Span]:
     while stack:
         kind, span, depth = stack.pop()
         if depth > _DEEPEST:
-            raise ValueError(f"its graphs are nested more than {_DEEPEST} deep")
+            raise ValueError(f"its graphs are nested more than {_DEEPEST} levels deep")
         inner = _FIELDS[kind]
         for number, value in message_fields(data, *span):
             kind_inside = inner.get(number)
@@ -103,7 +103,7 @@ def data_file(model: str | os.PathLike[str], location: str) -> Path:
         leads_out = not resolved.is_relative_to(os.path.realpath(folder))
     if leads_out:
         raise NystraError(
-            f"{model} wants the data file {location!r}, which is not in its folder: nystra reads "
-            "none from elsewhere"
+            f"{model} refers to the data file {location!r}, which is not in its folder: nystra "
+            "reads data files from the model's folder only"
         )
     return regular_file(folder / location, "the data file")

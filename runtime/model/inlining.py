@@ -31,8 +31,8 @@ def inlined_model(path: str | os.PathLike[str]) -> bytes:
     """
     if external_files(path):
         raise NystraError(
-            f"{path} has its weights in another file, which is lost where its operators' bodies "
-            "are inlined: export it with `inline`"
+            f"{path} has its weights in a data file, and its operators' bodies cannot be inlined "
+            "then: export it with `inline`"
         )
     with opened_model(path) as data:
         model = list(_fields(data[:]))

@@ -76,7 +76,10 @@ class Manifest:
             NystraError: The file is missing, not a manifest, or of another schema version.
         """
         value = read_json(path, "the manifest")
-        where, advice = f"the manifest {path}", "export again or take the nystra that wrote it"
+        where, advice = (
+            f"the manifest {path}",
+            "export again, or use the nystra version that wrote it",
+        )
         _check_types(where, require_version(value, where, SCHEMA_VERSION, advice))
         return cls(**value)
 
@@ -103,7 +106,7 @@ class Manifest:
         """
         paths = {Path(folder) / name: expected for name, expected in sorted(self.files.items())}
         return [
-            f"{path.name} was changed: its SHA-256 is {got[:16]}..., its manifest says "
+            f"{path.name} was changed: its SHA-256 is {got[:16]}..., its manifest has "
             f"{str(expected)[:16]}..."
             for path, expected in paths.items()
             if path.is_file() and (got := file_sha256(path)) != expected

@@ -120,5 +120,5 @@ def _parse(data: mmap.mmap) -> OnnxHeader:
                 entry = message_strings(data, value, (1, 10))
                 functions.append((entry.get(10, ""), entry.get(1, "")))
     if not has_graph or not opsets:
-        raise ValueError("it holds no graph" if not has_graph else "it imports no operators")
+        raise ValueError("it has no graph" if not has_graph else "it has no opset import")
     return OnnxHeader(ir_version, producer, opsets, tuple(functions), metadata)

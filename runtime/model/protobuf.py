@@ -68,11 +68,11 @@ def fields(
         elif kind in _FIXED:
             position += _FIXED[kind]
         else:
-            raise ValueError("no protobuf message")
+            raise ValueError("not a protobuf message")
         if position > end:
             if number in known:
                 raise TruncatedError(f"{position} bytes expected, {end} found")
-            raise ValueError("no protobuf message")
+            raise ValueError("not a protobuf message")
         yield Field(number, kind, begin, position)
 
 
@@ -122,13 +122,13 @@ def _read(data: Buffer, position: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if position >= end:
-            raise TruncatedError("it ends within a number")
+            raise TruncatedError("it ends inside a number")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise ValueError("no protobuf message")
+    raise ValueError("not a protobuf message")
 
 
 def _written(value: int) -> bytes:

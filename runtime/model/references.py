@@ -29,20 +29,20 @@ from ...core.json_text import stable_json
 from ...core.strict_json import parse_json
 
 RECORDED_METADATA = "metadata"
-"""The key of the meta under which the model file's own metadata are kept."""
+"""The key of the meta that holds the model file's metadata."""
 
 TOLERANCES_IN = "tolerances_in"
-"""The key of the meta under which tolerances lie for what a backend may compute a file in:
-precision -> one number a case."""
+"""The key of the meta that holds tolerances for other precisions of a backend: precision -> one
+number per case."""
 
 MEAN_TOLERANCES_IN = "mean_tolerances_in"
-"""The same for mean differences, where they count."""
+"""The same for mean differences, where they are checked."""
 
 _DECIDING = (
     *("tolerances", "mean_tolerances", TOLERANCES_IN, MEAN_TOLERANCES_IN),
     *("roles", "precision"),
 )
-"""Keys of the meta by which outputs are judged."""
+"""Keys of the meta that hold tolerances."""
 
 _KEY = re.compile(r"size(\d{1,6})\.(input|output)\.(.+)")
 _LIMIT = 2 << 30
@@ -51,7 +51,8 @@ _UNREADABLE = (
     *(OSError, ValueError, KeyError, EOFError, RuntimeError, OverflowError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What zipfile and numpy raise at damaged files; RuntimeError at an archive of a later version."""
+"""What zipfile and numpy raise for damaged files; RuntimeError for an archive of a later
+version."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -151,8 +152,8 @@ def read_references(path: str | os.PathLike[str]) -> References:
     """
     if not is_there(path, "the references"):
         raise NystraError(
-            f"there are no recorded references at {path}: export the model again, or validate "
-            "against its checkpoint"
+            f"no recorded references at {path}: export the model again, or validate against its "
+            "checkpoint"
         )
     file = regular_file(path, "the references")
     try:
@@ -160,7 +161,7 @@ def read_references(path: str | os.PathLike[str]) -> References:
         meta = parse_json(arrays.pop("meta").tobytes(), f"the meta of the references {file}")
     except _UNREADABLE as error:
         raise NystraError(
-            f"the references {file} are damaged or not nystra's ({error}): export again"
+            f"the references {file} are damaged or not written by nystra ({error}): export again"
         ) from error
     return References(_cases(path, arrays), meta if isinstance(meta, dict) else {})
 
@@ -174,7 +175,9 @@ def _read_arrays(file: Path) -> dict[str, Array]:
             raise ValueError(f"they unpack to {size >> 20} MiB")
         for entry in entries:
             if entry.flag_bits & 1 or entry.compress_type not in _COMPRESSIONS:
-                raise ValueError(f"{entry.filename} is encrypted or compressed in an unknown way")
+                raise ValueError(
+                    f"{entry.filename} is encrypted, or compressed by an unknown method"
+                )
             if not entry.filename.endswith(".npy"):
                 raise ValueError(f"{entry.filename} is no array")
         return {
@@ -186,7 +189,7 @@ def _array(data: bytes) -> Array:
     """Return the array of a .npy file, whose header must fit the bytes that follow it."""
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array is not of version 1.0 of its format")
+        raise ValueError("an array is not in version 1.0 of the format")
     try:
         shape, by_column, dtype = np.lib.format.read_array_header_1_0(stream)
     except Exception as error:  # numpy runs Python's tokenizer on it, which raises at will
@@ -204,7 +207,9 @@ def _cases(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> tuple[R
     for key, array in arrays.items():
         match = _KEY.fullmatch(key)
         if match is None:
-            raise NystraError(f"the references {path} hold {key!r} ({array.dtype}): not nystra's")
+            raise NystraError(
+                f"the references {path} hold {key!r} ({array.dtype}), which nystra does not write"
+            )
         case = by_number.setdefault(int(match[1]), ReferenceCase({}, {}))
         (case.inputs if match[2] == "input" else case.outputs)[match[3]] = array
     cases = tuple(by_number[index] for index in sorted(by_number))

@@ -19,7 +19,7 @@ from .protobuf import BYTES, fields, message_strings
 
 _NAME, _RAW_DATA = 8, 9
 _STORAGE = (12, 13, 14)
-"""Fields that say nothing of the values."""
+"""Fields that do not affect the values."""
 
 _CHUNK = 1 << 20
 

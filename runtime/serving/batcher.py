@@ -78,7 +78,7 @@ class Batcher:
         order = _Order(work, images, others)
         with self._changed:
             if self._closed:
-                raise StoppingError("the service is stopping: send the request to another one")
+                raise StoppingError("the service is stopping: send the request to another instance")
             self._orders.append(order)
             self._changed.notify()
         return order.result.result()
@@ -139,7 +139,9 @@ class Batcher:
             batch = images[0] if len(orders) == 1 else np.concatenate(images)
             outputs = self._function(batch, **orders[0].others)
             if outputs.shape[:1] != (count,):
-                raise NystraError(f"the model made {outputs.shape} of a batch of {count} images")
+                raise NystraError(
+                    f"the model returned {outputs.shape} for a batch of {count} images"
+                )
         except Exception as error:  # whatever a backend raises is the fault of no request but one
             if len(orders) > 1:
                 for order in orders:
@@ -157,7 +159,7 @@ class Batcher:
 def _failed(error: Exception) -> ModelFailedError:
     if isinstance(error, MemoryError):
         return ModelFailedError(
-            "the memory does not suffice to run the model: start with a smaller `tile`"
+            "not enough memory to run the model: start the service with a smaller `tile`"
         )
     words = " ".join(str(error).split())[:300] or type(error).__name__
-    return ModelFailedError(f"the model cannot be run: {words}")
+    return ModelFailedError(f"the model failed: {words}")

@@ -83,8 +83,8 @@ def open_models(
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise NystraError(
-            f"two models are called {min(twice)}, and are told apart by the names of their files: "
-            "rename one"
+            f"two models have the name {min(twice)}, which comes from the file name: rename one "
+            "file"
         )
     models = Models()
     try:

@@ -17,11 +17,11 @@ from .errors import BusyError, StoppingError, TooLargeError
 from .work import Work
 
 _NEW = 0.2
-"""Share of the latest request in the mean time of one."""
+"""Weight of the latest request in the moving average of times."""
 
 _MUCH = 64 << 20
-"""Bytes of requests that ended, after which an idle service gives freed memory back to the system:
-the C library would keep it."""
+"""Bytes of finished requests after which an idle service returns freed memory to the system; the C
+library would keep it."""
 
 
 class RequestQueue:
@@ -80,13 +80,13 @@ class RequestQueue:
         """
         if work.cost > self.memory:
             raise TooLargeError(
-                f"this request needs {work.cost >> 20} MiB for the picture and its result, and the "
-                f"service may hold {self.memory >> 20} MiB: send a smaller picture, or raise "
-                "`max_memory`"
+                f"this request needs {work.cost >> 20} MiB for the picture and its result, and "
+                f"the limit of the service is {self.memory >> 20} MiB: send a smaller picture, "
+                "or raise `max_memory`"
             )
         with self._changed:
             if self._closed:
-                raise StoppingError("the service is stopping: send the request to another one")
+                raise StoppingError("the service is stopping: send the request to another instance")
             self._drop_cancelled()
             idle = self.workers - len(self._under_way)
             if len(self._waiting) >= self.queue + max(idle, 0):

@@ -62,7 +62,8 @@ class RestorationModel:
         match_inputs(self._restorer.auxiliary, {key: files[key] for key in files if key != "image"})
         if self.tile is not None and parameters.tile > self.tile:
             raise NystraError(
-                f"the tile is {parameters.tile}, expected at most the service's own of {self.tile}"
+                f"the tile is {parameters.tile}, expected at most {self.tile}, the tile of the "
+                "service"
             )
         sizes = [size for size, _ in measured(files, self._most).values()]
         height, width = sizes[0]

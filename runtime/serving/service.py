@@ -82,8 +82,9 @@ def measured(files: Files, most: int) -> dict[str, tuple[tuple[int, int], str]]:
             raise BadRequestError(str(error)) from error
         if size[0] * size[1] > most:
             raise TooLargeError(
-                f"the {role} is {size[1]}x{size[0]}, more than the {most} pixels this service "
-                "takes: cut it into parts, or start the service with a larger `max_pixels`"
+                f"the {role} is {size[1]}x{size[0]}, more than the {most} pixels that this "
+                "service accepts: cut it into parts, or start the service with a larger "
+                "`max_pixels`"
             )
     return heads
 

@@ -19,7 +19,7 @@ from ..images.picture import Picture
 from ..session import Session
 
 Files: TypeAlias = Mapping[str, bytes]
-"""Content of a file by the role of the input it is for, or by that input's name."""
+"""Role or name of an input -> content of its file."""
 
 Parameters = TypeVar("Parameters", bound=Options)
 
@@ -144,7 +144,7 @@ def read_parameters(defaults: Parameters, values: Mapping[str, Any]) -> Paramete
     unknown = sorted(set(values) - set(kinds))
     if unknown:
         raise NystraError(
-            f"unknown parameters {', '.join(unknown)}: expected some of {', '.join(kinds)}"
+            f"unknown parameters {', '.join(unknown)}: expected one or more of {', '.join(kinds)}"
         )
     read = {name: kinds[name].take(name, value) for name, value in values.items()}
     changed: Parameters = replace(defaults, **read)  # type: ignore[type-var]

@@ -24,6 +24,6 @@ def in_one_line(
     if isinstance(error, NystraError):
         return error
     if isinstance(error, MemoryError):
-        return NystraError(f"the memory does not suffice for {here}: {advice}")
+        return NystraError(f"not enough memory for {here}: {advice}")
     reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
     return NystraError(f"{here} cannot be {done}: {reason or type(error).__name__}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..session import Session
 
 Network: TypeAlias = "Callable[[], Any]"
-"""Makes the network that a file was exported from, as it was trained: arrays in, arrays out."""
+"""Returns the network that a file was exported from, as it was trained: arrays in, arrays out."""
 
 
 class QualityReport(Protocol):

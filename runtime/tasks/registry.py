@@ -94,8 +94,9 @@ def find_task(session: Session) -> Task:
     if task is None:
         known = ", ".join(name for row in TASKS for name in row.names)
         raise NystraError(
-            f"{session.path} is made for the task {facts.task!r}, which nystra run does not know; "
-            f"it knows {known}{_newer(session)}. Run it from Python with nystra.runtime.Session"
+            f"{session.path} is a model of the task {facts.task!r}, which nystra run does not "
+            f"support; supported are {known}{_newer(session)}. Run it from Python with "
+            "nystra.runtime.Session"
         )
     roles = [port.role for port in facts.inputs]
     required = [role for role in roles if role not in task.may_take]
@@ -125,8 +126,8 @@ def find_answerer(session: Session) -> type[Answerer]:
     if task.answer is None:
         known = ", ".join(name for row in TASKS if row.answer is not None for name in row.names)
         raise NystraError(
-            f"{session.path} is made for the task {session.facts.task!r}, which is not served: "
-            f"expected {known}. nystra run takes it"
+            f"{session.path} is a model of the task {session.facts.task!r}, which cannot be "
+            f"served: expected {known}. nystra run supports it"
         )
     return task.answer()
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .result import Result
 
 Runner: TypeAlias = "Callable[..., Sequence[Result]]"
-"""Takes an open session, an input and an output path, the options of the row, and by name
-``report``, a `Report`. Returns what became of each thing that it ran.
+"""Takes an open session, an input and an output path, the options of the row, and the keyword
+``report``, a `Report`. Returns the result of each item.
 """
 
 Report: TypeAlias = "Callable[[Any, int, int], None]"

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from .tile_plan import Span
 
 Ramp = Callable[[int], npt.NDArray[np.float64]]
-"""Takes how many places two neighbours share; returns the weights of the second one there."""
+"""Takes the number of pixels that two neighbours share; returns the weights of the second one
+there."""
 
 
 def linear_ramp(shared: int) -> npt.NDArray[np.float64]:

@@ -25,7 +25,7 @@ def fill_batch(function: Callable[..., Array], batch: int) -> Callable[..., Arra
     def filled(image: Array, **others: Array) -> Array:
         count = image.shape[0]
         if count > batch:
-            raise NystraError(f"got {count} images, the model takes {batch} at a time")
+            raise NystraError(f"got {count} images, the model takes {batch} per run")
         repeated = {name: _repeated(array, batch) for name, array in others.items()}
         return function(_repeated(image, batch), **repeated)[:count]
 

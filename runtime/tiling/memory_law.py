@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SHARE = 0.3
-"""A square part below this share of the largest measurement is taken for an allocator's steps."""
+"""A quadratic part below this share of the largest measurement is attributed to allocation
+steps."""
 
 _TRUST = 4
-"""What a file says of the square is taken, unless so many times as much was measured: small runs
-tell a constant, a linear and a square part badly apart."""
+"""The quadratic part that a file states is used unless this many times as much was measured: small
+runs separate constant, linear and quadratic parts badly."""
 
 _REACH = 4
-"""A law is believed for so many times the pixels that were measured: a square part that went
-unseen does not double what it says there."""
+"""A law is used up to this many times the measured pixels: there, an undetected quadratic part does
+not yet double its result."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .tile_plan import DEFAULT_OVERLAP, plan_tiles
 
 ImageFunction = Callable[[Array], Array]
 Batches = Callable[[ImageFunction, Iterable[list[Array]]], Iterator[list[Array]]]
-"""Runs a function on batches of tiles, and yields what becomes of each batch in their order."""
+"""Runs a function on batches of tiles, and yields the results in order."""
 
 
 def run_tiled(
@@ -98,5 +98,5 @@ def run_batch(function: ImageFunction, tiles: Sequence[Array]) -> list[Array]:
     except (NystraError, MemoryError):
         return [function(tile) for tile in tiles]
     if outputs.shape[:1] != (len(tiles),):
-        raise NystraError(f"the model made {outputs.shape} of a batch of {len(tiles)} tiles")
+        raise NystraError(f"the model returned {outputs.shape} for a batch of {len(tiles)} tiles")
     return [outputs[index : index + 1] for index in range(len(tiles))]

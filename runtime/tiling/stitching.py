@@ -58,18 +58,19 @@ class Stitcher:
             NystraError: The tile was added before, or has another shape.
         """
         if index not in self._missing:
-            raise NystraError(f"tile {index} of {len(self.plan)} is unknown or was added before")
+            raise NystraError(f"tile {index} of {len(self.plan)} is unknown or was added already")
         got = tile[0] if tile.ndim == 4 and tile.shape[0] == 1 else tile
         expected = tuple(side * self.scale for side in self.plan.shape)
         before = self._picture
         if got.ndim != 3 or got.shape[1:] != expected:
             raise NystraError(
-                f"the model made {tile.shape} of a tile of {self.plan.shape} pixels, expected "
-                f"(1, C, *{expected}) for the scale {self.scale}"
+                f"the model returned {tile.shape} for a tile of {self.plan.shape} pixels, "
+                f"expected (1, C, *{expected}) for the scale {self.scale}"
             )
         if before is not None and before.shape[1] != got.shape[0]:
             raise NystraError(
-                f"the model made {got.shape[0]} channels of a tile and {before.shape[1]} before"
+                f"the model returned {got.shape[0]} channels for a tile and {before.shape[1]} "
+                "before"
             )
         if len(self.plan) == 1:
             height, width = (side * self.scale for side in self.plan.size)

@@ -14,16 +14,16 @@ from ..machine.memory import available_memory, resident_memory
 from .memory_law import MemoryLaw
 
 ASSUMED = MemoryLaw(40_960.0)
-"""What is assumed where nothing is measured: on the safe side of a SwinIR-M (180 channels, 6
-heads) whose attention runs as its ONNX body at window 32: 24 KiB of scores for a pixel, and the
-maps around them."""
+"""Bytes per pixel that are assumed without a measurement: a safe value for a SwinIR-M (180
+channels, 6 heads) whose attention runs as its ONNX body at window 32 (24 KiB of scores per pixel,
+and the feature maps)."""
 
 ASSUMED_SQUARE = 12.0
-"""Bytes over the square of the pixels that no network here exceeds without saying so."""
+"""Bytes per squared pixel that no network exceeds unless its file states it."""
 
 _SMALLEST, _SMALLEST_SQUARE = 64, 24
 _MOST_SQUARE = 2 << 30
-"""Bytes for a tile whose memory grows with the square: its time does too."""
+"""Bytes for a tile whose memory grows with the square of its pixels, as its time does."""
 
 
 def free_memory(kept: int = 0, most: int | None = None) -> int:
@@ -42,8 +42,8 @@ def free_memory(kept: int = 0, most: int | None = None) -> int:
         return free
     if most <= resident - kept:
         raise NystraError(
-            f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the limit "
-            f"is {most >> 20} MiB: raise `max_memory`"
+            f"the process takes {(resident - kept) >> 20} MiB with the model loaded, and the "
+            f"limit is {most >> 20} MiB: raise `max_memory`"
         )
     return min(free, most - resident + kept)
 

@@ -16,7 +16,7 @@ from ...core.errors import NystraError
 from .mirror import mirrored_part
 
 DEFAULT_OVERLAP = 32
-"""Input pixels by which neighbouring tiles overlap, where nothing else is asked for."""
+"""Default overlap of neighbouring tiles, in input pixels."""
 
 Span = tuple[int, int]
 
@@ -170,8 +170,8 @@ def tile_positions(size: int, tile: int, overlap: int, multiple: int = 1) -> lis
     stride = (side - overlap) // multiple * multiple
     if stride < 1:
         raise NystraError(
-            f"a tile of {side} pixels with an overlap of {overlap} leaves no step of {multiple}: "
-            f"expected a tile of at least {overlap + multiple} or a smaller overlap"
+            f"a tile of {side} pixels with an overlap of {overlap} leaves less than {multiple} "
+            f"new pixels: expected a tile of at least {overlap + multiple} or a smaller overlap"
         )
     starts = [*range(0, size - side, stride), size - side]
     return [(start, start + side) for start in starts]

@@ -153,18 +153,20 @@ class TiledNetwork:
         if self.fixed_size is not None:
             if tile not in (0, *self.fixed_size):
                 raise NystraError(
-                    f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels, so "
-                    f"tiles of {tile} are not possible: leave `tile` out"
+                    f"the model takes exactly {self.fixed_size[0]}x{self.fixed_size[1]} pixels, "
+                    f"so tiles of {tile} are not possible: omit `tile`"
                 )
             return self.fixed_size, _overlap(min(self.fixed_size), 1, overlap)
         if self.whole:
             if tile:
-                raise NystraError("the model has to see the whole picture: leave `tile` out")
+                raise NystraError("the model needs the whole picture: omit `tile`")
             self._refuse_too_large(size, pixels, max_memory, "a picture")
             return None, 0
         if tile:
             if tile < self.size_minimum:
-                raise NystraError(f"the tile is {tile}, the model needs {self.size_minimum} pixels")
+                raise NystraError(
+                    f"the tile is {tile}, the model needs at least {self.size_minimum} pixels"
+                )
             sides = (min(tile, size[0]), min(tile, size[1]))
             self._refuse_too_large(sides, sides[0] * sides[1], max_memory, "a tile")
             return tile, _overlap(tile, self.size_multiple, overlap)

@@ -23,20 +23,20 @@ from ..workers.child import Child, ChildError
 from .rows import Row
 
 BODIES_BACKEND = "ort-cpu-bodies"
-"""The name under which ``ort-cpu`` runs the operators' bodies, also where the library is there."""
+"""The name for ``ort-cpu`` with the operators' bodies, even if the library is installed."""
 
 _WAYS: dict[str, dict[str, Any]] = {
     BODIES_BACKEND: {"backend": "ort-cpu", "library": "none"},
     "openvino-bf16": {"backend": "openvino", "precision": "bf16"},
     "tensorrt-bodies": {"backend": "tensorrt", "library": "none"},
 }
-"""Name in a benchmark -> what a session is opened with; any other name is that of a backend."""
+"""Name in a benchmark -> settings of its session; any other name is that of a backend."""
 
 LEAST_RUNS = 3
-"""Timed runs of a configuration, however long one takes."""
+"""Fewest timed runs of a configuration, however long one takes."""
 
 _SLOW = 0.2
-"""Of the time that there is for runs: what takes so long once is warm after it."""
+"""Share of the timing budget: a run that takes longer is the only warm-up run."""
 
 WORKER = f"{__package__}.worker"
 

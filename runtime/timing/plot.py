@@ -19,7 +19,7 @@ _BAR = 0.42
 """Inches for a bar and the gap to the next."""
 
 _ROOM = 1.2
-"""Length of the axis over that of the longest bar, which has a figure behind it."""
+"""Length of the axis relative to the longest bar, which leaves room for its figure."""
 
 
 def plot_rows(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:

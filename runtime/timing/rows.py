@@ -19,7 +19,7 @@ from ...core.ports.port import Size, size_text
 from ..machine.gpu import find_device
 
 UNAVAILABLE = 3
-"""The exit code of a backend that is missing."""
+"""The exit code for a missing backend."""
 
 
 @dataclass

@@ -76,7 +76,7 @@ def _mux(
     options = {} if kind == "matroska" else {"movie_timescale": str(encoding.time_base.denominator)}
     kinds = ", ".join(sorted({stream.codec_context.name for stream in streams})) or "none"
     what = f"{target.name} cannot be written with {encoding.codec} and its sound ({kinds})"
-    with av_errors(what, "Choose .mkv, which takes all sound"):
+    with av_errors(what, "Choose .mkv, which supports every audio codec"):
         container = av.open(file, "w", format=kind, options=options)
         with container:
             stream = encoding.add_to(container)

@@ -37,10 +37,10 @@ def check_boxes(file: BinaryIO, path: Path) -> None:
         if size == _LONG:
             size = struct.unpack(">Q", file.read(8).ljust(8, b"\xff"))[0]
         if size < _HEAD:
-            raise NystraError(f"the video {path} is damaged: a box of it has {size} bytes")
+            raise NystraError(f"the video {path} is damaged: one of its boxes has {size} bytes")
         position += size
     file.seek(0)
     if position > length:
         raise NystraError(
-            f"the video {path} is cut short: its last {position - length} bytes are missing"
+            f"the video {path} is truncated: its last {position - length} bytes are missing"
         )

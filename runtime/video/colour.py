@@ -25,13 +25,14 @@ MATRICES = {
     7: ("SMPTE 240M", 0.212, 0.087),
     9: ("BT.2020", 0.2627, 0.0593),
 }
-"""Number of a matrix (ITU-T H.273, table 4) -> name, weights of red and blue in the luma."""
+"""Number of a matrix (ITU-T H.273, table 4) -> its name and the weights of red and blue in the
+luma."""
 
 UNSPECIFIED = 2
-"""The number of a matrix, of primaries and of a transfer that nothing says."""
+"""The number of an unspecified matrix, primaries or transfer."""
 
 SUBSAMPLINGS = {"420": (2, 2), "422": (1, 2), "444": (1, 1)}
-"""Name -> by how much the planes of the colour differences are smaller, down and across."""
+"""Name -> subsampling factors of the chroma planes, down and across."""
 
 _HIGH_DEFINITION = 720
 

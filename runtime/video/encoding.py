@@ -17,10 +17,11 @@ from .library import load_av
 
 _X264 = "threads=4"
 _X265 = "log-level=none:frame-threads=2"
-"""Threads decide what the encoders make of frames: as many on every machine."""
+"""The result of the encoders depends on the number of threads, so it is the same on every
+machine."""
 
 _X264_ON_AVX512 = ":asm=avx2"
-"""x264's AVX-512 code for its macroblock tree gives other packets from run to run."""
+"""x264's AVX-512 code for its macroblock tree is not deterministic."""
 _TAGS = {"h264": "avc1", "hevc": "hvc1"}
 _LIMITED, _FULL = 1, 2
 

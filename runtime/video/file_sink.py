@@ -23,7 +23,7 @@ from .parts import Parts
 from .pending import PendingFrames
 
 PART = 60
-"""Frames of a part: as many lie uncompressed on the disk at most."""
+"""Frames of a part, and so the most that are on the disk uncompressed."""
 
 _CRF = 18
 
@@ -117,7 +117,9 @@ class VideoSink:
             self.parts.remove()
             return ""
         how = "the same command without `overwrite`" if self._fresh else "the same command"
-        return f"{done} finished frames are kept in {self.parts.folder}: {how} goes on from there."
+        return (
+            f"{done} finished frames are kept in {self.parts.folder}: {how} continues from there."
+        )
 
     def _begun(self, *, fresh: bool = False) -> PendingFrames:
         """Return the frames behind the last part."""
@@ -155,7 +157,7 @@ def make_encoding(
         NystraError: The clip has no times.
     """
     if clip.time_base is None or clip.rate is None:
-        raise NystraError("a folder of frames has no frame rate: give `fps`, such as `fps` 25")
+        raise NystraError("a folder of frames has no frame rate: give one, such as `fps` 25")
     height, width = (side * scale for side in clip.size)
     codec = codec or ("hevc" if clip.colour.bits > 8 else "h264")
     return Encoding(

@@ -52,7 +52,7 @@ class VideoFile:
         with open_video(path) as (container, stream):
             first = next(self._decoded(container, stream), None)
             if first is None:
-                raise NystraError(f"the video {path} holds no frame that can be decoded. {_REPAIR}")
+                raise NystraError(f"the video {path} has no frame that can be decoded. {_REPAIR}")
             self._size = (first.height, first.width)
             self._format = first.format.name
             self._turns = _turns(first)
@@ -120,7 +120,7 @@ class VideoFile:
             raise NystraError(
                 f"frame {index + 1} of {self.path} is {size[1]}x{size[0]}, {frame.format.name}, "
                 f"the first one {self._size[1]}x{self._size[0]}, {self._format}: expected frames "
-                "of one kind; cut the video there first"
+                "of one size and format; cut the video there first"
             )
         if frame.pts is None or (last is not None and frame.pts <= last):
             raise NystraError(f"frame {index + 1} of {self.path} has no time stamp of its own")
@@ -155,7 +155,7 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
         file.seek(0)
         if kind == "mov":
             check_boxes(file, path)
-        with av_errors(f"the video {path} cannot be read: damaged or cut short", _REPAIR):
+        with av_errors(f"the video {path} cannot be read: damaged or truncated", _REPAIR):
             container = av.open(file, format=kind, options=bounds, metadata_errors="replace")
         with container:
             stream = _moving(container, path)
@@ -182,7 +182,7 @@ def _kind(head: bytes, path: Path) -> str:
         return "matroska"
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "mov"
-    raise NystraError(f"{path} is no video that is read here: expected mp4, mov or mkv")
+    raise NystraError(f"{path} is not a video in a supported format: expected mp4, mov or mkv")
 
 
 def _moving(container: Any, path: Path) -> Any:
@@ -228,11 +228,13 @@ def _colour(frame: Any, context: Any, path: Path) -> Colour:
 
 def _warnings(container: Any, frame: Any, colour: Colour) -> Iterator[str]:
     if frame.interlaced_frame:
-        yield "the video says it is interlaced: deinterlace it first, its lines are mixed up here"
+        yield (
+            "the video is marked as interlaced: deinterlace it first, or its lines will be mixed up"
+        )
     if colour.transfer in _HDR:
         yield (
             f"the video is HDR ({_HDR[colour.transfer]}): its tags are kept, but most networks "
-            "were trained on pictures that are not"
+            "were not trained on HDR"
         )
     others = [stream.type for stream in container.streams if stream.type not in ("video", "audio")]
     if others:

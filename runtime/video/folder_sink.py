@@ -46,14 +46,16 @@ class FolderSink:
         check_can_make(folder)
         names = [naming.name(source.name(index)) for index in range(source.clip.count)]
         if len(set(names)) < len(names):
-            raise NystraError(f"several frames of {source.path} would get one name in {folder}")
+            raise NystraError(
+                f"several frames of {source.path} would have the same name in {folder}"
+            )
         self._places = [folder / name for name in names]
         there = {index for index, place in enumerate(self._places) if place.exists()}
         if there and not overwrite and not skip_existing:
             raise NystraError(
                 f"{len(there)} of {len(names)} frames exist, the first is "
-                f"{self._places[min(there)]}: add `skip_existing` to make the others, or "
-                "`overwrite` to make all of them again"
+                f"{self._places[min(there)]}: add `skip_existing` to make the others only, or "
+                "`overwrite` to replace them"
             )
         self._skipped = there if skip_existing else set()
         self._overwrite = overwrite
@@ -78,4 +80,4 @@ class FolderSink:
 
     def keep(self) -> str:
         """Return how to go on."""
-        return "Finished frames are kept: add `skip_existing` to go on from there."
+        return "Finished frames are kept: add `skip_existing` to continue from there."

@@ -80,7 +80,7 @@ def list_frames(folder: Path) -> list[Path]:
         NystraError: There is no such folder, or no picture in it.
     """
     if not folder.is_dir():
-        raise NystraError(f"there is no folder {folder}, expected a folder of frames")
+        raise NystraError(f"no folder at {folder}, expected a folder of frames")
     files = [
         file
         for file in folder.iterdir()
@@ -101,6 +101,6 @@ def _check_size(file: Path, size: tuple[int, int], first: Path, expected: tuple[
     if size != expected:
         raise NystraError(
             f"the frame {file} is {size[1]}x{size[0]}, the first one, {first.name}, "
-            f"{expected[1]}x{expected[0]}: the frames of a video have one size. If they are "
-            "pictures that have nothing in common, leave `video` out"
+            f"{expected[1]}x{expected[0]}: the frames of a video must have one size. If these "
+            "are unrelated pictures, omit `video`"
         )

@@ -120,8 +120,8 @@ class Parts:
         known = recorded if isinstance(recorded, dict) else {}
         changed = [key for key, value in self._job.items() if known.get(key) != value]
         raise NystraError(
-            f"{self.folder} holds parts of a run with another {', '.join(changed) or 'job'}: give "
-            "the same again to go on, or `overwrite` to begin anew"
+            f"{self.folder} holds parts of a run with a different {', '.join(changed) or 'job'}: "
+            "use the same settings to continue, or `overwrite` to start again"
         )
 
 
@@ -152,7 +152,7 @@ def _read(place: Path, count: int, extradata: bytes) -> Iterator[Packet]:
     if arrays["extradata"].tobytes() != extradata:
         raise NystraError(
             f"{place} was made by another version of the encoder: remove {place.parent} and run "
-            "again, or go on with that version of PyAV"
+            "again, or continue with that version of PyAV"
         )
     data = arrays["data"].tobytes()
     for index, end in enumerate(ends):

@@ -18,7 +18,7 @@ from ...core.errors import NystraError
 
 _MOST_FRAMES = 10_000_000
 _SHORT = 0.25
-"""Seconds by which streams may end before the file says they do."""
+"""Seconds by which streams may end before the duration in the file."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def survey(container: Any, stream: Any, path: Path) -> Times:
             if len(stamps) > _MOST_FRAMES:
                 raise NystraError(f"the video {path} has over {_MOST_FRAMES} frames: cut it first")
     if not stamps:
-        raise NystraError(f"the video {path} holds no frames: expected one at least")
+        raise NystraError(f"the video {path} has no frames: expected at least one")
     stated = ((container.start_time or 0) + (container.duration or 0)) / 1e6
     if len(stamps) < stream.frames or end < stated - _SHORT:
         raise _cut(path, len(stamps), stream.frames)
@@ -89,14 +89,14 @@ def _times(stamps: npt.NDArray[np.int64], stream: Any, path: Path) -> Times:
 
 def _untimed(path: Path, index: int) -> NystraError:
     return NystraError(
-        f"frame {index + 1} of the video {path} has no time stamp of its own: write the file anew "
-        "with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
+        f"frame {index + 1} of the video {path} has no time stamp: rewrite the file with another "
+        "program (such as ffmpeg -i IN -c copy OUT.mkv) first"
     )
 
 
 def _cut(path: Path, count: int, stated: int) -> NystraError:
     of = f" of {stated}" if stated > count else ""
     return NystraError(
-        f"the video {path} is cut short: it ends after frame {count}{of}. Copy it again, or save "
-        "what there is with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
+        f"the video {path} is truncated: it ends after frame {count}{of}. Copy it again, or save "
+        "the rest with another program (such as ffmpeg -i IN -c copy OUT.mkv) first"
     )

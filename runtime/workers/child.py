@@ -22,10 +22,10 @@ from typing import Any
 from .start import start_child
 
 ANSWER_SECONDS = 900.0
-"""A child that gives no answer for so long is ended."""
+"""Seconds after which a child process that does not answer is ended."""
 
 Progress = Callable[[str, int, int], None]
-"""(what is going on, steps done, steps in all)."""
+"""(current step, steps done, total steps)."""
 
 
 class ChildError(Exception):
@@ -111,7 +111,7 @@ class Child:
         finally:
             timer.cancel()
         if late.is_set():
-            death = f"gave no answer in {self._limit:.0f} s"
+            death = f"did not answer in {self._limit:.0f} s"
             raise ChildError(f"no answer to {what!r} in {self._limit:.0f} s", death=death)
         if answer is None:
             death = self._death()

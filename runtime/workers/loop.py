@@ -43,7 +43,7 @@ def answer_requests(answer: Callable[[Mapping[str, Any], Send], Mapping[str, Any
         except ModuleNotFoundError as error:
             reply = {"error": f"{error.name} is not installed", "exit_code": 3}
         except MemoryError:
-            reply = {"error": "the memory does not suffice", "exit_code": 1}
+            reply = {"error": "not enough memory", "exit_code": 1}
         except Exception as error:  # the parent says what it was
             reply = {"error": f"{type(error).__name__}: {error}", "exit_code": 1}
         send(reply)

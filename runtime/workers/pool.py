@@ -16,10 +16,10 @@ from typing import Any
 from .child import Child, ChildError
 
 _ANSWER_SECONDS = 7 * 24 * 3600.0
-"""A request may take long."""
+"""Seconds: a request may take long."""
 
 _GRACE_SECONDS = 3.0
-"""For a child to remove what it has half-written."""
+"""Seconds for a child process to remove unfinished files."""
 
 Request = Mapping[str, Any]
 Answered = tuple[int, "dict[str, Any] | ChildError"]

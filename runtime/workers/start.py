@@ -34,7 +34,8 @@ _PREFIXES = (
     # Drivers of the other execution providers of onnxruntime.
     *("VK_", "MESA_", "ZE_", "HIP_", "ROCR_", "ROCM_", "MIGRAPHX_", "QNN_", "ADSP_"),
 )
-"""What a numeric library is set up by. Tokens and passwords of the parent stay with it."""
+"""Environment variables that configure numeric libraries. Tokens and passwords of the parent are
+not passed on."""
 
 _FLAGS = ("-P",) if sys.version_info >= (3, 11) else ()
 

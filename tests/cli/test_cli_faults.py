@@ -19,7 +19,7 @@ from runtime_models import nystra_metadata, save_upscaler
     [
         (MemoryError(), "not enough memory"),
         (RecursionError("maximum recursion depth"), "nested too deeply"),
-        (OverflowError("int too large\nsecond line"), "OverflowError (int too large): run it"),
+        (OverflowError("int too large\nsecond line"), "OverflowError (int too large): add -v"),
         (PermissionError(errno.EACCES, "Permission denied", "a.bin"), "a.bin: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left"),
         (ModuleNotFoundError("No module named 'zstd'", name="zstd"), "No module named 'zstd'"),

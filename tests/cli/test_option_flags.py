@@ -80,13 +80,13 @@ def test_what_is_shown_is_read(kind: Option, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        (Words((), ""), ("a", ""), "expected words with commas between them"),
-        (Words((), ""), "a", "expected words"),
+        (Words((), ""), ("a", ""), "expected comma-separated words"),
+        (Words((), ""), "a", "expected comma-separated"),
         (File(None, ""), 3, "`x` is 3, expected a path"),
         (FileOrWord("auto", "", ("auto", "none")), 3, "expected auto, none or a path"),
         (PictureSize(None, ""), {"height": 0, "width": 4}, "expected a height x width such as"),
         (PictureSize(None, ""), {"height": 8}, "expected a height x width such as"),
-        (PictureSizes(None, ""), [], "or several with commas between them"),
+        (PictureSizes(None, ""), [], "or a comma-separated list of them"),
     ],
 )
 def test_what_is_refused(kind: Option, value: Any, message: str) -> None:

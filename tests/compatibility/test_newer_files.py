@@ -107,7 +107,7 @@ def test_a_newer_revision_is_refused_by_openvino(
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
-        ({"task": "depth"}, "made for the task 'depth', which nystra run does not know"),
+        ({"task": "depth"}, "a model of the task 'depth', which nystra run does not support"),
         ({"window": '{"rows": 4}'}, "the metadata entry nystra.window"),
         ({"io": json.dumps([{"name": "input", "role": "points"}])}, "does not take one image"),
     ],

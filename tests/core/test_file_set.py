@@ -299,7 +299,7 @@ def test_a_hostile_journal_moves_nothing(tmp_path: Path, changes: dict[str, Any]
     (folder / "secret").write_text("secret")
     left = pending(folder, **changes)
     with pytest.raises(
-        NystraError, match=r"journal .*\.m\.onnx\.journal is damaged or not nystra's"
+        NystraError, match=r"journal .*\.m\.onnx\.journal is damaged or not written by nystra"
     ):
         recover(folder / "m.onnx")
     remove_leftovers.cache_clear()

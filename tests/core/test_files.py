@@ -53,10 +53,10 @@ def test_temporary_names_fit_where_the_name_does(tmp_path: Path) -> None:
 def test_what_may_not_be_looked_at_is_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A closed folder was "there is no baseline", with the advice to write one."""
+    """A closed folder was "no baseline at", with the advice to write one."""
     for read, missing in (
-        (read_baseline, "there is no baseline"),
-        (read_references, "there are no recorded references"),
+        (read_baseline, "no baseline at"),
+        (read_references, "no recorded references"),
     ):
         with pytest.raises(NystraError, match=missing):
             read(tmp_path / "absent")

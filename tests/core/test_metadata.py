@@ -113,7 +113,9 @@ def test_a_plan_is_read_when_it_is_asked_for() -> None:
     assert ModelMetadata().attention_plan() == {}
     assert ModelMetadata.read(ENTRIES).attention_plan() == {"sites": {}}
     hostile = ModelMetadata.read(ENTRIES | {"nystra.attention": "[]"})
-    with pytest.raises(NystraError, match=r"nystra\.attention is no plan: export the model again"):
+    with pytest.raises(
+        NystraError, match=r"nystra\.attention is not a plan: export the model again"
+    ):
         hostile.attention_plan()
 
 

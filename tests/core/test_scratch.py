@@ -73,7 +73,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(place / "none"))
     with (
-        pytest.raises(NystraError, match=r"cannot make a temporary folder in .*TMPDIR"),
+        pytest.raises(NystraError, match=r"cannot create a temporary folder in .*TMPDIR"),
         scratch_folder(),
     ):
         pass

@@ -22,17 +22,17 @@ def test_what_json_writers_write_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "it is not JSON that nystra reads: Expecting value"),
-        ("{", "is not JSON"),
-        ("NaN", "NaN stands for a number, expected a finite one"),
-        ('{"a": -Infinity}', "-Infinity stands for a number"),
+        ("", "it is not valid JSON: Expecting value"),
+        ("{", "is not valid JSON"),
+        ("NaN", "the number is NaN, expected a finite one"),
+        ('{"a": -Infinity}', "the number is -Infinity"),
         ("1e400", "the number 1e400 is too large"),
         ("1" + "0" * 400, "a whole number of 401 digits, expected 18 or fewer"),
         ("1" + "0" * 9000, "a whole number of 9001 digits"),
-        ("[" * 65 + "]" * 65, "nested more than 64 deep"),
-        ("[" * 1_000_000, "nested more than 64 deep"),
-        ('{"a": 1, "b": 2, "a": 3}', "the key 'a' stands there twice"),
-        (b"\xff", "is not JSON"),
+        ("[" * 65 + "]" * 65, "nested more than 64 levels deep"),
+        ("[" * 1_000_000, "nested more than 64 levels deep"),
+        ('{"a": 1, "b": 2, "a": 3}', "the key 'a' occurs twice"),
+        (b"\xff", "is not valid JSON"),
     ],
 )
 def test_what_no_writer_of_ours_writes_is_refused(text: str | bytes, message: str) -> None:
@@ -43,7 +43,7 @@ def test_what_no_writer_of_ours_writes_is_refused(text: str | bytes, message: st
 def test_a_refusal_names_the_file_and_takes_the_class_wanted(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("[1, 2")
-    with pytest.raises(CheckpointError, match=r"the plan \S+a.json is not JSON"):
+    with pytest.raises(CheckpointError, match=r"the plan \S+a.json is not valid JSON"):
         read_json(path, "the plan", CheckpointError)
     with pytest.raises(NystraError, match=r"cannot read the plan \S+b.json: No such file"):
         read_json(tmp_path / "b.json", "the plan")

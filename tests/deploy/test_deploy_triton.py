@@ -166,7 +166,7 @@ def test_an_engine_for_tensorrt(model: Path, tmp_path: Path) -> None:
     assert (folder / "1" / library.name).read_bytes() == b"library"
     preload = f"-e LD_PRELOAD=/models/double/1/{library.name} "
     assert preload in (folder / "README.md").read_text()
-    with pytest.raises(NystraError, match="TensorRT runs an engine: build one"):
+    with pytest.raises(NystraError, match="tensorrt needs an engine: build one"):
         TritonOptions("tensorrt")
 
 
@@ -269,11 +269,15 @@ def test_answers_to_requests(model: Path) -> None:
     assert asked == RestoreParameters("jpg", 80, 0, 0)
     assert answer({"image": sent}, asked).content[:2] == b"\xff\xd8"
     for given, values, message in (
-        ({"image": b"no"}, {}, "the image is not a picture that is read here"),
+        ({"image": b"no"}, {}, "the image is not an image in a supported format"),
         ({"image": png_header(50_000, 40_000)}, {}, "50000x40000, more than 500000000 pixels"),
         ({}, {}, r"got \[\], expected the image too"),
-        ({"image": sent, "mask": sent}, {}, "the model takes no mask"),
-        ({"image": sent}, {"colour": 1}, "unknown parameters colour: expected some of format"),
+        ({"image": sent, "mask": sent}, {}, "the model has no mask input"),
+        (
+            {"image": sent},
+            {"colour": 1},
+            "unknown parameters colour: expected one or more of format",
+        ),
         ({"image": sent}, {"tile": "x"}, "`tile` is 'x', expected a whole number"),
         ({"image": sent}, {"format": "exe"}, "`format` is 'exe', expected png"),
         ({"image": sent}, {"quality": 101}, "`quality` is 101"),

@@ -93,7 +93,7 @@ def test_vapoursynth_refuses_what_its_plug_in_cannot_run(
     plain = save_upscaler(tmp_path / "p.onnx")
     for path, message in (
         (batch, "it takes 2 pictures at once, expected one"),
-        (plain, "it does not say how much larger its picture is"),
+        (plain, "its metadata does not state the scale"),
     ):
         assert deploy("vapoursynth", path, "-o", tmp_path / "out") == 2
         assert message in capsys.readouterr().err

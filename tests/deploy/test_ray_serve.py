@@ -64,7 +64,7 @@ def address(
         "log_to_driver": False,
     }
     patiently(ray.init, **start)
-    with pytest.raises(NystraError, match="workers import modules from the present folder"):
+    with pytest.raises(NystraError, match="workers import modules from the current folder"):
         ray_serve(model)
     ray.shutdown()
     empty = tmp_path_factory.mktemp("empty")
@@ -135,7 +135,7 @@ def test_a_program_that_is_not_connected(
 def test_what_cannot_be_served(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NystraError, match=r"there is no model file at .*none\.onnx"):
+    with pytest.raises(NystraError, match=r"no model file at .*none\.onnx"):
         ray_serve(tmp_path / "none.onnx")
     for replicas in ((2, 1), (0, 0), (-1, 1)):
         with pytest.raises(NystraError, match="expected 0 or more"):

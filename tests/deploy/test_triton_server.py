@@ -105,7 +105,7 @@ def test_bad_requests_stop_nothing(protocol: str, server: dict[str, str], pictur
     address = server[protocol]
     good = (pictures / "plain.jpg").read_bytes()
     for data, asked, message in (
-        (b"no picture", {}, "is not a picture that is read here"),
+        (b"no picture", {}, "is not an image in a supported format"),
         (good[:200], {}, "damaged or truncated"),
         (b"", {}, "is empty"),
         (good, {"tile": "x"}, "the parameter tile is 'x', expected a whole number"),

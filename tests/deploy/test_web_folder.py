@@ -94,7 +94,7 @@ def test_the_archive_of_npm_pack(
     assert set(json.loads(capsys.readouterr().out)["files"]) == files(page)
     cut = tmp_path / "cut.tgz"
     cut.write_bytes(archive.read_bytes()[:200])
-    with pytest.raises(NystraError, match=r"cut\.tgz is damaged or no package"):
+    with pytest.raises(NystraError, match=r"cut\.tgz is damaged or not a package"):
         write_page(model, tmp_path / "other", WebOptions(onnxruntime_web=cut))
 
 
@@ -112,7 +112,7 @@ def test_another_onnxruntime_web(model: Path, package: Path, tmp_path: Path) -> 
     wasm = package / "dist" / "ort.wasm.min.mjs"
     wasm.write_text("another release")
     options = WebOptions(onnxruntime_web=package)
-    with pytest.raises(NystraError, match=r"ort\.wasm\.min\.mjs in .* is not the one of"):
+    with pytest.raises(NystraError, match=r"ort\.wasm\.min\.mjs in .* is not the file of"):
         write_page(model, tmp_path / "page", options)
     wasm.unlink()
     with pytest.raises(NystraError, match=r"lacks ort\.wasm\.min\.mjs of onnxruntime-web"):
@@ -129,18 +129,18 @@ REFUSED = {
     "any batch": (lambda path: fixed(path, nystra_metadata(), batch="b"), "takes any size"),
     "one that is another task's": (
         lambda path: fixed(path, nystra_metadata(**{"nystra.task": "inpainting"})),
-        "of the task inpainting",
+        "task is inpainting",
     ),
     "operators": (lambda path: save_operator(path, body=True), "has operators of nystra"),
     "classes": (save_classifier, "is no picture|expected 4 axes"),
-    "foreign": (lambda path: fixed(path, {}), "only files of nystra do"),
+    "foreign": (lambda path: fixed(path, {}), "which only files of nystra have"),
     "whole": (
         lambda path: fixed(path, nystra_metadata(**{"nystra.tiling": "internal"})),
-        "has to see the whole picture",
+        "needs the whole picture",
     ),
     "int8": (
         lambda path: fixed(path, nystra_metadata(**{"nystra.precision": "int8"})),
-        "the precision int8",
+        "precision is int8",
     ),
     "four channels": (
         lambda path: fixed(path, nystra_metadata(channels=4), channels=4),
@@ -165,7 +165,7 @@ def test_models_that_the_page_cannot_run(name: str, package: Path, tmp_path: Pat
 
 def test_damaged_references_are_refused(model: Path, package: Path, tmp_path: Path) -> None:
     model.with_suffix(".npz").write_bytes(b"PK")
-    with pytest.raises(NystraError, match="damaged or not nystra's"):
+    with pytest.raises(NystraError, match="damaged or not written by nystra"):
         write_page(model, tmp_path / "page", WebOptions(onnxruntime_web=package))
 
 

@@ -269,7 +269,7 @@ def test_a_large_network_has_part_of_the_candidates(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "is not JSON"),
+        ("{", "is not valid JSON"),
         ("[]", "is [], expected an object of schema_version 1"),
         ('{"schema_version": 1}', "missing keys ['machine', 'seconds']"),
         ('{"schema_version": 2, "machine": {}, "seconds": {}}', "schema_version 2"),
@@ -335,7 +335,7 @@ def test_inspect_takes_the_plan_that_was_found(
     checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", str(checkpoint), "--attn", "auto"]) == 2
-    assert "give that one with --plan" in capsys.readouterr().err
+    assert "give that file with --plan" in capsys.readouterr().err
 
 
 def picture(path: Path, height: int, width: int) -> None:

@@ -79,7 +79,7 @@ def test_a_pickle_that_wants_to_execute_is_refused(tmp_path: Path, container: st
         torch.save(content, path)
     else:
         path.write_bytes(pickle.dumps(content))
-    with pytest.raises(CheckpointError, match="asks to run code"):
+    with pytest.raises(CheckpointError, match="runs code"):
         read_checkpoint(path)
     assert not witness.exists()
 
@@ -101,7 +101,7 @@ def test_bad_files(tmp_path: Path) -> None:
         "missing.pth": (None, "No such file"),
         "empty.pth": (b"", "is empty"),
         "text.pth": (b"just some text", "not a checkpoint"),
-        "short.safetensors": (whole.read_bytes()[:2000], "not a whole safetensors"),
+        "short.safetensors": (whole.read_bytes()[:2000], "not a complete safetensors"),
         "short.pth": ((tmp_path / "b.pth").read_bytes()[:2000], "not a checkpoint|broken zip"),
     }
     for name, (content, message) in cases.items():
@@ -176,7 +176,9 @@ def test_a_shipped_checkpoint_goes_by_its_bare_name() -> None:
     loaded = load("swinir_x2_w16")
     assert loaded.facts.scale == 2
     assert loaded.facts.window == (16, 16)
-    with pytest.raises(NystraError, match="no file and no shipped checkpoint is named 'swinir_x9'"):
+    with pytest.raises(
+        NystraError, match="no file and no shipped checkpoint has the name 'swinir_x9'"
+    ):
         load("swinir_x9")
 
 

@@ -48,7 +48,7 @@ def test_the_moving_average_is_taken_and_said(tmp_path: Path) -> None:
     torch.save({"params": state_of(), "params_ema": averaged}, tmp_path / "a.pth")
     loaded = load(tmp_path / "a.pth")
     assert loaded.warnings == (
-        "a.pth holds params_ema and params: took params_ema, the moving average of the weights",
+        "a.pth holds params_ema and params: using params_ema, the moving average of the weights",
     )
     torch.testing.assert_close(loaded.network.norm.bias, averaged["norm.bias"])
 
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     state = {**prefixed("generator."), "discriminator.x": torch.zeros(1)}
     save_file(state, tmp_path / "a.safetensors")
     (note,) = load(tmp_path / "a.safetensors").warnings
-    assert note == "a.safetensors: left out the tensors of discriminator"
+    assert note == "a.safetensors: ignored the tensors of discriminator"
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,7 @@ def test_one_missing_key_names_the_nearest_architecture(tmp_path: Path) -> None:
 
 
 def test_a_bare_name_is_neither_a_file_nor_shipped() -> None:
-    with pytest.raises(NystraError, match="no file and no shipped checkpoint is named 'swinir_x9'"):
+    with pytest.raises(
+        NystraError, match="no file and no shipped checkpoint has the name 'swinir_x9'"
+    ):
         load("swinir_x9")

@@ -161,7 +161,10 @@ def test_hyper_parameters_of_every_published_form(file: str, kind: type[EscNetwo
 
 def test_esc_rib_names_the_window_that_its_tensors_do_not_tell() -> None:
     network = ESCRIB(dim=8, pdim=4, n_blocks=1, conv_blocks=1, window_size=4, num_heads=2)
-    with pytest.raises(NystraError, match="window of ESC-RIB: give `window_size`, 64"):
+    with pytest.raises(
+        NystraError,
+        match="window of ESC-RIB cannot be read from its tensors: give `window_size`, 64",
+    ):
         load(network.state_dict(), Request("a.pth"))
 
 

@@ -310,7 +310,7 @@ def test_a_csnln_of_another_scale_is_refused(tmp_path: Path) -> None:
     state = CSNLN(scale=2, n_feats=4, depth=1).state_dict()
     state["SEM.multi_source_projection.upsample.0.weight"] = torch.zeros(4, 4, 8, 8)
     save_file(state, tmp_path / "a.safetensors")
-    with pytest.raises(UnsupportedModelError, match="has a side of 8 is unknown"):
+    with pytest.raises(UnsupportedModelError, match="convolution of size 8"):
         load(tmp_path / "a.safetensors")
 
 

@@ -91,9 +91,9 @@ def test_keys_tell_the_attention(name: str, tmp_path: Path) -> None:
 
 def test_what_no_tensor_tells_is_asked_for(tmp_path: Path) -> None:
     path = tiny_checkpoint(tmp_path)
-    with pytest.raises(NystraError, match=r"do not tell num_heads: give `num_heads`"):
+    with pytest.raises(NystraError, match=r"do not determine num_heads: give `num_heads`"):
         load(path, image_size=[8, 12])
-    with pytest.raises(NystraError, match=r"24 positions are no square; give .*image_size"):
+    with pytest.raises(NystraError, match=r"24 positions do not form a square; give .*image_size"):
         load(path, num_heads=2)
     with pytest.raises(NystraError, match=r"4x4 patches, the file has 24 positions.*`resize_pos"):
         load(path, num_heads=2, image_size=[8, 8])
@@ -146,7 +146,7 @@ def test_how_pictures_are_prepared(tmp_path: Path) -> None:
     told: dict[str, Any] = {"num_heads": 2, "image_size": [8, 12]}
     silent = load(path, **told)
     assert silent.facts.preprocessing == Preprocessing(Resize((8, 12)))
-    assert "how pictures are normalised is not told" in silent.warnings[0]
+    assert "the normalisation of pictures is unknown" in silent.warnings[0]
     prepared = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2], "labels": ["cat", "dog"]}
     save_file(load_file(path), path, metadata={"nystra": json.dumps({"preprocessing": prepared})})
     loaded = load(path, **told)
@@ -163,7 +163,7 @@ def test_a_part_of_the_heads_is_refused(tmp_path: Path) -> None:
     del weights["encoder.blocks.2.attention.heads.1.key.weight"]
     path = tmp_path / "torn.safetensors"
     save_file({key: torch.from_numpy(value).contiguous() for key, value in weights.items()}, path)
-    with pytest.raises(CheckpointError, match=r"blocks.2.attention.qkv_projection are not alike"):
+    with pytest.raises(CheckpointError, match=r"blocks.2.attention.qkv_projection differ"):
         load(path)
 
 
@@ -176,7 +176,7 @@ def test_positions_of_another_size(tmp_path: Path) -> None:
     torch.testing.assert_close(same.network(picture), trained.network(picture))
     wider = load(path, **told, resize_positions=[12, 20])
     assert wider.facts.sides == {"height": 12, "width": 20}
-    assert wider.warnings[0] == "positions for 8x12 pixels are resized to 12x20: measure it"
+    assert wider.warnings[0].startswith("its positions for 8x12 pixels are resized to 12x20, which")
     assert wider.facts.preprocessing is not None
     assert wider.facts.preprocessing.size == (12, 20)
     assert wider.network(torch.rand(1, 3, 12, 20)).shape == (1, 5)

@@ -251,7 +251,7 @@ def test_empty_batch() -> None:
         (
             4,
             torch.ones(1, 1, 1, 1, dtype=torch.int64),
-            r"expected one floating type .*int32 for start",
+            r"expected the same floating point type .*int32 for start",
         ),
         (1, torch.ones(2, 3, 0, 8), r"key is \(2, 3, 0, 8\); expected at least one key"),
         (1, torch.ones(2, 3, 5, 8).double(), r"query torch.float32, key torch.float64"),

@@ -1,4 +1,4 @@
-"""The site as a browser sees it over HTTP: nothing comes from elsewhere, its search finds pages."""
+"""The site as a browser sees it over HTTP: nothing was built elsewhere, its search finds pages."""
 
 from __future__ import annotations
 

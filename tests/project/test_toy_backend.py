@@ -174,7 +174,7 @@ def test_a_backend_is_registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     for name in ("toy", "auto"):
         assert Session(path, name)(np.ones((1, 3, 2, 2), np.float32)).shape == (1, 3, 4, 4)
     assert "toy" not in backend_names()  # which is the table
-    with pytest.raises(NystraError, match="there is a backend 'ort-cpu' already"):
+    with pytest.raises(NystraError, match="a backend 'ort-cpu' is already registered"):
         register_backend("ort-cpu", kind)
 
 

@@ -51,13 +51,17 @@ def test_what_a_folder_stands_for() -> None:
     assert class_numbers(["00", "7"], [], 10) == ([0, 7], "number")
     assert class_numbers(["n01", "n02"], ["tench", "hen"], 2) == ([0, 1], "order")
     assert class_numbers(["crane", "hen"], ["crane", "crane"], 2) == ([0, 1], "order")
-    with pytest.raises(NystraError, match=r"2 sub-folders \(a, b, \.\.\.\) do not tell which of 3"):
+    with pytest.raises(
+        NystraError, match=r"2 sub-folders \(a, b, \.\.\.\) do not match the 3 classes"
+    ):
         class_numbers(["a", "b"], [], 3)
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
     classify = classifier_for(Session(save_classifier(tmp_path / "m.onnx"), threads=1))
-    with pytest.raises(NystraError, match=r"no folder .*absent, expected one with a sub-folder a"):
+    with pytest.raises(
+        NystraError, match=r"no folder .*absent, expected one with a sub-folder per class"
+    ):
         measure_accuracy(classify, tmp_path / "absent")
     (tmp_path / "set").mkdir()
     with pytest.raises(NystraError, match="holds no sub-folders, expected one for each class"):
@@ -81,7 +85,7 @@ def test_validate_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     assert "labelled pictures  top-1    top-5" in printed
     assert "file               100.00%  100.00%" in printed
-    assert "6 pictures in 3 folders, told by label" in printed
+    assert "6 pictures in 3 folders, matched by label" in printed
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"]["file"]["top1"] == 1.0
     large = save_upscaler(tmp_path / "large.onnx")
@@ -103,7 +107,7 @@ def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert baseline["items"]["accuracy_top1"] == {"accepted": 1.0, "tolerance": 0.005}
     assert main(with_pictures) == 0
     assert main(command) == 2
-    assert "guards accuracy_top1, which was not asked for: give --labelled" in (
+    assert "guards accuracy_top1, which is not measured: give --labelled" in (
         capsys.readouterr().err
     )
     assert main([*command, "--partial"]) == 0
@@ -114,6 +118,7 @@ def test_check_guards_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     guarded(model)
     write_picture(folder / "red" / "more.png", Picture(plain("red").pixels))
     assert main(with_pictures) == 2
-    assert "the accuracy was measured with another pictures than the baseline's: got 7" in (
-        capsys.readouterr().err
+    assert (
+        "the accuracy was measured with different settings (pictures) than the baseline's: got 7"
+        in (capsys.readouterr().err)
     )

@@ -57,7 +57,7 @@ def test_a_huge_picture_is_never_tiled(
     restorer = restorer_for(Session(filler, threads=1))
     _, tiles = restorer(picture(300, 400), auxiliary={"mask": hole(300, 400)})
     assert tiles == 1
-    with pytest.raises(NystraError, match="has to see the whole picture"):
+    with pytest.raises(NystraError, match="needs the whole picture"):
         restorer(picture(), 4, auxiliary={"mask": hole()})
 
 
@@ -143,7 +143,7 @@ def test_what_a_mask_may_be(tmp_path: Path) -> None:
     assert "is not black and white: 19.79% of it is grey" in text
     mask, (text,) = read(np.zeros((*size, 1), np.float32))
     assert mask.sum() == 0
-    assert "nothing is filled" in text
+    assert "nothing would be filled" in text
     mask, (text,) = read(np.ones((*size, 1), np.float32))
     assert mask.min() == 1
     assert "left to fill from" in text
@@ -183,10 +183,10 @@ def test_bad_input_writes_nothing(tmp_path: Path, filler: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for model, mask, reference, message in (
         (filler, None, None, r"needs a mask: give `mask` MASK\.png \(white = fill\)"),
-        (plain, "m.png", None, r"the model takes no mask: leave `mask` out"),
-        (filler, "m.png", "m.png", "takes no reference: leave `reference` out"),
-        (filler, "absent.png", None, "there is no mask or folder at"),
-        (filler, "bad.png", None, "not a picture"),
+        (plain, "m.png", None, r"the model has no mask input: omit `mask`"),
+        (filler, "m.png", "m.png", "has no reference input: omit `reference`"),
+        (filler, "absent.png", None, "no mask or folder at"),
+        (filler, "bad.png", None, "not an image"),
         (filler, "empty", None, r"holds no mask for a\.png"),
         (filler, "large.png", None, "is 13x9 pixels, its picture 12x8"),
     ):
@@ -209,7 +209,7 @@ def test_restorer_says_what_is_wrong(filler: Path) -> None:
     mask = hole()[:, :, 0]
     with pytest.raises(NystraError, match="fills holes and needs a mask: give `mask`"):
         restorer(picture())
-    with pytest.raises(NystraError, match="takes no reference: leave `reference` out"):
+    with pytest.raises(NystraError, match="has no reference input: omit `reference`"):
         restorer(picture(), auxiliary={"mask": mask, "reference": picture()})
     for wrong, size in ((mask[:7], "12x7"), (mask[:, :5], "5x8"), (hole(9, 12), "12x9")):
         message = f"the mask is {size} pixels, its picture 12x8: expected the same size"
@@ -249,7 +249,7 @@ def test_any_number_of_inputs_by_role_or_name(tmp_path: Path) -> None:
     with pytest.raises(NystraError, match="copies and needs a second: give `second`"):
         run_pictures(path, tmp_path / "a.png", tmp_path / "p.png", less, threads=1)
     more = replace(options, reference=tmp_path / "m.png")
-    with pytest.raises(NystraError, match="the model takes no reference: leave `reference` out"):
+    with pytest.raises(NystraError, match="the model has no reference input: omit `reference`"):
         run_pictures(path, tmp_path / "a.png", tmp_path / "p.png", more, threads=1)
 
 

@@ -93,7 +93,7 @@ def test_the_table_says_what_is_missing_and_why(
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     assert main(["bench", str(operator), "--sizes", "8x8", *QUICK]) == 0
     out = capsys.readouterr().out
-    assert f"faster, slower: than {operator} ort-cpu-bodies, the median" in out
+    assert f"faster, slower: relative to {operator} ort-cpu-bodies, median" in out
     assert "operator.onnx ort-cpu: the operator library" in out
     assert "cannot serve this model" in out
     assert [line.split()[:3] for line in out.splitlines()[:3]] == [
@@ -137,7 +137,7 @@ def test_bad_input_is_exit_code_2(
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL: out of memory?"),
         ("print('last words', file=sys.stderr); os._exit(7)", "exit code 7.*last words"),
-        ("raise MemoryError", "the memory does not suffice"),
+        ("raise MemoryError", "not enough memory"),
         ("raise ValueError('odd')", "ValueError: odd"),
     ],
 )
@@ -351,7 +351,7 @@ def test_a_bare_name_is_a_shipped_checkpoint(
     main(["bench", str(model), "--backends", "torch-cpu", "--checkpoint", "swinir_x2_w16"])
     assert asked[0].request["checkpoint"].endswith("swinir_x2_w16.safetensors")
     assert main(["bench", str(model), "--checkpoint", "swinir_x9"]) == 2
-    assert "shipped are: hat_x2_w16, sst_x2_w64" in capsys.readouterr().err
+    assert "shipped checkpoints: hat_x2_w16, sst_x2_w64" in capsys.readouterr().err
 
 
 def test_speed_in_words() -> None:
@@ -372,7 +372,7 @@ def test_ort_cpu_is_what_it_is_everywhere_else(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not available():
-        pytest.skip("the operator library is not built here")
+        pytest.skip("the operator library is not built")
     model = swinir_files(tmp_path_factory) / "model.onnx"
     backends = ["ort-cpu", "ort-cpu-bodies"]
     command = ["bench", str(model), "--backends", ",".join(backends), "--sizes", "16x16", *QUICK]

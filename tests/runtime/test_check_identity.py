@@ -93,7 +93,7 @@ def test_a_baseline_of_a_former_version_is_read_and_says_what_it_lacks(
     lacking = {name: text for name, (state, text) in found.items() if state == "skipped"}
     assert set(lacking) == {"references", "weights", "kernels"}
     for text in lacking.values():
-        assert text.endswith("does not record this: add it with --update")
+        assert text.endswith("earlier version without this item: add it with --update")
     assert check(model, "--update", "-q") == 0
     assert {state for state, _ in items(model, capsys).values()} == {"passed"}
 
@@ -111,7 +111,7 @@ def test_a_digest_that_is_no_text_is_refused(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for digests, message in (
-        ({"weights": 3}, "digests: weights is 3, expected a text"),
+        ({"weights": 3}, "digests: weights is 3, expected a string"),
         ({"colour": "ab"}, "digests: unknown keys ['colour']"),
     ):
         change_baseline(model, digests=digests)
@@ -162,12 +162,12 @@ def test_constants_of_the_graph_are_weights_and_those_of_bodies_are_not(tmp_path
 def test_the_file_is_what_was_exported_only_where_its_manifest_says_so(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "it is the one that its manifest lists" in items(model, capsys)["file"][1]
+    assert "it equals the file in its manifest" in items(model, capsys)["file"][1]
     Manifest.path_for(model).unlink()
     state, text = items(model, capsys)["file"]
     assert state == "passed"
     assert "exported and accepted" not in text
-    assert "no manifest beside it says whether it is the one that was exported" in text
+    assert "no manifest next to it, so it is unknown whether it is the exported file" in text
 
 
 def without_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_run_and_validate_say_that_the_library_refuses_a_file(
 def accepted_swinir(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
     """A SwinIR in a folder of its own, with a baseline that has what it shows today."""
     if not available():
-        pytest.skip("the operator library is not built here")
+        pytest.skip("the operator library is not built")
     exported, model = swinir_files(tmp_path_factory), tmp_path / "model.onnx"
     for suffix in (".onnx", ".npz"):
         shutil.copy(exported / f"model{suffix}", model.with_suffix(suffix))

@@ -62,7 +62,7 @@ def test_a_folder_with_a_bad_picture(
 ) -> None:
     assert run(model, folder, "-o", tmp_path / "out.csv", "--top", 2) == 2
     said = capsys.readouterr()
-    assert "3 done, 1 failed, 1 skipped (1 no pictures: notes.txt)" in said.out
+    assert "3 done, 1 failed, 1 skipped (1 not images: notes.txt)" in said.out
     assert "bad.png failed: " in said.err
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert list(rows[0]) == ["input", "rank", "class", "label", "probability", "logit", "error"]
@@ -95,16 +95,16 @@ def test_labels_come_from_a_file_or_from_nobody(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--labels", "nine.txt"), "--labels holds 9 labels, the model has 3 classes"),
-        (("--labels", "gap.txt"), "gap.txt hold no label, or an empty one"),
-        (("--labels", "bytes.txt"), "no text in UTF-8"),
-        (("--labels", "object.json"), "no JSON list of texts"),
+        (("--labels", "nine.txt"), "--labels has 9 labels, the model has 3 classes"),
+        (("--labels", "gap.txt"), "gap.txt have no label, or an empty one"),
+        (("--labels", "bytes.txt"), "not UTF-8 text"),
+        (("--labels", "object.json"), "not a JSON list of strings"),
         (("-o", "there.csv"), "there.csv exists: choose another output or add --overwrite"),
-        (("-o", "out.png"), "out.png is no list of classes: name a .csv or .json file"),
+        (("-o", "out.png"), "out.png is not a list of classes: give a .csv or .json file"),
         (("-o", "out.csv", "--format", "json"), "out.csv and --format json contradict"),
         (("-o", "absent/out.csv"), "absent does not exist"),
-        (("-o", "-", "--json"), "--json and what is written to the standard output"),
-        (("--format", "csv", "--json"), "--json and what is written to the standard output"),
+        (("-o", "-", "--json"), "--json and an output on stdout"),
+        (("--format", "csv", "--json"), "--json and an output on stdout"),
         (("--format", "png"), "the format is 'png', expected csv or json"),
         (("--top", "0"), "--top is 0, expected a whole number of 1 or more"),
         (("--tile", "64", "--suffix", "_x"), "--suffix, --tile: does not apply to a model of the"),
@@ -145,7 +145,7 @@ def test_flags_and_outputs_of_other_tasks(
     empty.mkdir()
     assert run(model, empty) == 2
     assert "empty holds no pictures" in capsys.readouterr().err
-    with pytest.raises(NystraError, match="is no classifier, which takes an image"):
+    with pytest.raises(NystraError, match="is not a classifier: expected an image input"):
         classifier_for(Session(large))
     with pytest.raises(
         NystraError, match="gives logits, no picture: it is a model of the task 'classification'"
@@ -169,7 +169,7 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
     for wrong, message in (
         (Preprocessing(Resize((9, 8))), r"prepares pictures of \(9, 8\), height and width, and"),
         (Preprocessing(Resize((8, 8)), mean=(0.5,), std=(0.5,)), "a mean of 1 numbers for 3"),
-        (Preprocessing(Resize((8, 8)), labels=("a",)), "holds 1 labels, the model has 3 classes"),
+        (Preprocessing(Resize((8, 8)), labels=("a",)), "has 1 labels, the model has 3 classes"),
     ):
         with pytest.raises(NystraError, match=message):
             classifier_for(Session(save_classifier(path, wrong), threads=1))
@@ -178,7 +178,7 @@ def test_sizes_and_files_that_do_not_fit(tmp_path: Path) -> None:
     pixels = plain("blue").pixels
     np.testing.assert_array_equal(fixed(pixels), free(pixels))
     broken = save_classifier(path, TOY, gain=(1.0, np.nan, 1.0))
-    with pytest.raises(NystraError, match="output holds NaN or infinity"):
+    with pytest.raises(NystraError, match="the output of the model has NaN or infinity"):
         classifier_for(Session(broken, threads=1))(pixels)
 
 

@@ -146,7 +146,9 @@ def test_what_a_worker_died_over_goes_to_another_one(ordered: bool, size: int) -
     for number in set(range(20)) - {5, 13}:
         assert by_place[number].value == 2 * number
     assert by_place[5].value == Failed("a method raised")
-    assert by_place[13].value == Failed(f"{MOST_TRIES} workers died over it, the last one at here")
+    assert by_place[13].value == Failed(
+        f"{MOST_TRIES} workers died during this call, the last one on here"
+    )
     assert by_place[7].tries == 2
     innocent = set(range(20)) - {13}
     assert max(by_place[number].tries for number in innocent) == 2, "alone none of them died again"
@@ -195,7 +197,7 @@ class Stillborn(Doubler):
     ("kind", "room", "message"),
     [
         (Lame, 9, "no worker could load the model. a machine: no such file"),
-        (Stillborn, 9, "the workers die when they load the model: their machines may lack memory"),
+        (Stillborn, 9, "the workers die while loading the model: their machines may lack memory"),
         (Doubler, 0, "no worker could start in .* each needs 1 CPUs, and the cluster has"),
     ],
 )
@@ -228,10 +230,12 @@ def setup(model: Path, **changes: Any) -> Setup:
 def test_a_worker_refuses_another_model(model: Path) -> None:
     failed = Worker(setup(model, sha256="0" * 64)).open()
     assert isinstance(failed, Failed)
-    assert "is another file here: put the same on every machine" in failed.error
+    assert (
+        "is a different file on this machine: copy the same file to every machine" in failed.error
+    )
     failed = Worker(setup(model, kernels=True)).open()
     assert isinstance(failed, Failed)
-    assert "unlike on the machine that began the run" in failed.error
+    assert "unlike on the machine that started the run" in failed.error
 
 
 def test_a_worker_lives_on(model: Path, tmp_path: Path) -> None:
@@ -301,7 +305,7 @@ def test_a_worker_without_memory_says_so_and_lives_on(
         patched.setattr(Restorer, "__call__", exhausted)
         failed = worker.file(tmp_path / "a.png", tmp_path / "out.png")
     assert failed.status == "failed"
-    assert "the memory does not suffice for" in failed.error
+    assert "not enough memory for" in failed.error
     assert not (tmp_path / "out.png").exists()
     assert worker.file(tmp_path / "a.png", tmp_path / "out.png").status == "done"
 

@@ -101,18 +101,18 @@ def test_a_changed_engine_is_refused(tmp_path: Path) -> None:
 def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
     _, kept = stored(tmp_path)
     (cache.cache_folder() / "secret").write_bytes(b"another machine's secret 32 long")
-    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
+    with pytest.raises(NystraError, match="was not built by nystra on this machine"):
         cache.find(kept.key)
     forged = replace(kept, seal="0" * 64)
     forged.write(beside(kept.key))
-    with pytest.raises(NystraError, match="was not built by this machine's nystra"):
+    with pytest.raises(NystraError, match="was not built by nystra on this machine"):
         cache.find(kept.key)
 
 
 def test_a_record_under_another_name_is_refused(tmp_path: Path) -> None:
     _, kept = stored(tmp_path)
     beside("f" * 64).write_bytes(beside(kept.key).read_bytes())
-    with pytest.raises(NystraError, match="is not the record its name says"):
+    with pytest.raises(NystraError, match="is not the record that its name stands for"):
         cache.find("f" * 64)
 
 
@@ -144,7 +144,7 @@ def model_and_engine(tmp_path: Path) -> tuple[EngineModel, Path]:
 def test_an_engine_from_elsewhere_needs_trust(tmp_path: Path) -> None:
     model, engine = model_and_engine(tmp_path)
     assert EngineRecord.read(EngineRecord.path_for(engine)).seal == ""
-    with pytest.raises(NystraError, match=r"comes from elsewhere.*`trust`"):
+    with pytest.raises(NystraError, match=r"was built elsewhere.*`trust`"):
         take_engine(model, engine, trust=False)
     taken = take_engine(model, engine, trust=True)
     assert cache.find(taken.record.key) is not None
@@ -168,9 +168,9 @@ BAD_RECORDS: list[tuple[dict[str, Any], str]] = [
     ({"hashes": {"model": 3}}, "hashes"),
     ({"engine": "../secret"}, "engine"),
     ({"flags": [1]}, "flags"),
-    ({"model": "\ud800"}, "not JSON that nystra reads"),
+    ({"model": "\ud800"}, "not valid JSON"),
     ({"device": json.loads("[" * 60 + "]" * 60)}, "device"),
-    ({"device": {"a": json.loads("[" * 70 + "]" * 70)}}, "nested more than 64 deep"),
+    ({"device": {"a": json.loads("[" * 70 + "]" * 70)}}, "nested more than 64 levels deep"),
     ({"surplus": 1}, "surplus"),
 ]
 
@@ -200,15 +200,15 @@ def test_what_others_can_write_to_is_refused(tmp_path: Path) -> None:
     _, kept = stored(tmp_path)
     folder = cache.cache_folder()
     folder.chmod(0o777)
-    with pytest.raises(NystraError, match="others could plant an engine"):
+    with pytest.raises(NystraError, match="other users could put an engine there"):
         cache.find(kept.key)
-    with pytest.raises(NystraError, match="others could plant an engine"):
+    with pytest.raises(NystraError, match="other users could put an engine there"):
         list(cache.every())
     folder.chmod(0o755)  # as earlier versions made it: nobody else could write
     assert cache.find(kept.key) is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (folder / "secret").chmod(0o666)
-    with pytest.raises(NystraError, match=r"secret .*others could plant an engine"):
+    with pytest.raises(NystraError, match=r"secret .*other users could put an engine there"):
         cache.find(kept.key)
 
 
@@ -256,7 +256,7 @@ def test_a_kill_between_engine_and_record_leaves_the_old_pair(
     left = [file for file in cache.cache_folder().glob("*.engine") if file != path]
     assert len(left) == 1
     store_again(tmp_path)
-    assert left[0].exists(), "its record may be on its way"
+    assert left[0].exists(), "its record may still be written"
     os.utime(left[0], (0, 0))
     store_again(tmp_path)
     assert not left[0].exists(), "after an hour it is a leftover"

@@ -52,7 +52,7 @@ def test_a_second_run_goes_on_where_the_first_stopped(
     given = command(model, "-i", folder, "-o", tmp_path / "out")
     assert main(given) == 2
     printed = capsys.readouterr()
-    assert "2 done, 1 failed, 1 skipped (1 no pictures: notes.txt) in " in printed.out
+    assert "2 done, 1 failed, 1 skipped (1 not images: notes.txt) in " in printed.out
     assert printed.err.count("failed") == 1
     before = (tmp_path / "out" / "a.png").stat().st_mtime_ns
     assert main(given) == 2
@@ -62,7 +62,7 @@ def test_a_second_run_goes_on_where_the_first_stopped(
     assert "2 of 3 outputs exist" in printed.err
     write_picture(folder / "b.png", picture(), overwrite=True)
     assert main([*given, "--skip-existing"]) == 0
-    expected = "1 done, 0 failed, 3 skipped (2 with an output; 1 no pictures: notes.txt)"
+    expected = "1 done, 0 failed, 3 skipped (2 with existing outputs; 1 not images: notes.txt)"
     assert expected in capsys.readouterr().out
     assert (tmp_path / "out" / "a.png").stat().st_mtime_ns == before
     assert main([*given, "--skip-existing"]) == 0
@@ -115,7 +115,7 @@ def test_names_and_formats(model: Path, folder: Path, tmp_path: Path) -> None:
     for options, message in (
         (RunOptions(format="gif"), "format is 'gif', expected one of png, jpg"),
         (RunOptions(format="tif"), r"o\.png and `format` tif contradict"),
-        (RunOptions(suffix="_x2"), "`suffix` names outputs in a folder"),
+        (RunOptions(suffix="_x2"), "`suffix` is for outputs in a folder"),
         (RunOptions(suffix="/x"), "expected a part of a file name"),
     ):
         with pytest.raises(NystraError, match=message):
@@ -153,9 +153,9 @@ def test_streams(
     np.testing.assert_allclose(decode_picture(made).pixels, expected, atol=1e-6)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"nothing")))
     assert main(command(model, "-i", "-", "-o", f"{tmp_path}/out/")) == 2
-    assert b"the standard input is not a picture" in capsysbinary.readouterr().err
+    assert b"the standard input is not an image" in capsysbinary.readouterr().err
     assert main(command(model, "-i", "-", "-o", "-", "--json")) == 2
-    assert b"--json and what is written to the standard output" in capsysbinary.readouterr().err
+    assert b"--json and an output on stdout" in capsysbinary.readouterr().err
 
 
 @pytest.mark.parametrize("error", [ValueError("odd\nthings"), MemoryError(), OSError(13, "denied")])
@@ -225,7 +225,7 @@ def test_what_slows_a_run_is_said(
         assert ("note: built without the operator library" in capsys.readouterr().err) == said
     assert main(["inspect", str(operator)]) == 0, "what the note sends one to"
     out = capsys.readouterr().out
-    assert "the operator library is not built here (no libnystra_onnxruntime.so)" in out
+    assert "the operator library is not built (no libnystra_onnxruntime.so)" in out
     assert "body, standard operators in its place" in out
     assert main(["run", str(operator), *given, "--threads", "1", "--library", "none"]) == 0
     assert "note:" not in capsys.readouterr().err

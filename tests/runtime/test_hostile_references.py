@@ -74,7 +74,7 @@ def test_the_members_as_they_are_can_be_read(tmp_path: Path) -> None:
         ({"size0": described("<c8", "(8,)")}, "expected numbers"),
         ({"size0": header("(" * 90)}, "damaged"),
         ({"size0": b"\x93NUMPY\x02\x00" + b"\0" * 99}, "version 1.0"),
-        ({"meta": meta("[" * 300)}, "nested more than 64 deep"),
+        ({"meta": meta("[" * 300)}, "nested more than 64 levels deep"),
         ({"meta": meta('{"a": 1' + "0" * 400 + "}")}, "a whole number of 401 digits"),
     ],
 )
@@ -86,7 +86,7 @@ def test_hostile_members(tmp_path: Path, changed: dict[str, bytes], message: str
 
 def test_hostile_archives(tmp_path: Path) -> None:
     path = written(tmp_path / "r.npz", zipfile.ZIP_BZIP2)
-    with pytest.raises(NystraError, match="compressed in an unknown way"):
+    with pytest.raises(NystraError, match="compressed by an unknown method"):
         read_references(path)
     content = bytearray(written(path).read_bytes())
     place = content.index(b"PK\x01\x02")
@@ -107,9 +107,9 @@ def test_a_tolerance_that_lets_anything_pass(value: Any) -> None:
     with pytest.raises(NystraError, match="expected a number from 0 to below 1"):
         allowed_differences(References((case(),), {"tolerances": [value]}))
     if value is not None:
-        with pytest.raises(NystraError, match="from there on anything passes"):
+        with pytest.raises(NystraError, match="a larger tolerance would accept any output"):
             allowed_differences(References((case(),)), value)
-    with pytest.raises(NystraError, match="from there on anything passes"):
+    with pytest.raises(NystraError, match="a larger tolerance would accept any output"):
         allowed_differences(References((case(),), {"mean_tolerances": [value]}))
 
 

@@ -180,13 +180,13 @@ def test_what_is_no_picture(tmp_path: Path) -> None:
 
     cases = {
         "empty.png": (b"", "is empty"),
-        "text.png": (b"this is text" * 20, "not a picture"),
+        "text.png": (b"this is text" * 20, "not an image"),
         "cut.png": (half("good.png"), "damaged or truncated"),
         "cut16.png": (half("deep.png"), "truncated|damaged"),
         "cut.jpg": (half("good.jpg"), "damaged or truncated"),
-        "cut.webp": (half("good.webp"), "damaged|not a picture"),
-        "cut.tif": (half("deep.tif"), "damaged|truncated|not a picture"),
-        "zero.png": (png_header(0, 5), "no pixels|not a picture|damaged"),
+        "cut.webp": (half("good.webp"), "damaged|not an image"),
+        "cut.tif": (half("deep.tif"), "damaged|truncated|not an image"),
+        "zero.png": (png_header(0, 5), "no pixels|not an image|damaged"),
         "bomb.png": (png_header(100_000, 100_000), "more than 500000000 pixels"),
         "bomb16.png": (png_header(100_000, 100_000, 16), "more than 500000000 pixels"),
     }

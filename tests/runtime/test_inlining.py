@@ -53,5 +53,5 @@ def test_weights_outside_of_the_file_are_refused(tmp_path: Path) -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2048, np.float32), "w"))
     path = tmp_path / "outside.onnx"
     onnx.save(model, path, save_as_external_data=True, location="outside.onnx.data")
-    with pytest.raises(NystraError, match=r"has its weights in another file.* `inline`"):
+    with pytest.raises(NystraError, match=r"has its weights in a data file.* `inline`"):
         inlined_model(path)

@@ -88,7 +88,7 @@ def test_a_border_is_left_out_of_the_hole_too(tmp_path: Path, filler: Path) -> N
     for value, what in ((0, "white"), (1, "black")):
         flat = Picture(np.full((*SIZE, 1), value, np.float32))
         write_picture(tmp_path / "m.png", flat, overwrite=True)
-        with pytest.raises(NystraError, match=rf"the mask of a\.png has nothing {what} inside"):
+        with pytest.raises(NystraError, match=rf"the mask of a\.png has no {what} pixels inside"):
             validate_quality(session, *folders, mask=tmp_path / "m.png")
 
 
@@ -131,10 +131,10 @@ def test_bad_input_is_exit_2(
     (tmp_path / "empty").mkdir()
     for more, message in (
         (folders, "needs a mask: give --mask MASK.png (white = fill)"),
-        ([*folders, "--mask", "absent.png"], "there is no mask or folder at"),
+        ([*folders, "--mask", "absent.png"], "no mask or folder at"),
         ([*folders, "--mask", "empty"], "holds no mask for a.png"),
         ([*folders, "--mask", "large.png"], "is 20x17 pixels, its picture 20x16"),
-        ([*folders, "--mask", "masks", "--reference", "masks"], "takes no reference"),
+        ([*folders, "--mask", "masks", "--reference", "masks"], "has no reference input"),
         (["--mask", "masks"], "--mask and --reference belong to --images and --truth"),
     ):
         places = [
@@ -144,7 +144,7 @@ def test_bad_input_is_exit_2(
         assert main(["validate", str(filler), "--threads", "1", *places]) == 2, message
         assert message in capsys.readouterr().err
     plain = save_upscaler(tmp_path / "plain.onnx", metadata=nystra_metadata())
-    with pytest.raises(NystraError, match="the model takes no mask"):
+    with pytest.raises(NystraError, match="the model has no mask input"):
         validate_quality(
             Session(plain, threads=1), tmp_path / "in", tmp_path / "truth", mask=tmp_path / "masks"
         )

@@ -109,7 +109,7 @@ def test_runs_and_says_by_what(name: str, fake: FakeOnnxruntime, tmp_path: Path,
     assert dict(fake.asked)["CUDAExecutionProvider"]["use_tf32"] == "0"
     assert fake.registered == [str(session.library)]
     assert session.library == tmp_path / "libraries" / f"lib{CUDA_LIBRARY}.so"
-    assert "is registered" in session.library_reason
+    assert "is loaded" in session.library_reason
     assert fake.fallback == ["off"]
     out, err = capsys.readouterr()
     assert out == ""
@@ -169,7 +169,7 @@ def test_without_the_library(
     other.write_bytes(b"of the CPU alone")
     with pytest.raises(BackendUnavailableError, match="has none: expected libnystra_onnxruntime_c"):
         Session(path, backend=name, library=other)
-    with pytest.raises(NystraError, match="there is no operator library"):
+    with pytest.raises(NystraError, match="no operator library at"):
         Session(path, backend=name, library=tmp_path / "absent.so")
     monkeypatch.setenv("NYSTRA_LIBRARY_DIR", str(tmp_path))
     monkeypatch.setattr("nystra.plugins.library.resources.files", lambda _name: tmp_path)

@@ -62,14 +62,14 @@ def test_what_is_written_is_read() -> None:
         ('{"resize": {"sides": [8], "filter": "box"}}', "'box', expected bilinear or bicubic"),
         ('{"resize": {"sides": [8], "antialias": 1}}', "antialias, is 1, expected true or false"),
         ('{"crop": [8, 8]}', "the crop .* needs a size"),
-        ('{"resize": {"sides": [8]}, "crop": [9, 8]}', "is larger than what pictures are resized"),
+        ('{"resize": {"sides": [8]}, "crop": [9, 8]}', "is larger than the size to resize"),
         ('{"resize": {"sides": [8]}, "crop": [8]}', r"crop, is \[8\], expected height and width"),
-        ('{"mean": [0.5]}', "expected as many numbers of both"),
+        ('{"mean": [0.5]}', "expected equally many numbers"),
         ('{"mean": [0.5], "std": [0]}', "each std above 0"),
         ('{"mean": [true], "std": [1]}', r"mean, is \[True\], expected at most 64 numbers"),
-        ('{"labels": [""]}', "labels, is '', expected a text of 1 to 512 characters"),
+        ('{"labels": [""]}', "labels, is '', expected a string of 1 to 512 characters"),
         ('{"labels": "cat"}', "labels, is 'cat', expected a list"),
-        (f'{{"labels": ["{"a" * 513}"]}}', "expected a text of 1 to 512 characters"),
+        (f'{{"labels": ["{"a" * 513}"]}}', "expected a string of 1 to 512 characters"),
         (" " * (5 << 20), "has 5242880 characters: it is damaged"),
     ],
 )
@@ -134,7 +134,7 @@ def test_the_middle_goes_to_even_places_and_channels_fit() -> None:
     assert prepare(grey, Preprocessing(), 3).shape == (1, 3, 4, 4)
     white = prepare(np.ones((4, 4, 3), np.float32), Preprocessing(), 1)
     np.testing.assert_allclose(white, np.ones((1, 1, 4, 4)), atol=1e-6)
-    with pytest.raises(NystraError, match="would become 4096000x4096: expected one of a common"):
+    with pytest.raises(NystraError, match="would become 4096000x4096: expected a less elongated"):
         prepare(np.zeros((1, 1000, 3), np.float32), Preprocessing(Resize((4096,))), 3)
     strip = Preprocessing(Resize((256,)), (224, 224))
     assert prepare(np.zeros((1, 1 << 20, 1), np.float32), strip, 1).shape == (1, 1, 224, 224)

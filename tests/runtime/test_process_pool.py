@@ -102,7 +102,7 @@ def test_an_interrupt_ends_the_children(
 def test_a_model_that_a_child_cannot_load(model: Path, folder: Path, tmp_path: Path) -> None:
     session = Session(model)
     model.unlink()
-    with pytest.raises(NystraError, match=r"cannot load the model: .* Take fewer `jobs`"):
+    with pytest.raises(NystraError, match=r"cannot load the model: .* Use fewer `jobs`"):
         run_pictures(session, folder, tmp_path / "out", RunOptions(jobs=2))
 
 

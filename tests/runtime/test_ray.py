@@ -116,7 +116,7 @@ def test_a_folder_and_how_it_goes_on(
     results = spread(cluster, session, folder, tmp_path, wait)
     failed = [result for result in results if result.status == "failed"]
     assert [Path(result.input).name for result in failed] == ["poisoned.png"]
-    assert "is not a picture that is read here" in failed[0].error
+    assert "is not an image in a supported format" in failed[0].error
     assert [result.input for result in results] == sorted(map(str, folder.iterdir()))
     assert len({result.worker for result in results}) > 1
     same(tmp_path, expected)
@@ -238,10 +238,13 @@ def test_a_cluster_that_wants_a_token(
     try:
         end = time.monotonic() + 60
         said = ""
-        while "wants a token" not in said and time.monotonic() < end:
+        while "requires a token" not in said and time.monotonic() < end:
             assert main(given) == 3
             said = capsys.readouterr().err
-        assert "wants a token: set RAY_AUTH_MODE=token, and give the one of its head in" in said
+        assert (
+            "requires a token: on every machine set RAY_AUTH_MODE=token, and put the token of its"
+            in said
+        )
         assert not list(tmp_path.iterdir())
         program = [sys.executable, "-m", "nystra.cli.main", *given]
         assert subprocess.run(program, env=knows, check=False).returncode == 2, "one is poisoned"

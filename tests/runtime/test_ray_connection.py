@@ -68,7 +68,10 @@ def test_a_cluster_that_does_not_start(
     write_picture(tmp_path / "a.png", picture())
     given = ["run", str(model), "-i", str(tmp_path), "-o", str(tmp_path / "out"), "--ray", "local"]
     assert main([*given, "--workers", "3", "--threads", "2"]) == 3
-    assert "no Ray starts on this machine: The current node timed" in capsys.readouterr().err
+    assert (
+        "Ray could not be started on this machine: The current node timed"
+        in capsys.readouterr().err
+    )
     assert asked["num_cpus"] == 6
     assert asked["address"] == "local", "else Ray joins the cluster that ran here last"
     assert asked["files"] == [], "workers are given an empty folder, else they search this one"

@@ -104,7 +104,7 @@ def test_the_wait_grows_with_what_requests_take() -> None:
 
 def test_memory_bounds_what_is_under_way() -> None:
     queue = RequestQueue(workers=3, queue=5, memory=100)
-    with pytest.raises(TooLargeError, match="may hold 0 MiB"):
+    with pytest.raises(TooLargeError, match="the limit of the service is 0 MiB"):
         Gate(queue, 101)
     large, small, next_one = Gate(queue, 80), Gate(queue, 60), Gate(queue, 10)
     assert large.begun.wait(PATIENCE)
@@ -232,7 +232,7 @@ def test_one_bad_tile_spoils_no_other() -> None:
     good, failed, also = gathered(batcher, model, [bad + 2, bad, bad + 3])
     assert good.result(PATIENCE).max() == 2
     assert also.result(PATIENCE).max() == 4
-    with pytest.raises(ModelFailedError, match="the model cannot be run: a negative image"):
+    with pytest.raises(ModelFailedError, match="the model failed: a negative image"):
         failed.result(PATIENCE)
     batcher.close()
 

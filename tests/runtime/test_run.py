@@ -80,7 +80,7 @@ def test_folder_goes_on_after_a_bad_picture(tmp_path: Path, model: Path) -> None
     names = [Path(item.input).name for item in results]
     assert names == ["notes.txt", "a.png", "b.png", "c.jpg"]
     assert [item.status for item in results] == ["skipped", "done", "failed", "done"]
-    assert "b.png is not a picture" in results[2].error
+    assert "b.png is not an image" in results[2].error
     written = sorted(item.name for item in (tmp_path / "new" / "out").iterdir())
     assert written == ["a.png", "c.jpg"]
     with pytest.raises(NystraError, match=r"2 of 3 outputs exist, .* `skip_existing` .* `overwr"):
@@ -247,13 +247,13 @@ def test_bad_input_writes_nothing(tmp_path: Path, model: Path) -> None:
     cases = [
         (tmp_path / "absent.png", out, RunOptions(), "there is no picture or folder"),
         (tmp_path / "empty", tmp_path / "out", RunOptions(), "holds no pictures"),
-        (tmp_path / "bad.png", out, RunOptions(), "not a picture"),
+        (tmp_path / "bad.png", out, RunOptions(), "not an image"),
         (good, good, RunOptions(overwrite=True), "is the input itself"),
         (good, tmp_path / "bad.png", RunOptions(), "add `overwrite`"),
         (good, tmp_path / "out.bmp", RunOptions(), "suffix '.bmp'"),
         (good, tmp_path / "bad.png" / "out.png", RunOptions(), "is a file, expected a folder"),
-        (tmp_path / "folder", good, RunOptions(), "must be one too"),
-        (good, out, RunOptions(tile=4, overlap=4), "leaves no step"),
+        (tmp_path / "folder", good, RunOptions(), "has to be a folder too"),
+        (good, out, RunOptions(tile=4, overlap=4), "leaves less than"),
     ]
     with pytest.raises(NystraError, match="`tile` is -1, expected a whole number of 0 or more"):
         RunOptions(tile=-1)

@@ -91,7 +91,7 @@ def test_what_is_served_is_said(service: Service) -> None:
 
 BAD: dict[str, tuple[str, bytes, int, str, str]] = {
     "empty": ("", b"", 400, "bad_request", "holds no image"),
-    "noise": ("", b"no picture", 400, "bad_request", "is not a picture"),
+    "noise": ("", b"no picture", 400, "bad_request", "is not an image"),
     "cut short": ("", png()[:100], 400, "bad_request", "damaged or truncated"),
     "model": ("?model=x", png(), 404, "unknown_model", "expected twice, thrice"),
     "format": ("?format=bmp", png(), 422, "invalid", "format: Input should be 'png', 'jpg'"),
@@ -103,10 +103,10 @@ BAD: dict[str, tuple[str, bytes, int, str, str]] = {
         "invalid",
         "quality is 0, expected a whole number",
     ),
-    "tile": ("?tile=17", png(), 422, "invalid", "expected at most the service's own of 16"),
-    "overlap": ("?tile=8&overlap=9", png(20, 20), 422, "invalid", "leaves no step"),
+    "tile": ("?tile=17", png(), 422, "invalid", "expected at most 16, the tile of the service"),
+    "overlap": ("?tile=8&overlap=9", png(20, 20), 422, "invalid", "leaves less than"),
     "pixels": ("", png(64, 65), 413, "too_large", "65x64, more than the 4096 pixels"),
-    "bytes": ("", bytes(20_001), 413, "too_large", "and this service takes 20000"),
+    "bytes": ("", bytes(20_001), 413, "too_large", "and this service accepts 20000"),
 }
 
 
@@ -121,7 +121,7 @@ def test_bad_requests(service: Service, name: str) -> None:
 def test_a_mask_that_the_model_does_not_take(service: Service) -> None:
     reply = service.ask(RESTORE, parts=[("image", png()), ("mask", png())])
     assert reply.status == 422
-    assert "takes no mask" in reply.message
+    assert "has no mask input" in reply.message
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_full_queue(folder: Path) -> None:
 
 
 def test_what_cannot_be_served(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NystraError, match="two models are called twice"):
+    with pytest.raises(NystraError, match="two models have the name twice"):
         open_models([SessionSpec(here / "twice.onnx") for here in (folder, tmp_path)], Limits())
     video = save_upscaler(
         tmp_path / "video.onnx", metadata=nystra_metadata(**{"nystra.task": "toy"})

@@ -77,6 +77,6 @@ def test_before_and_after(browser: Any, address: str, tmp_path: Path) -> None:
     (tmp_path / "noise.png").write_bytes(b"no picture")
     at("file").send_keys(str(tmp_path / "noise.png"))
     at("go").click()
-    until(lambda: "is not a picture" in at("message").text)
+    until(lambda: "is not an image" in at("message").text)
     logged = [entry for entry in browser.get_log("browser") if "Content Security" in str(entry)]
     assert logged == []

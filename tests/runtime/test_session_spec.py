@@ -59,5 +59,5 @@ def test_it_goes_to_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for library in ("auto", "none", None):
         assert replace(spec, library=library).as_dict()["library"] == (library or "none")
     for wrong in ({}, {**document, "tile": 3}):
-        with pytest.raises(NystraError, match="a session is described by"):
+        with pytest.raises(NystraError, match="expected the keys"):
             SessionSpec.from_dict(wrong)

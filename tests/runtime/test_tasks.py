@@ -84,7 +84,7 @@ def test_a_new_task_is_a_new_row(
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert "the task 'toy'" in error
-    assert "it knows restoration, inpainting, colorization" in error
+    assert "supported are restoration, inpainting, colorization" in error
     row = replace(
         TASKS[0], names=("toy",), takes=("frames",), gives="logits", run=lambda: run_judge
     )
@@ -96,7 +96,7 @@ def test_a_new_task_is_a_new_row(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"nystra.task": "cooking"}, "the task 'cooking', which nystra run does not know"),
+        ({"nystra.task": "cooking"}, "the task 'cooking', which nystra run does not support"),
         ({"nystra.task": "video"}, "does not take one frames and give one frames"),
         ({"nystra.io": '[{"name": "input", "role": "frames"}]'}, r"it takes input \(frames: "),
         ({"nystra.io": '[{"name": "output", "role": "logits"}]'}, r"gives output \(logits: "),
@@ -130,7 +130,10 @@ def test_sizes_are_refused_where_an_input_has_none(
     model = save(Head(), facts, tmp_path / "head.onnx")
     assert main(["bench", str(model), "--sizes", "8x8"]) == 2
     error = capsys.readouterr().err
-    assert f"which {model} does not take: its inputs are features (batch, " in error
+    assert (
+        f"--sizes does not apply to {model}, whose inputs have no height and width: features"
+        in error
+    )
     assert "Omit --sizes" in error
 
 

@@ -128,7 +128,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert document["seal"] == ""
     assert engine.is_file()
     assert main(["build", str(swinir()), "--backend", "tensorrt-rtx", "--engine", str(engine)]) == 2
-    assert "comes from elsewhere" in capsys.readouterr().err
+    assert "was built elsewhere" in capsys.readouterr().err
     taking = ["build", str(swinir()), "--backend", "tensorrt-rtx", "--engine", str(engine)]
     assert main([*taking, "--library", str(plugins()), "--trust"]) == 0
 
@@ -139,4 +139,4 @@ def test_the_dry_run_command(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert document["accepted"] is True
     assert document["plugins"] == document["nodes"] == 6
-    assert "only a GPU" in document["not_shown"]
+    assert "need a GPU" in document["not_shown"]

@@ -67,7 +67,7 @@ def test_threads_write_what_one_after_the_other_writes(
     monkeypatch.setattr("nystra.runtime.tasks.restoration.folder.most_pixels", lambda *_: 0)
     assert told(beside) == told(run_pictures(session, folder, out, again))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
-    assert "is not a picture that is read here" in beside[COUNT].error
+    assert "is not an image in a supported format" in beside[COUNT].error
 
 
 def few(pairs: list[tuple[Path, Path]]) -> list[tuple[Path, Path]]:

@@ -99,7 +99,7 @@ def test_fixed_size_pads_small_pictures() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tile": 16, "overlap": 16}, "leaves no step"),
+        ({"tile": 16, "overlap": 16}, "leaves less than"),
         ({"tile": 7, "overlap": 0, "multiple": 8}, "expected at least 8"),
         ({"tile": 16, "overlap": -1}, "overlap is -1"),
         ({"tile": None, "overlap": -3}, "overlap is -3"),
@@ -188,10 +188,10 @@ def test_what_cannot_be_stitched() -> None:
     stitcher.add(0, tile)
     missing = f"{len(plan) - 1} of {len(plan)} tiles are missing"
     for index, values, message in (
-        (0, tile, "was added before"),
+        (0, tile, "was added already"),
         (len(plan), tile, "is unknown"),
         (1, tile[:, :40], r"expected \(1, C, \*\(48, 48\)\) for the scale 2"),
-        (1, tile[:1], "1 channels of a tile and 3 before"),
+        (1, tile[:1], "1 channels for a tile and 3 before"),
     ):
         with pytest.raises(NystraError, match=message):
             stitcher.add(index, values)
@@ -233,7 +233,7 @@ def test_a_batch_that_fails_is_run_tile_by_tile() -> None:
         run_tiled(one_at_a_time, image, 32, 8, 2, 8, batch=3), double(image), atol=2e-7
     )
     assert sizes == [3, 1, 1, 1, 1]
-    with pytest.raises(NystraError, match="of a batch of 2 tiles"):
+    with pytest.raises(NystraError, match="for a batch of 2 tiles"):
         run_batch(lambda part: part[:1], [image, image])
 
 

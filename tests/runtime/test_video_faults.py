@@ -93,10 +93,10 @@ def damage(path: Path, source: Path, kind: str) -> Path:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("truncated", "cut short"),
+        ("truncated", "truncated"),
         ("corrupt", "damaged"),
-        ("text", "no video that is read here"),
-        ("empty", "no video that is read here"),
+        ("text", "not a video in a supported format"),
+        ("empty", "not a video in a supported format"),
     ],
 )
 @pytest.mark.parametrize("container", ["mp4", "start.mp4", "mkv"])
@@ -128,7 +128,7 @@ def test_an_mp4_that_lost_its_last_bytes(
     whole = save_video(tmp_path / "whole.mp4", STEADY, sound=True, options=options)
     source = tmp_path / "in.mp4"
     source.write_bytes(whole.read_bytes()[:-lost])
-    refused(capsys, run(model, source, tmp_path / "out.mp4"), "in.mp4", "cut short")
+    refused(capsys, run(model, source, tmp_path / "out.mp4"), "in.mp4", "truncated")
     assert run(model, whole, tmp_path / "out.mp4") == 0
 
 
@@ -144,7 +144,7 @@ def test_frames_before_the_damaged_one_are_kept(
     )
     assert list((tmp_path / "out.mp4.parts").glob("0*"))
     assert run(model, clip, tmp_path / "out.mp4") == 2
-    assert "parts of a run with another video" in capsys.readouterr().err
+    assert "parts of a run with a different video" in capsys.readouterr().err
     assert run(model, clip, tmp_path / "out.mp4", "--overwrite") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mp4", "out.mp4"]
 
@@ -227,7 +227,7 @@ def test_no_pyav(
 @pytest.mark.parametrize(
     ("given", "target", "more", "words"),
     [
-        ("frames", "out.mp4", [], "give --fps"),
+        ("frames", "out.mp4", [], "has no frame rate: give one, such as --fps"),
         ("frames", "out.mp4", ["--fps", "fast"], "expected a frame rate"),
         (
             "frames",
@@ -238,15 +238,15 @@ def test_no_pyav(
         ("frames", "out.mp4", ["--fps", "25", "--codec", "vp9"], "expected h264 or hevc"),
         ("frames", "out.mp4", ["--fps", "25", "--format", "jpg"], "do not apply to a video"),
         ("frames", "out.mp4", ["--fps", "25", "--recursive"], "--recursive does not apply"),
-        ("frames", "out.mp4", ["--fps", "25", "--time-overlap", "2"], "single pictures"),
+        ("frames", "out.mp4", ["--fps", "25", "--time-overlap", "2"], "single im"),
         ("frames", "out", ["--crf", "20"], "--crf: does not apply to pictures"),
         ("frames", "out", ["--video", "--fps", "25"], "--fps does not apply to a folder"),
         ("frames", "frames", ["--video"], "is the input itself"),
-        ("clip", "out.mp4", ["--fps", "25"], "its own time stamps"),
-        ("clip", "out.png", [], "do not go into one picture"),
+        ("clip", "out.mp4", ["--fps", "25"], "which has time stamps"),
+        ("clip", "out.png", [], "cannot be written to one image"),
         ("clip", "out", ["--codec", "h264"], "for a video as the output"),
         ("clip", "-", [], "not read from or written to -"),
-        ("none.mp4", "out.mp4", [], "there is no video or folder"),
+        ("none.mp4", "out.mp4", [], "no video or folder"),
     ],
 )
 def test_flags_that_do_not_apply(

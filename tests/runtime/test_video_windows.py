@@ -87,7 +87,7 @@ def test_weights_add_up_to_one(length: int) -> None:
 def test_a_short_video_is_mirrored_and_a_wrong_overlap_refused() -> None:
     assert plan_windows(3, 8)[0].indices == (0, 1, 2, 1, 0, 1, 2, 1)
     assert plan_windows(1, 4)[0].indices == (0, 0, 0, 0)
-    with pytest.raises(NystraError, match="an overlap of 8 frames leaves no step"):
+    with pytest.raises(NystraError, match="an overlap of 8 frames leaves no new frames"):
         plan_windows(20, 8, 8)
 
 

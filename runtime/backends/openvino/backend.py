@@ -30,7 +30,7 @@ from .rows import compute_rows
 
 _SIZES = 4
 _SEARCH = (DOMAIN, "NystraPatchMatch")
-"""A body that OpenVINO 2026.4 computes wrongly; with fixed sizes it even ended the process."""
+"""A body that OpenVINO 2026.4 computes wrongly; with fixed sizes it crashed the process."""
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -79,9 +79,9 @@ class OpenvinoBackend(Backend):
         self._bodies = header.has_operators and not kernels
         if self._bodies and _SEARCH in header.functions:
             raise BackendUnavailableError(
-                f"{self.path} searches patches (NystraPatchMatch), which OpenVINO cannot do by the "
-                f"operator's ONNX body: it divides whole numbers in float32, and would draw other "
-                f"ones. There has to be a library ({choice.reason}), or take ort-cpu"
+                f"{self.path} has the operator NystraPatchMatch, whose ONNX body OpenVINO "
+                "computes wrongly: it divides integers in float32. Install the operator library "
+                f"({choice.reason}), or use `backend` ort-cpu"
             )
         self.settings = _settings(low, threads if self.device_name == "CPU" else None)
         self._low_kernels = low is not None and kernels
@@ -116,8 +116,11 @@ class OpenvinoBackend(Backend):
 
         name, found = cls.device_name, [*openvino.Core().available_devices, "AUTO"]
         if name in found or name in {entry.partition(".")[0] for entry in found}:
-            return True, f"OpenVINO is installed, and has the device {name}"
-        return False, f"OpenVINO has no device {name!r} here: expected {' or '.join(found)}"
+            return True, f"OpenVINO is installed and has the device {name}"
+        return (
+            False,
+            f"OpenVINO has no device {name!r} on this machine: expected {' or '.join(found)}",
+        )
 
     def infer(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; safe to call from several threads: every call has its own request.
@@ -176,19 +179,21 @@ class OpenvinoBackend(Backend):
         if library not in ("none", "auto") and not _is_ours(library):
             raise NystraError(
                 f"`library` {library} is for onnxruntime: openvino takes its operators from "
-                f"lib{CPU_LIBRARY}; give auto or none"
+                f"lib{CPU_LIBRARY}; use auto or none"
             )
         if needed and self.device_name != "CPU":
-            reason = f"the device {self.device_name} runs bodies: the kernels are the CPU's"
+            reason = (
+                f"the device {self.device_name} runs the operators' bodies: the library has "
+                "kernels for the CPU only"
+            )
             choice = LibraryChoice(None, reason)
         else:
             wanted = "none" if library == "none" else "auto"
             choice = choose_library(wanted, needed=needed, name=CPU_LIBRARY)
         if needed and choice.path is None and not self.header.has_bodies:
             raise BackendUnavailableError(
-                f"{self.path} has nystra operators without their ONNX bodies, and there are no "
-                f"kernels of them: {choice.reason}. Take `library` auto, or export without "
-                "`no_functions`"
+                f"{self.path} has nystra operators without ONNX bodies, so it needs the operator "
+                f"library: {choice.reason}. Use `library` auto, or export without `no_functions`"
             )
         return choice
 

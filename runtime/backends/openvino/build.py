@@ -74,7 +74,7 @@ def compile_network(
         file = folder / "network"
         file.write_bytes(content if isinstance(content, bytes) else content.getvalue())
         if network.record(shapes).key != record.key:
-            raise ExportError(f"{path} or what goes with it changed meanwhile: build again")
+            raise ExportError(f"{path} or one of its files changed during the build: build again")
         return BuiltEngine(cache.store(record, file), record, fresh=True), network.library_reason
 
 
@@ -89,7 +89,7 @@ def _shapes(network: Any, options: CompileOptions) -> dict[str, tuple[int, ...]]
     for name, (least, best, largest) in profile.items():
         if not least == best == largest:
             raise NystraError(
-                f"{options.backend} compiles a network for one size, got {least} to {largest} for "
+                f"{options.backend} compiles for one size, got {least} to {largest} for "
                 f"{name!r}: give `opt_shapes` or `tile` alone, and build once for each size"
             )
     fixed = {tensor.name: tensor.shape for tensor in network.inputs}

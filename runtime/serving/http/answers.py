@@ -12,7 +12,7 @@ from ...tasks.answer import Answer
 from ..errors import ServiceError
 
 _PIECE = 1 << 18
-"""Bytes that are handed to a client at once: what a slow one holds."""
+"""Bytes per chunk of a response, so the most that a slow client keeps in memory."""
 
 
 def answered(answer: Answer) -> Response:

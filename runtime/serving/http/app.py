@@ -80,21 +80,21 @@ def create_app(
     app.add_exception_handler(MemoryError, _refuse_for_memory)
     app.add_exception_handler(RequestValidationError, _refuse_question)
 
-    @app.get("/healthz", summary="Whether the process lives")
+    @app.get("/healthz", summary="Whether the process is alive")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/readyz", summary="Whether requests are taken")
+    @app.get("/readyz", summary="Whether requests are accepted")
     async def ready() -> Response:
         if queue.closed:
             return refused(StoppingError("the service is stopping"))
         return JSONResponse({"status": "ok"})
 
-    @app.get("/v1/models", summary="What is served")
+    @app.get("/v1/models", summary="The models that are served")
     async def listed() -> dict[str, Any]:
         return {"schema_version": 1, "models": describe(models)}
 
-    @app.get("/metrics", summary="Figures for Prometheus")
+    @app.get("/metrics", summary="Metrics for Prometheus")
     async def figures() -> Response:
         return Response(metrics.text(), media_type=metrics.media_type)
 
@@ -178,7 +178,7 @@ async def _outcome(request: Request, work: Work[Answer], timeout: float) -> Answ
         if answer.done():
             return answer.result()
         if gone.done():
-            raise GoneError("the client went away before the answer was there")
+            raise GoneError("the client disconnected before the response was ready")
         raise out_of_time(timeout)
     except ServiceError as refusal:
         work.cancel(refusal)
@@ -204,8 +204,8 @@ async def _refuse_address(request: Request, error: Exception) -> Response:
     fault = cast(HTTPException, error)
     place = f"{request.method} {request.url.path}"
     refusals: dict[int, ServiceError] = {
-        404: NotFoundError(f"there is no {request.url.path}: see /openapi.json"),
-        405: WrongMethodError(f"{place} is not answered: see /openapi.json"),
+        404: NotFoundError(f"no such path: {request.url.path}; see /openapi.json"),
+        405: WrongMethodError(f"{place} is not supported; see /openapi.json"),
     }
     response = refused(refusals.get(fault.status_code) or BadRequestError(str(fault.detail)))
     response.headers.update(fault.headers or {})

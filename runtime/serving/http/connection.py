@@ -9,7 +9,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CROWDED = "crowded"
-"""In the state that a request comes with: more connections are open than there may be."""
+"""In the state of a request: more connections are open than allowed."""
 
 
 class Silence:

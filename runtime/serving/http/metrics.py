@@ -39,11 +39,11 @@ class Metrics:
             return Histogram(f"nystra_{name}", help, labels, buckets=buckets, registry=registry)
 
         self._seconds = histogram(
-            "request_seconds", "From the end of the upload to the answer.", route
+            "request_seconds", "Seconds from the end of the upload to the response.", route
         )
         self._waited = histogram("queue_seconds", "In the queue.", route)
-        self._run_seconds = histogram("run_seconds", "One run of a model.", model)
-        self._run_images = histogram("run_images", "Images that one run took.", model, _IMAGES)
+        self._run_seconds = histogram("run_seconds", "Seconds of one run of a model.", model)
+        self._run_images = histogram("run_images", "Images per run.", model, _IMAGES)
         self.ran: dict[str, OnRun] = {name: self._runs_of(name) for name in names}
 
     def watch(self, queue: RequestQueue) -> None:
@@ -51,8 +51,12 @@ class Metrics:
         gauges: list[tuple[str, str, Callable[[], float]]] = [
             ("nystra_queue_waiting", "Requests that wait.", lambda: queue.waiting),
             ("nystra_requests_under_way", "Requests under way.", lambda: queue.under_way),
-            ("nystra_memory_held_bytes", "Bytes of pictures under way.", lambda: queue.held),
-            ("nystra_memory_limit_bytes", "Bytes they may take.", lambda: queue.memory),
+            ("nystra_memory_held_bytes", "Bytes of requests in progress.", lambda: queue.held),
+            (
+                "nystra_memory_limit_bytes",
+                "Limit of the bytes of requests in progress.",
+                lambda: queue.memory,
+            ),
         ]
         for name, help, read in gauges:
             Gauge(name, help, registry=self._registry).set_function(read)

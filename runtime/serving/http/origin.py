@@ -34,8 +34,8 @@ def check_origin(headers: Headers, hosts: Collection[str]) -> None:
     host = _split("//" + place)[0]
     if "." in host and not _is_address(host) and host not in _own_names(hosts):
         raise UnknownHostError(
-            f"this service is not {host}: ask it by its address, or start it with that name among "
-            "`hosts`, or with a token"
+            f"this service does not accept the host name {host}: use its address, or start it "
+            "with that name in `hosts`, or with a token"
         )
     origin = headers.get("origin")
     if origin is not None and _split(origin) != _split("//" + place):

@@ -34,7 +34,7 @@ async def read_parts(request: Request, roles: tuple[str, ...], most: int) -> dic
         else:
             parts = await _parts(request, roles, most)
     except ClientDisconnect as error:
-        raise GoneError("the client went away during the upload") from error
+        raise GoneError("the client disconnected during the upload") from error
     missing = not parts.get(roles[0])
     if missing:
         raise BadRequestError(
@@ -62,8 +62,9 @@ async def _files(form: FormData, roles: tuple[str, ...]) -> dict[str, bytes]:
     for role, part in form.multi_items():
         if role not in roles or role in files or not isinstance(part, UploadFile):
             raise BadRequestError(
-                f"got the part {role!r}{' twice' if role in files else ''}, expected files called "
-                f"{', '.join(roles)}, each once; parameters go behind the address (?tile=128)"
+                f"got the part {role!r}{' twice' if role in files else ''}, expected files "
+                f"called {', '.join(roles)}, each once; parameters belong in the query "
+                "(?tile=128)"
             )
         files[role] = await part.read()
     return files

@@ -23,7 +23,7 @@ from .connection import Connection, Silence
 
 _BACKLOG = 2048
 _GRACE = 2.0
-"""Seconds in which requests that were cancelled are answered."""
+"""Seconds within which cancelled requests are answered."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -53,8 +53,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise NystraError(
-                f"port {port} of {host} is in use: stop what listens there, or choose another "
-                "`port` (0 takes a free one)"
+                f"port {port} of {host} is in use: stop the other program, or choose another "
+                "`port` (0 chooses a free one)"
             ) from error
         raise NystraError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
     return listener

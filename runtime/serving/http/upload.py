@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope
 from ..errors import BusyError, ServiceError, TooLargeError, UploadStoppedError
 
 _SILENCE = 5.0
-"""Seconds without a byte after which what is left of a refused body is not waited for."""
+"""Seconds without a byte after which the rest of a refused body is no longer read."""
 
 
 class Uploads:
@@ -30,8 +30,8 @@ class Uploads:
         """Raise `TooLargeError` where a body is larger than one may be."""
         if size > self._most:
             raise TooLargeError(
-                f"the request has {size} bytes or more, and this service takes {self._most}: send "
-                "a smaller file, or start the service with a larger `max_bytes`"
+                f"the request has {size} bytes or more, and this service accepts {self._most}: "
+                "send a smaller file, or start the service with a larger `max_bytes`"
             )
 
     def take(self, size: int) -> None:
@@ -88,8 +88,8 @@ class Upload:
             message = await asyncio.wait_for(self._receive(), max(self._end - _now(), 0.001))
         except asyncio.TimeoutError:
             raise UploadStoppedError(
-                f"the upload took more than {self._seconds:g} s and had {self._held} bytes by "
-                "then: send it again, or raise `upload_timeout`"
+                f"the upload took more than {self._seconds:g} s ({self._held} bytes were "
+                "received): send it again, or raise `upload_timeout`"
             ) from None
         if message["type"] == "http.request":
             self._complete = not message.get("more_body", False)  # also where it is refused here

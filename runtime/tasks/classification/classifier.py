@@ -47,14 +47,15 @@ class Classifier:
         if self.sides is not None and size != self.sides:
             raise NystraError(
                 f"the model takes {self.sides[1]}x{self.sides[0]} pixels, and this picture is "
-                f"{size[1]}x{size[0]}: its metadata do not say how to resize it, so resize it first"
+                f"{size[1]}x{size[0]}: its metadata does not describe how to resize images, so "
+                "resize it first"
             )
         logits: Array = np.asarray(self.function(image), np.float64)
         if logits.ndim != 2 or logits.shape[0] != 1:
-            raise NystraError(f"the model gave {logits.shape}, expected (1, classes)")
+            raise NystraError(f"the model returned {logits.shape}, expected (1, classes)")
         check_labels(self.preprocessing.labels, logits.shape[1], "the list of labels")
         if not np.isfinite(logits).all():
-            raise NystraError("the model's output holds NaN or infinity")
+            raise NystraError("the output of the model has NaN or infinity")
         first: npt.NDArray[np.float64] = logits[0]
         return first
 
@@ -74,8 +75,8 @@ def classifier_for(session: Session, labels: tuple[str, ...] = ()) -> Classifier
     gives = facts.outputs[0].role if facts.outputs else "nothing"
     if image is None or image.channels not in (1, 3) or gives != "logits":
         raise NystraError(
-            f"{session.path} is no classifier, which takes an image of 1 or 3 channels and gives "
-            f"logits: it gives {gives}, and its inputs are "
+            f"{session.path} is not a classifier: expected an image input of 1 or 3 channels and "
+            f"logits; its outputs are {gives}, its inputs are "
             f"{[(tensor.name, tensor.shape) for tensor in session.inputs]}"
         )
     preprocessing = facts.preprocessing or Preprocessing()

@@ -25,8 +25,8 @@ def read_labels(path: str | os.PathLike[str]) -> tuple[str, ...]:
     labels = _listed(path, data) if Path(path).suffix == ".json" else _lines(path, data)
     if not labels or not all(isinstance(label, str) and label for label in labels):
         raise NystraError(
-            f"the labels {path} hold no label, or an empty one: expected one a line, or a JSON "
-            "list of texts"
+            f"the labels {path} have no label, or an empty one: expected one per line, or a JSON "
+            "list of strings"
         )
     return tuple(labels)
 
@@ -41,8 +41,8 @@ def check_labels(labels: tuple[str, ...], classes: int, where: str) -> None:
     """
     if labels and len(labels) != classes:
         raise NystraError(
-            f"{where} holds {len(labels)} labels, the model has {classes} classes: give the labels "
-            "it was trained with, one a line"
+            f"{where} has {len(labels)} labels, the model has {classes} classes: give the labels "
+            "of its training, one per line"
         )
 
 
@@ -50,12 +50,12 @@ def _lines(path: str | os.PathLike[str], data: bytes) -> list[str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise NystraError(f"the labels {path} are no text in UTF-8: {error}") from error
+        raise NystraError(f"the labels {path} are not UTF-8 text: {error}") from error
     return [line.strip() for line in text.rstrip().split("\n")]
 
 
 def _listed(path: str | os.PathLike[str], data: bytes) -> list[str]:
     value = parse_json(data, f"the labels {path}")
     if not isinstance(value, list):
-        raise NystraError(f"the labels {path} are no JSON list of texts")
+        raise NystraError(f"the labels {path} are not a JSON list of strings")
     return value

@@ -18,7 +18,7 @@ FORMATS = ("csv", "json")
 COLUMNS = ("input", "rank", "class", "label", "probability", "logit", "error")
 
 _FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How a formula begins in a spreadsheet, also in wide characters."""
+"""First characters of a formula in a spreadsheet, also in full width."""
 
 _SHOWN = ("input", "status", "classes", "error")
 
@@ -42,7 +42,9 @@ def check_listing(target: Path, source: Path, format: str | None, *, overwrite: 
         return format or "csv"
     suffix = target.suffix.lower()[1:]
     if suffix not in FORMATS:
-        raise NystraError(f"the output {target} is no list of classes: name a .csv or .json file")
+        raise NystraError(
+            f"the output {target} is not a list of classes: give a .csv or .json file"
+        )
     if format not in (None, suffix):
         raise NystraError(f"the output {target} and `format` {format} contradict each other")
     if target.is_dir():

@@ -41,7 +41,7 @@ def prepare(pixels: Array, preprocessing: Preprocessing, channels: int) -> npt.N
         if resized > _MOST_PIXELS:
             raise NystraError(
                 f"a picture of {image.shape[1]}x{image.shape[0]} pixels would become "
-                f"{width}x{height}: expected one of a common shape"
+                f"{width}x{height}: expected a less elongated one"
             )
         image = resample(image, remaining.resize, rows, columns)
     if remaining.mean:

@@ -77,7 +77,9 @@ class AccuracyReport:
     def notes(self) -> list[str]:
         """Return how many pictures there were, and what told their classes."""
         file = self.runs["file"]
-        return [f"{file.pictures} pictures in {len(file.classes)} folders, told by {file.told_by}"]
+        return [
+            f"{file.pictures} pictures in {len(file.classes)} folders, matched by {file.told_by}"
+        ]
 
 
 def measure_accuracy(
@@ -144,8 +146,8 @@ def class_numbers(
     if classes in (None, len(names)):
         return list(range(len(names))), "order"
     raise NystraError(
-        f"the names of {len(names)} sub-folders ({', '.join(names[:3])}, ...) do not tell which of "
-        f"{classes} classes each is: name them by label (`labels`), by number, or give one for "
+        f"the names of {len(names)} sub-folders ({', '.join(names[:3])}, ...) do not match the "
+        f"{classes} classes: name each by its label (`labels`) or its number, or have one for "
         "every class"
     )
 
@@ -153,7 +155,7 @@ def class_numbers(
 def _labelled(folder: Path) -> dict[str, list[Path]]:
     """Return the pictures of each sub-folder, by its name."""
     if not folder.is_dir():
-        raise NystraError(f"there is no folder {folder}, expected one with a sub-folder a class")
+        raise NystraError(f"no folder at {folder}, expected one with a sub-folder per class")
     folders = sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
@@ -172,7 +174,7 @@ def _measure(
 ) -> AccuracyReport:
     """Measure a file, and the network that it was exported from where that is given."""
     if options.labelled is None:
-        raise NystraError("there is nothing to measure: give `labelled`")
+        raise NystraError("nothing to measure: give `labelled`")
     classifiers = {"file": classifier_for(session)}
     if network is not None:
         classifiers["network"] = replace(classifiers["file"], function=network())

@@ -31,8 +31,8 @@ MEDIA_TYPES = {
 
 _BRIGHTEST, _MOST = 1.5, 0.5
 _CONTRAST = 0.02
-"""Of an output whose range was mistaken: a larger share than the second lies beyond the first, or
-its standard deviation is a smaller share of the input's than the third."""
+"""Limits by which an output has a wrong range: a share larger than the second number lies beyond
+the first, or its standard deviation is less than the third times that of the input."""
 
 DISCOURAGED = "discouraged"
 """Tiling of a model that makes another picture in tiles than of the whole."""
@@ -100,12 +100,14 @@ def _range_doubts(pixels: Array, source: Array) -> list[str]:
     """Return what speaks for a model that takes or gives another range than 0..1."""
     beyond = float(np.mean((pixels > _BRIGHTEST) | (pixels < -_BRIGHTEST)))
     if beyond > _MOST:
-        what = f"{beyond:.0%} of the output lie far outside 0..1, and are written white or black"
+        what = f"{beyond:.0%} of the output lie far outside 0..1, and are clipped to white or black"
     elif float(np.std(pixels)) < _CONTRAST * float(np.std(source)):
         what = f"the output has hardly any contrast, around {float(np.mean(pixels)):.2g} of 1"
     else:
         return []
-    return [f"{what}: a model that takes or gives 0..255 has to be wrapped to take and give 0..1"]
+    return [
+        f"{what}: a model with values of 0..255 has to be wrapped for inputs and outputs of 0..1"
+    ]
 
 
 def with_pixels(before: Picture, pixels: Array) -> Picture:

@@ -74,7 +74,7 @@ def read_mask(
             "than half-way is filled"
         )
     if filled == 0:
-        warnings.append(f"{name} is black: nothing is filled (white = fill)")
+        warnings.append(f"{name} is black, so nothing would be filled (white = fill)")
     elif filled == 1:
         warnings.append(f"{name} is white: nothing of the picture is left to fill from")
     return mask[:, :, None], warnings
@@ -113,7 +113,7 @@ def match_inputs(ports: Sequence[Port], values: Mapping[str, T]) -> dict[str, T]
     for key, value in values.items():
         port = keyed.get(key) or names.get(key)
         if port is None:
-            raise NystraError(f"the model takes no {key}: leave `{key}` out")
+            raise NystraError(f"the model has no {key} input: omit `{key}`")
         matched[port.name] = value
     for key, port in keyed.items():
         if port.name not in matched:

@@ -79,5 +79,5 @@ class RunOptions(Options):
         paths = {key: Path(path) for key, path in files.items() if path is not None}
         for key, path in paths.items():
             if not path.exists():
-                raise NystraError(f"there is no {key} or folder at {path}")
+                raise NystraError(f"no {key} or folder at {path}")
         return paths

@@ -46,7 +46,7 @@ def in_processes(
             yield from zip(groups[index], _results(answer, pairs, groups[index]), strict=True)
     except ChildError as error:
         raise NystraError(
-            f"a process of its own cannot load the model: {error}. Take fewer `jobs`"
+            f"a worker process cannot load the model: {error}. Use fewer `jobs`"
         ) from error
     finally:
         pool.end()

@@ -123,10 +123,10 @@ class QualityReport:
 
     def notes(self) -> list[str]:
         """Return how the borders were treated, and the flicker."""
-        notes = [f"border {self.crop_border} left out, padding {self.pad}"]
+        notes = [f"border {self.crop_border} cropped, padding {self.pad}"]
         if self.flicker is not None:
             notes.append(
-                f"flicker {self.flicker:.3f} of 255: the mean error of the change from frame to "
+                f"flicker {self.flicker:.3f} of 255: mean error of the change from frame to "
                 "frame (dtSSD), 0 is best"
             )
         return notes
@@ -205,7 +205,9 @@ def validate_quality(
     if pad == "official" and window is None:
         raise NystraError("the official padding needs the model's window: give `window_size`")
     if pad == "official" and paths:
-        raise NystraError("the official padding is for models without mask and reference")
+        raise NystraError(
+            "the official padding does not apply to models with a mask or a reference"
+        )
     scale = restorer.scale
     border = crop_border if crop_border is not None else (scale if scale > 1 else 0)
     pairs = paired_pictures(input_folder, truth_folder)
@@ -274,8 +276,8 @@ def _inside_outside(
     for what, chosen in (("white", hole), ("black", ~hole)):
         if not chosen.any():
             raise NystraError(
-                f"the mask of {path.name} has nothing {what} inside a border of {border} pixels: "
-                "expected pixels to fill (white) and others (black)"
+                f"the mask of {path.name} has no {what} pixels inside a border of {border} "
+                "pixels: expected pixels to fill (white) and others (black)"
             )
         pair = [array[chosen][:, None] for array in (got, expected)]
         planes = [luma(part) for part in pair] if channel == "y" else pair

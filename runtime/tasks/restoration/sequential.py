@@ -22,8 +22,8 @@ from .result import Done, Pair, PictureResult
 
 _MOST = 2 << 30
 _SHARE = 8
-"""A picture with its result takes at most an eighth of the memory, and of 2 GiB, where others are
-read and written beside it."""
+"""A picture with its result takes at most an eighth of the memory, and of 2 GiB, if other pictures
+are read and written at the same time."""
 
 
 def one_by_one(job: PictureJob, pairs: Sequence[Pair], move: Move) -> Generator[Done, None, None]:

@@ -20,16 +20,16 @@ from .sequential import attempt_small, one_by_one, shares_files
 from .session_restorer import restorer_for
 
 _MOST_PIXELS = 128 * 128
-"""Of a small picture."""
+"""Most pixels of a small picture."""
 
 _MOST_BYTES = 64 << 10
-"""Of its file. Sizes of files are asked for before anything is opened."""
+"""Largest file of a small picture; file sizes are read before anything is opened."""
 
 _LEAST = 8
-"""Pictures a core that make up for opening the model a second time."""
+"""Pictures per core from which on opening the model a second time pays."""
 
 _SHARE = 4
-"""A run takes at most a fourth of its part of the memory, so that nothing has to be measured."""
+"""A run takes at most a fourth of its share of the memory, so that no measurement is needed."""
 
 
 def most_pixels(job: PictureJob, session: Session, pairs: Sequence[Pair]) -> int:

@@ -49,7 +49,9 @@ def list_work(source: Path, output: str, naming: Naming, *, recursive: bool = Fa
             _check_format(target, naming)
         return Worklist(((source, target / naming.name(source) if into else target),))
     if target == STREAM or (target.exists() and not target.is_dir()):
-        raise NystraError(f"the input {source} is a folder, so the output {target} must be one too")
+        raise NystraError(
+            f"the input {source} is a folder, so the output {target} has to be a folder too"
+        )
     pictures, others = list_pictures(source, target, recursive=recursive)
     check_can_make(target)
     pairs = tuple(
@@ -97,7 +99,7 @@ def check_pair(source: Path, target: Path, *, overwrite: bool) -> None:
 
 def _check_format(target: Path, naming: Naming) -> None:
     if naming.suffix:
-        raise NystraError("`suffix` names outputs in a folder: give a folder as the output")
+        raise NystraError("`suffix` is for outputs in a folder: give a folder as the output")
     if target == STREAM or naming.format is None:
         return
     if SUFFIXES.get(target.suffix.lower()) != format_named(naming.format):

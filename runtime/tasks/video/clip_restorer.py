@@ -18,11 +18,11 @@ from ...tiling.tiled_network import TiledNetwork
 from ..restoration.session_restorer import memory_meter
 
 _FREE_LENGTH = 10
-"""Frames that go through a network at once where it takes any number."""
+"""Frames per run of a network that takes any number."""
 
 
 _WITH_NOISE = 4
-"""Channels of a frame where the last one is the level of the noise."""
+"""Channels of a frame whose last one is the noise level."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ClipRestorer:
         channels = frame.shape[2]
         if channels > self.channels:
             raise NystraError(
-                f"the model takes grey frames, got {channels} channels: convert them first"
+                f"the model takes gray frames, got {channels} channels: convert them first"
             )
         planes = np.moveaxis(frame, 2, 0).astype(np.float32)
         planes = np.repeat(planes, self.channels // channels, axis=0)
@@ -105,22 +105,22 @@ def clip_restorer_for(session: Session, noise: float | None = None) -> ClipResto
     facts = session.facts
     port, returned = facts.input("frames"), facts.picture
     if port is None or returned is None or len(facts.inputs) != 1:
-        raise NystraError(f"{session.path} does not take the frames of a video and nothing else")
+        raise NystraError(f"{session.path} does not take the frames of a video as its only input")
     takes_noise = port.channels == _WITH_NOISE
     if takes_noise != (noise is not None):
         raise NystraError(
-            f"{session.path} takes the noise of the frames as a fourth channel: give `noise`, such "
-            "as `noise` 25"
+            f"{session.path} takes the noise level as a fourth channel: give `noise`, such as "
+            "`noise` 25"
             if takes_noise
-            else f"`noise` does not apply to {session.path}, which is not told the noise"
+            else f"`noise` does not apply to {session.path}, which has no input for the noise level"
         )
     _check_port(session, port, (1, 3, _WITH_NOISE))
     _check_port(session, returned, (1, 3))
     length = port.lengths.get("frames", _FREE_LENGTH)
     if returned.lengths.get("frames", length) != length:
         raise NystraError(
-            f"{session.path} makes {returned.lengths['frames']} frames of {length}, expected as "
-            "many"
+            f"{session.path} returns {returned.lengths['frames']} frames for {length}, expected "
+            "the same number"
         )
     scale = facts.scale or returned.multiple
     sides = port.sides
@@ -161,7 +161,7 @@ def _check_port(session: Session, port: Port, allowed: tuple[int, ...]) -> None:
     if port.axes != FRAMES_AXES or port.channels not in allowed or not single:
         raise NystraError(
             f"{session.path} has the tensor {port.name} ({port.layout}, {dict(port.lengths)}), "
-            "expected NTCHW with 1 or 3 channels and one video: run it from Python with "
+            "expected NTCHW with 1 or 3 channels and a batch of 1: run it from Python with "
             "nystra.runtime.Session"
         )
 
@@ -175,7 +175,9 @@ def _check_output(
 ) -> None:
     whole = (*expected, input_shape[3] * scale, input_shape[4] * scale)
     if output.shape != whole:
-        raise NystraError(f"{session.path} made {output.shape} of {input_shape}, expected {whole}")
+        raise NystraError(
+            f"{session.path} returned {output.shape} for {input_shape}, expected {whole}"
+        )
 
 
 def _pixels(planes: Array, grey: bool) -> npt.NDArray[np.float32]:

@@ -79,7 +79,7 @@ class VideoOptions(Options):
     time_overlap: int | None = option(
         Number(
             None,
-            "frames by which two runs of a model of frames overlap",
+            "overlap, in frames, between two runs of a video model",
             0,
             usual="a quarter",
         )
@@ -87,7 +87,7 @@ class VideoOptions(Options):
     noise: float | None = option(
         Number(
             None,
-            "noise level (standard deviation), for models of frames that take one",
+            "noise level (standard deviation), for video models that take one",
             0,
             255,
             real=True,
@@ -115,7 +115,7 @@ class QualityOptions(Options):
     video: bool = option(
         Switch(
             "`images` and `truth` are the frames of one video: also measure flicker (implied by "
-            "a model of frames)"
+            "a video model)"
         )
     )
     mask: str | os.PathLike[str] | None = option(
@@ -124,7 +124,7 @@ class QualityOptions(Options):
     reference: str | os.PathLike[str] | None = option(
         REFERENCE, doc="reference images of `images`, for models that take one"
     )
-    channel: str = option(Choice("y", "channels that are compared", ("y", "rgb")))
+    channel: str = option(Choice("y", "color channels that are compared", ("y", "rgb")))
     crop: int | None = option(Number(None, "ignored border", 0, unit="pixels", usual="scale"))
     pad: str = option(
         Choice(
@@ -138,7 +138,7 @@ class QualityOptions(Options):
         """Refuse what is given without the others that it belongs to."""
         super().__post_init__()
         if (self.images is None) != (self.truth is None):
-            raise NystraError("`images` and `truth` belong together: give both or neither")
+            raise NystraError("`images` and `truth` are used together: give both or neither")
         if self.images is None and (self.mask is not None or self.reference is not None):
             raise NystraError(
                 "`mask` and `reference` belong to `images` and `truth`: give these too"

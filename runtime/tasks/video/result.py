@@ -26,5 +26,5 @@ class VideoResult(PictureResult):
     @property
     def tiles_text(self) -> str:
         """How many tiles there were, and how many of them repeat."""
-        repeats = f", {self.reused} as in the frame before" if self.reused else ""
+        repeats = f", {self.reused} equal to the frame before" if self.reused else ""
         return f"{self.tiles} tiles{repeats}"

@@ -94,7 +94,7 @@ def open_source(path: Path, options: VideoOptions) -> FrameSource:
     if path.is_dir():
         return FrameFolder(path, options.fps)
     if not os.path.lexists(path):
-        raise NystraError(f"there is no video or folder of frames at {path}")
+        raise NystraError(f"no video or folder of frames at {path}")
     return VideoFile(path)
 
 
@@ -118,13 +118,13 @@ def frame_restorer_for(
     paths = options.auxiliary()
     if session.facts.input("frames") is not None:
         if paths:
-            raise NystraError(f"a model of frames takes no {' and no '.join(paths)}: leave it out")
+            raise NystraError(f"a video model takes no {' and no '.join(paths)}: omit it")
         clips = clip_restorer_for(session, video.noise)
         how = fixed_tiling(clips.network, source.clip, options)
         return WindowedRestorer(clips, how, video.time_overlap)
     for flag, value in (("`time_overlap`", video.time_overlap), ("`noise`", video.noise)):
         if value is not None:
-            raise NystraError(f"{flag} does not apply to a model of single pictures: leave it out")
+            raise NystraError(f"{flag} does not apply to a model of single images: omit it")
     restorer = restorer_for(session)
     auxiliary = AuxiliaryInputs.match(restorer.auxiliary, paths)
     tiling = fixed_tiling(restorer, source.clip, options)
@@ -249,16 +249,16 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
     if STREAM in (here, Path(there)):
         raise NystraError("a video is not read from or written to -: give a file or a folder")
     if options.recursive:
-        raise NystraError("`recursive` does not apply to the frames of one video: leave it out")
+        raise NystraError("`recursive` does not apply to the frames of one video: omit it")
     if options.jobs not in (None, 1):
         raise NystraError("`jobs` shares the pictures of a folder, not a video: leave it out")
     if not here.is_dir() and video.fps is not None:
-        raise NystraError("`fps` does not apply to a video file, which has its own time stamps")
+        raise NystraError("`fps` does not apply to a video file, which has time stamps")
     if not is_video(there):
         if Path(there).suffix.lower() in SUFFIXES and not Path(there).is_dir():
             raise NystraError(
-                f"the frames of {here} do not go into one picture, {there}: give a folder or a "
-                f"video ({', '.join(VIDEO_SUFFIXES)})"
+                f"the frames of {here} cannot be written to one image, {there}: give a folder or "
+                f"a video ({', '.join(VIDEO_SUFFIXES)})"
             )
         if video.codec is not None or video.crf is not None:
             kinds = ", ".join(VIDEO_SUFFIXES)
@@ -272,5 +272,5 @@ def _check_flags(here: Path, there: str, options: RunOptions, video: VideoOption
 def _untimed(source: FrameSource, there: str) -> list[str]:
     if source.clip.even or is_video(there):
         return []
-    text = "the video has a variable frame rate, and frames in a folder do not say when they are "
-    return [f"{text}shown: give a video as the output to keep that"]
+    text = "the video has a variable frame rate, and frames in a folder have no time stamps "
+    return [f"{text}shown: give a video as the output to keep it"]

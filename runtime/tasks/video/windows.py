@@ -50,8 +50,8 @@ def plan_windows(count: int, length: int, overlap: int | None = None) -> list[Wi
         overlap = max(length // 4, min(2, length // 2))
     if overlap >= length:
         raise NystraError(
-            f"an overlap of {overlap} frames leaves no step to a network that takes {length} at "
-            f"once: expected at most {length - 1}"
+            f"an overlap of {overlap} frames leaves no new frames for a network that takes "
+            f"{length} per run: expected at most {length - 1}"
         )
     if count <= length:
         return [Window(0, tuple(_mirrored(count, length)), np.ones(length, np.float32))]
